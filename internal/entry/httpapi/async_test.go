@@ -148,53 +148,6 @@ func without(a fleet.Answer, field string) string {
 	return string(text)
 }
 
-func TestACommandThatWasAnsweredIsAnsweredTheSameAgain(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	made := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated)
-	path, missing := "/v1/campaigns/"+made.ID.String(), uuid.NewString()
-	send := func(n int, path, key string, body any) fleet.Answer {
-		return s.Do(n, s.Operator, http.MethodPost, path, map[string]string{"Idempotency-Key": key}, body)
-	}
-	same := func(what string, a, b fleet.Answer) {
-		t.Helper()
-		if b.Status != a.Status || without(b, "request_id") != without(a, "request_id") || b.Header.Get("Location") != a.Header.Get("Location") ||
-			b.Header.Get("Content-Type") != a.Header.Get("Content-Type") || a.Header.Get("Idempotent-Replayed") != "" || b.Header.Get("Idempotent-Replayed") != "true" {
-			t.Errorf("%s: first %v %s, then %v %s, %v", what, a, a.Body, b, b.Body, b.Header)
-		}
-	}
-	resume := send(0, path+"/resume", "resume", nil) // refused: it is not published
-	publish := send(0, path+"/publish", "publish", nil)
-	twice := send(0, path+"/publish", "publish again", nil)
-	pause := send(0, path+"/pause", "pause", nil)
-	create := send(0, "/v1/campaigns", "create", fleet.CampaignBody(4))
-	nowhere := send(0, "/v1/campaigns/"+missing+"/publish", "nowhere", nil)
-	for _, api := range []int{1, 0} { // also after other events, in another process
-		same("a refusal", resume, send(api, path+"/resume", "resume", nil))
-		same("a publication", publish, send(api, path+"/publish", "publish", nil))
-		same("a second publication", twice, send(api, path+"/publish", "publish again", nil))
-		same("a pause", pause, send(api, path+"/pause", "pause", nil))
-		same("a creation", create, send(api, "/v1/campaigns", "create", fleet.CampaignBody(4)))
-		same("what is not there", nowhere, send(api, "/v1/campaigns/"+missing+"/publish", "nowhere", nil))
-		if c := view(s, s.Do(api, s.App, http.MethodGet, path, nil, nil), http.StatusOK); !c.Paused || c.State != "active" {
-			t.Errorf("a replay did something: %+v", c)
-		}
-	}
-	if resume.Status != http.StatusConflict || twice.Status != http.StatusConflict || nowhere.Status != http.StatusNotFound || create.Header.Get("Location") == "" {
-		t.Errorf("got %v, %v, %v, %v", resume, twice, nowhere, create.Header)
-	}
-	// A request that was never understood has not used its key.
-	if a := send(0, "/v1/campaigns", "better", map[string]any{"name": "x"}); a.Status != http.StatusBadRequest {
-		t.Error(a)
-	}
-	if a := send(0, "/v1/campaigns", "better", fleet.CampaignBody(3)); a.Status != http.StatusCreated || a.Header.Get("Idempotent-Replayed") != "" {
-		t.Errorf("the key of a bad request: %v", a)
-	}
-	if a := send(0, path+"/pause", "publish", nil); a.Status != http.StatusUnprocessableEntity {
-		t.Errorf("another command with the key: %v", a)
-	}
-}
-
 func TestARequestIsTheSameHoweverItIsSpelled(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)

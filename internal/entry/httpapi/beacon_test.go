@@ -10,10 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/draw/fairdraw"
-	"triprize/internal/drawing"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
-	"triprize/sandbox/drandsim"
 )
 
 // drafted is a campaign as far as these tests read it.
@@ -100,31 +98,6 @@ func publish(t *testing.T, s *fleet.System, id uuid.UUID) (rules fairdraw.Rules)
 	return rules
 }
 
-func TestACampaignBindsItselfToTheChainAtItsPublication(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Beacon: 1, Workers: -1, Schedulers: -1})
-	_, without := draft(t, s, "/v1/campaigns", map[string]any{"beacon": false})
-	if rules := publish(t, s, without.ID); rules.Beacon != nil {
-		t.Errorf("the rules have a beacon: %+v", rules.Beacon)
-	}
-	hash := fairdraw.Hash(s.Beacon.Chain().Hash())
-	if _, kept, err := drawing.ChainOf(t.Context(), s.DB, hash); err != nil || kept {
-		t.Error("the chain is kept before it is needed", err)
-	}
-	_, with := draft(t, s, "/v1/campaigns", map[string]any{"beacon": true})
-	rules := publish(t, s, with.ID)
-	if rules.Beacon == nil || rules.Beacon.ChainHash != hash || rules.Beacon.PeriodS != 1 {
-		t.Errorf("the rules have %+v", rules.Beacon)
-	}
-	if chain, kept, err := drawing.ChainOf(t.Context(), s.DB, hash); err != nil || !kept || fairdraw.Hash(chain.Hash()) != hash {
-		t.Error("what verifies the rounds is not kept", err)
-	}
-	a := s.Do(0, s.Operator, http.MethodPatch, "/v1/campaigns/"+with.ID.String(), nil, map[string]any{"policies": map[string]any{"beacon": false}})
-	if a.Status != http.StatusConflict {
-		t.Errorf("a change after the publication: %v", a)
-	}
-}
-
 func TestACampaignIsNotPublishedWithABeaconThatNobodyAsksAnyMore(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
@@ -139,32 +112,5 @@ func TestACampaignIsNotPublishedWithABeaconThatNobodyAsksAnyMore(t *testing.T) {
 	}
 	if rules := publish(t, s, d.ID); rules.Beacon != nil {
 		t.Errorf("the rules have a beacon: %+v", rules.Beacon)
-	}
-}
-
-// One of the relays lies.
-func TestACampaignWithABeaconIsDrawnWithTheRoundOfItsFreeze(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Beacon: 3})
-	if err := s.Beacon.Relays()[0].SetFaults(drandsim.Faults{Forked: true}); err != nil {
-		t.Fatal(err)
-	}
-	_, d := draft(t, s, "/v1/campaigns", map[string]any{"beacon": true})
-	publish(t, s, d.ID)
-	if a := s.Buy(fleet.Order{Campaign: d.ID, User: "mina", Quantity: 6, Wait: true}); a.Refusal() != "" {
-		t.Fatal(a)
-	}
-	s.AwaitDrawn(d.ID)
-	freeze, frozen, err := drawing.FreezeOf(t.Context(), s.DB, d.ID)
-	if err != nil || !frozen || freeze.Round == nil {
-		t.Fatal(frozen, err)
-	}
-	var trust string
-	var randomness []byte
-	if err := s.DB.QueryRow(t.Context(), `SELECT trust, randomness FROM draws WHERE campaign_id = $1`, d.ID).Scan(&trust, &randomness); err != nil {
-		t.Fatal(err)
-	}
-	if want := s.Beacon.Chain().Sign(*freeze.Round).Randomness; trust != fairdraw.TrustBeacon || [32]byte(randomness) != want {
-		t.Errorf("the draw has trust %s and the randomness %x, not %x", trust, randomness, want)
 	}
 }

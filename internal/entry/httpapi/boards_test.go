@@ -66,31 +66,6 @@ func heldUnseen(s *fleet.System, campaign uuid.UUID, user string, at shape.Posit
 	return s.CampaignNow(campaign).BoardVersion
 }
 
-func TestWhoHasBoughtCanAskForABoardThatShowsIt(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	id := s.Campaign(4)
-	state := func(a fleet.Answer) string {
-		if a.State != job.Succeeded {
-			t.Fatal(a)
-		}
-		board := readBoard(s, 0, s.App, id, fmt.Sprintf("?min_version=%d", a.Result.Board))
-		if board.Version != a.Result.Board {
-			t.Errorf("the board is at %d, the result at %d", board.Version, a.Result.Board)
-		}
-		board.apply(board)
-		return board.states[a.Result.Positions[0]]
-	}
-	readBoard(s, 0, s.App, id, "") // the copy of the api is young
-	bought := s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
-	if now := state(bought); now != "sold" {
-		t.Errorf("after the purchase its position is %s", now)
-	}
-	if now := state(s.Cancel(s.App, bought.Result.PurchaseID, uuid.NewString(), "a test")); now != "available" {
-		t.Errorf("after its cancellation the position is %s", now)
-	}
-}
-
 func TestABoardIsNeverOlderThanAsked(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)

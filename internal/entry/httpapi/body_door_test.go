@@ -110,25 +110,6 @@ func TestABodyIsTheLastThingThatIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestEachOperationHasABodyLimitOfItsOwn(t *testing.T) {
-	t.Parallel()
-	// The limit of the server is higher: it would close the connection while a client still writes.
-	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_BODY_LIMIT_BYTES=2097152", "TRIPRIZE_CAMPAIGNS_MAX_QUANTITY=10", "TRIPRIZE_HOLDS_MAX_POSITIONS=5", "TRIPRIZE_HOLDS_MAX_POSITIONS_PER_USER=5")
-	id := s.Campaign(4).String()
-	for path, most := range map[string]int{
-		"/v1/campaigns": 1 << 20, "/v1/campaigns/" + id + "/purchases": 16<<10 + 64*10, "/v1/campaigns/" + id + "/holds": 16<<10 + 64*5,
-		"/v1/wallets": 32 << 10, "/v1/transfers": 32 << 10, "/v1/campaigns/" + id + "/pause": 1 << 10,
-	} {
-		for more, status := range map[int]int{0: 400, 1: 413} {
-			a := raw(s, http.MethodPost, path, "x"+strings.Repeat(" ", most-1+more), "", "")
-			if a.Status != status {
-				t.Errorf("%s with %d bytes more than it may have: %v %s", path, more, a, a.Body)
-			}
-			fleet.CheckProblem(t, a)
-		}
-	}
-}
-
 // What a proxy takes for one request must be one here, also when its body was refused.
 func TestWhatIsLeftOfABodyIsNeverTheNextRequest(t *testing.T) {
 	t.Parallel()
@@ -327,5 +308,23 @@ func TestARefusalIsSentBeforeTheBodyHasCome(t *testing.T) {
 			t.Errorf("%s: %s, %v", what, answer, err)
 		}
 		_ = conn.Close()
+	}
+}
+
+func TestARequestWithoutALengthOrAnEndIsRefusedWithItsCode(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_READ_TIMEOUT=500ms")
+	for code, head := range map[string]string{
+		"length-required": "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nTransfer-Encoding: gzip\r\n\r\n",
+		"request-timeout": "POST /v1/campaigns HTTP/1.1\r\nHost: ap",
+	} {
+		conn := dial(s)
+		if _, err := io.WriteString(conn, head); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !fleet.Contains(answer, `"code":"`+code+`"`) {
+			t.Errorf("%s: %s, %v", code, answer, err)
+		}
 	}
 }

@@ -1,8 +1,9 @@
 package httpapi_test
 
 import (
-	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,21 +18,33 @@ import (
 // purchaseDocument is what the tests read of a purchase.
 type purchaseDocument struct {
 	State        string
+	Amount       int
+	Positions    []struct{ Number int }
 	Cancellation *struct {
-		At     time.Time
 		By     string
 		Reason *string
+	}
+	Partial []struct {
+		By, Reason string
+		Amount     int
+		Positions  []struct{ Number int }
+	} `json:"partial_cancellations"`
+	Refunded int `json:"amount_refunded"`
+	Refunds  []struct {
+		State  string
+		Amount int
 	}
 	Timeline []struct{ Event string }
 }
 
-func purchase(s *fleet.System, credential string, id uuid.UUID) (p purchaseDocument) {
+func purchase(s *fleet.System, credential string, id uuid.UUID) purchaseDocument {
 	s.T.Helper()
-	a := s.Do(0, credential, http.MethodGet, "/v1/purchases/"+id.String(), nil, nil)
-	if err := json.Unmarshal(a.Body, &p); err != nil || a.Status != http.StatusOK {
-		s.T.Fatalf("purchase %s: %v", id, a)
-	}
-	return p
+	return decoded[purchaseDocument](s, s.Do(0, credential, http.MethodGet, "/v1/purchases/"+id.String(), nil, nil))
+}
+
+// cancelPart cancels positions of a purchase as the app.
+func cancelPart(s *fleet.System, id uuid.UUID, body string) fleet.Answer {
+	return s.Execute("/v1/purchases/"+id.String()+"/cancel", fleet.RawJSON(body), "Prefer", fleet.UntilFinal)
 }
 
 func TestACancelledPurchaseIsFreeForAnotherAndSaysWhoAndWhy(t *testing.T) {
@@ -40,83 +53,37 @@ func TestACancelledPurchaseIsFreeForAnotherAndSaysWhoAndWhy(t *testing.T) {
 	draft, limit := fixture.Draft(3), 1
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, s.DB, draft)
-	bought := s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 1, Wait: true})
-	if p := purchase(s, s.App, bought.Result.PurchaseID); p.State != "completed" || p.Cancellation != nil {
+	first := fleet.Order{Campaign: id, User: s.User("mina"), Layer: 1, Wait: true}
+	bought := s.Buy(first).Result.PurchaseID
+	if p := purchase(s, s.App, bought); p.State != "completed" || p.Cancellation != nil {
 		t.Errorf("before: %+v", p)
 	}
-	if a := s.Buy(fleet.Order{Campaign: id, User: "otto", Layer: 1, Wait: true}); a.Refusal() != "sold-out" {
-		t.Errorf("before: %v", a)
-	}
-	cancelled := s.Cancel(s.App, bought.Result.PurchaseID, "back", "too dear")
-	if cancelled.Status != http.StatusOK || cancelled.State != job.Succeeded || cancelled.Result.PurchaseID != bought.Result.PurchaseID ||
+	cancelled := s.Cancel(s.App, bought, "back", "too dear")
+	if cancelled.Status != http.StatusOK || cancelled.State != job.Succeeded || cancelled.Result.PurchaseID != bought ||
 		cancelled.Result.Amount != 100 || len(cancelled.Result.Positions) != 1 || !fleet.Contains(cancelled.Body, `"kind":"cancellation"`) {
 		t.Fatalf("%v %s", cancelled, cancelled.Body)
 	}
-	p := purchase(s, s.App, bought.Result.PurchaseID)
-	if p.State != "cancelled" || p.Cancellation.By != "app:"+s.Client("shop") || *p.Cancellation.Reason != "too dear" || len(p.Timeline) != 3 || p.Timeline[2].Event != "cancelled" {
+	if p := purchase(s, s.App, bought); p.State != "cancelled" || p.Cancellation.By != "app:"+s.Client("shop") || *p.Cancellation.Reason != "too dear" || len(p.Timeline) != 3 || p.Timeline[2].Event != "cancelled" {
 		t.Errorf("after: %+v, %+v", p, p.Cancellation)
 	}
-	if p := purchase(s, fleet.TokenFor(t, "mina", ""), bought.Result.PurchaseID); p.Cancellation.By != "app" {
+	mina := fleet.TokenFor(t, s.User("mina"), "")
+	if p := purchase(s, mina, bought); p.Cancellation.By != "app" {
 		t.Errorf("the user reads that it was %s", p.Cancellation.By)
 	}
-	if again := s.Cancel(s.App, bought.Result.PurchaseID, "back", "too dear"); again.ID != cancelled.ID || again.Header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("the same key: %v", again)
+	if twice := s.Cancel(s.App, bought, "back again", ""); twice.State != job.Failed || twice.Refusal() != "state-conflict" {
+		t.Errorf("twice: %v", twice)
 	}
-	if other := s.Cancel(s.App, bought.Result.PurchaseID, "back", "another reason"); other.Refusal() != "idempotency-key-reused" {
-		t.Errorf("the same key, another request: %v", other)
+	again := s.Buy(first) // the position is free, and so is her limit
+	if own := s.Cancel(mina, again.Result.PurchaseID, "k", ""); again.State != job.Succeeded || own.State != job.Succeeded {
+		t.Errorf("bought again and cancelled by its user: %v, %v", again, own)
 	}
-	if twice := s.Cancel(s.App, bought.Result.PurchaseID, "back again", ""); twice.State != job.Failed || twice.Refusal() != "state-conflict" {
-		t.Errorf("another key: %v", twice)
-	}
-	for _, user := range []string{"otto", "mina"} { // the position is free, and so is her limit
-		layer := map[string]int{"otto": 1}[user]
-		if a := s.Buy(fleet.Order{Campaign: id, User: user, Layer: layer, Wait: true}); a.State != job.Succeeded {
-			t.Errorf("%s buys: %v", user, a)
+	for credential, by := range map[string]string{s.Operator: "user:" + s.Client("shop") + "/" + s.User("mina"), mina: "user"} {
+		if p := purchase(s, credential, again.Result.PurchaseID); p.Cancellation.By != by || p.Cancellation.Reason != nil {
+			t.Errorf("by %s, want %s", p.Cancellation.By, by)
 		}
 	}
-	if c := s.CampaignNow(id); c.Counts.Sold != 2 {
-		t.Errorf("%+v", c.Counts)
-	}
-}
-
-func TestAUserCancelsOnlyWhatIsItsOwn(t *testing.T) {
-	t.Parallel()
-	s := withUsers(fleet.Shared(t, busy))
-	id := s.Campaign(3)
-	mine, his := s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Wait: true}), s.Buy(fleet.Order{Campaign: id, User: "otto", Wait: true})
-	mina := fleet.TokenFor(t, s.User("mina"), "")
-	for what, c := range map[string]struct {
-		credential string
-		purchase   uuid.UUID
-		status     int
-	}{
-		"his":         {mina, his.Result.PurchaseID, http.StatusNotFound},
-		"nobody's":    {mina, uuid.New(), http.StatusNotFound},
-		"no such":     {s.App, uuid.New(), http.StatusNotFound},
-		"as a viewer": {fleet.TokenFor(t, s.User("mina"), "viewer"), mine.Result.PurchaseID, http.StatusForbidden},
-		"as nobody":   {"", mine.Result.PurchaseID, http.StatusUnauthorized},
-	} {
-		if a := s.Cancel(c.credential, c.purchase, uuid.NewString(), ""); a.Status != c.status {
-			t.Errorf("%s: want %d, got %v", what, c.status, a)
-		}
-	}
-	if a := s.Cancel(mina, mine.Result.PurchaseID, "k", ""); a.State != job.Succeeded {
-		t.Errorf("her own: %v", a)
-	}
-	if p := purchase(s, s.Operator, mine.Result.PurchaseID); p.Cancellation.By != "user:"+s.Client("shop")+"/"+s.User("mina") || p.Cancellation.Reason != nil {
-		t.Errorf("by %s", p.Cancellation.By)
-	}
-	if p := purchase(s, mina, mine.Result.PurchaseID); p.Cancellation.By != "user" {
-		t.Errorf("by %s", p.Cancellation.By)
-	}
-	if n := s.CampaignNow(id).Counts.Sold; n != 1 {
-		t.Errorf("%d are sold", n)
-	}
-	for body, says := range map[string]string{
-		`{"reason":"` + strings.Repeat("r", 501) + `"}`: "/reason", `{"reason":"a\u0000b"}`: "/reason", `{"why":"x"}`: "/why", `[]`: "object", ` `: "JSON",
-	} {
-		a := raw(s, http.MethodPost, "/v1/purchases/"+his.Result.PurchaseID.String()+"/cancel", body, "", "")
-		if a.Status != http.StatusBadRequest || !fleet.Contains(a.Body, says) {
+	for body, says := range map[string]string{`{"reason":"` + strings.Repeat("r", 501) + `"}`: "/reason", `{"reason":"a\u0000b"}`: "/reason", `{"why":"x"}`: "/why"} {
+		if a := cancelPart(s, bought, body); a.Status != http.StatusBadRequest || !fleet.Contains(a.Body, says) {
 			t.Errorf("%.20s: %v %s", body, a, a.Body)
 		}
 	}
@@ -126,14 +93,81 @@ func TestAfterTheDeadlineAnOperatorCancelsAndAnAppDoesNot(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
 	_, id := sells(s, fleet.Fields{"policies": fleet.Fields{"cancellation_until": time.Now().Add(-time.Minute)}})
-	bought := s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
-	if a := s.Cancel(s.App, bought.Result.PurchaseID, "k", ""); a.Refusal() != "state-conflict" || !strings.Contains(a.Problem.Detail, "until") {
+	bought := s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true}).Result.PurchaseID
+	if a := s.Cancel(s.App, bought, "k", ""); a.Refusal() != "state-conflict" || !strings.Contains(a.Problem.Detail, "until") {
 		t.Errorf("an app: %v", a)
 	}
-	if a := s.Cancel(s.Operator, bought.Result.PurchaseID, "k", "a courtesy"); a.State != job.Succeeded {
+	if a := s.Cancel(s.Operator, bought, "k", "a courtesy"); a.State != job.Succeeded {
 		t.Errorf("an operator: %v", a)
 	}
-	if p := purchase(s, s.App, bought.Result.PurchaseID); p.Cancellation == nil || p.Cancellation.By != "operator:"+s.Client("ops") {
+	if p := purchase(s, s.App, bought); p.Cancellation == nil || p.Cancellation.By != "operator:"+s.Client("ops") {
 		t.Errorf("%+v", p.Cancellation)
+	}
+}
+
+func TestPositionsOfAPurchaseAreCancelledOverHTTP(t *testing.T) {
+	t.Parallel()
+	s := withUsers(fleet.Shared(t, busy))
+	bought := s.Buy(fleet.Order{Campaign: s.Campaign(4), User: s.User("mina"), Layer: 4, Quantity: 4, Wait: true}).Result.PurchaseID
+	first := cancelPart(s, bought, `{"positions":[{"number":7},{"layer":4,"column":2}],"reason":"two are ill"}`)
+	if !fleet.Contains(first.Body, `"state":"completed","positions":[{"layer":4,"column":1,"number":7,"label":"7","price":400}`) || !fleet.Contains(first.Body, `"amount":800`) {
+		t.Fatalf("%v %s", first, first.Body)
+	}
+	p := purchase(s, fleet.TokenFor(t, s.User("mina"), ""), bought)
+	if p.State != "completed" || p.Amount != 1600 || len(p.Positions) != 2 || p.Positions[0].Number != 9 || len(p.Partial) != 1 || len(p.Timeline) != 3 || p.Timeline[2].Event != "partially-cancelled" {
+		t.Fatalf("%+v", p)
+	}
+	if part := p.Partial[0]; part.By != "app" || part.Reason != "two are ill" || part.Amount != 800 || len(part.Positions) != 2 {
+		t.Errorf("%+v", part)
+	}
+	for body, pointer := range map[string]string{
+		`{"positions":[{"number":9},{"number":1}]}`:           "/positions/1",
+		`{"positions":[{"number":11}]}`:                       "/positions/0/number",
+		`{"positions":[{"layer":4}]}`:                         "/positions/0",
+		`{"positions":[{"number":9},{"layer":4,"column":3}]}`: "/positions/1",
+		`{"positions":[]}`:                                    "/positions",
+		`{"positions":[{"number":9}],"layer":4}`:              "/layer",
+	} {
+		if a := cancelPart(s, bought, body); a.Status != http.StatusBadRequest || !fleet.Contains(a.Body, fmt.Sprintf("%q", pointer)) {
+			t.Errorf("%s: %v %s", body, a, a.Body)
+		}
+	}
+	if gone := cancelPart(s, bought, `{"positions":[{"number":9},{"number":7}]}`); gone.Refusal() != "state-conflict" || !fleet.Contains(gone.Body, "cancelled already") {
+		t.Errorf("%v %s", gone, gone.Body)
+	}
+	if whole := s.Cancel(s.App, bought, uuid.NewString(), ""); whole.State != job.Succeeded || whole.Result.Amount != 800 || len(whole.Result.Positions) != 2 {
+		t.Errorf("the rest: %v %s", whole, whole.Body)
+	}
+}
+
+// What a wallet has paid is back at once. What the app has collected is listed, each part and the rest, and one
+// request resolves all of them.
+func TestWhatAnAppOwesForACancelledPurchaseIsListedUntilItIsResolved(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	for _, byWallet := range []bool{false, true} {
+		id, user := s.Campaign(4), s.User("erin")
+		if byWallet {
+			s.Wallet(user, 2000)
+		}
+		bought := s.Buy(fleet.Order{Campaign: id, User: user, Layer: 4, Quantity: 4, ByWallet: byWallet, Wait: true}).Result.PurchaseID
+		var shown []string
+		note := func() {
+			p := purchase(s, s.App, bought)
+			shown = append(shown, fmt.Sprint(p.Refunded, p.Refunds))
+		}
+		cancelPart(s, bought, `{"positions":[{"number":7}]}`)
+		note()
+		s.Cancel(s.App, bought, uuid.NewString(), "")
+		note()
+		resolved := s.Execute("/v1/campaigns/"+id.String()+"/refunds/resolve", fleet.Fields{"reason": "by bank transfer"})
+		note()
+		want, says := []string{"0 [{listed 400}]", "0 [{listed 400} {listed 1200}]", "1600 [{resolved 400} {resolved 1200}]"}, `"resolved":2,"more":false`
+		if byWallet {
+			want, says = []string{"400 [{succeeded 400}]", "1600 [{succeeded 400} {succeeded 1200}]", "1600 [{succeeded 400} {succeeded 1200}]"}, `"resolved":0,"more":false`
+		}
+		if !slices.Equal(shown, want) || !fleet.Contains(resolved.Body, says) {
+			t.Errorf("by wallet %t: %v, want %v; %s", byWallet, shown, want, resolved.Body)
+		}
 	}
 }

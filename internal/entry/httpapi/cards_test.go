@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -74,22 +73,6 @@ func TestWithoutAProviderCardsAreRefusedAtTheDoorAndTheKeyStaysFree(t *testing.T
 	}
 	if a := s.Buy(fleet.Order{Campaign: id, User: "u", Key: "a key", Wait: true}); a.State != job.Succeeded {
 		t.Errorf("the same key with money that the app has: %v", a)
-	}
-}
-
-func TestAUserWithATokenMayPayByCard(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, cardsTaken)
-	id := s.Campaign(3)
-	mina := fleet.TokenFor(t, s.User("mina"), "")
-	if a := orderByCard(s, mina, id, s.User("mina"), "k1"); a.Status != http.StatusAccepted {
-		t.Errorf("%v %s", a, a.Body)
-	}
-	if a := orderByCard(s, mina, id, s.User("otto"), "k2"); a.Status != http.StatusForbidden {
-		t.Errorf("for somebody else: %v", a)
-	}
-	if a := orderByCard(s, fleet.TokenFor(t, "v", "viewer"), id, "v", "k3"); a.Status != http.StatusForbidden {
-		t.Errorf("as a viewer: %v", a)
 	}
 }
 
@@ -395,21 +378,5 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 				t.Errorf("%s: the timeline is %v", who, events)
 			}
 		}
-	}
-}
-
-// Every reason of a refusal at the door has its own test; here each wants its own code.
-func TestAPurchaseIsCheckedBeforeItIsAskedWhetherCardsAreTaken(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	path := "/v1/campaigns/" + s.Campaign(3).String() + "/purchases"
-	codes := make(map[string]bool)
-	for _, payment := range []string{`{"method":"card"}`, `{"method":"card","payment_method":"pm_1"}`} {
-		a := s.Do(0, s.App, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString()},
-			fleet.RawJSON(`{"user_id":"u","selection":{"quantity":1},"payment":`+payment+`}`))
-		codes[a.Refusal()] = true
-	}
-	if got := slices.Sorted(maps.Keys(codes)); !slices.Equal(got, []string{"cards-not-accepted", "invalid-request"}) {
-		t.Errorf("refused with %v", got)
 	}
 }

@@ -67,24 +67,22 @@ func TestAHeadMayHaveATokenOfTheLongestKind(t *testing.T) {
 	}
 }
 
-func TestConnectionsOfOneAddressAreBoundedIfAskedFor(t *testing.T) {
+func TestConnectionsAreBoundedInAllAndOfOneAddressIfAskedFor(t *testing.T) {
 	t.Parallel()
 	const held, bound = 150, 100
-	s := fleet.Shared(t, quiet).With(fmt.Sprint("TRIPRIZE_API_MAX_CONNECTIONS_PER_ADDRESS=", bound), "TRIPRIZE_API_READ_TIMEOUT=10m")
-	for range held {
-		conn, err := fleet.Dial(s.URLs[0])
-		if err != nil {
-			t.Fatal(err)
+	for name, setting := range map[string]string{"address": "TRIPRIZE_API_MAX_CONNECTIONS_PER_ADDRESS", "all": "TRIPRIZE_API_MAX_CONNECTIONS"} {
+		s := fleet.Shared(t, quiet).With(fmt.Sprint(setting, "=", bound), "TRIPRIZE_API_READ_TIMEOUT=10m")
+		for range held {
+			_ = dial(s)
 		}
-		defer func() { _ = conn.Close() }()
-	}
-	var refused float64
-	servers.Eventually(t, "what is over the bound is refused", func() bool {
-		refused = s.Metric(0, `triprize_http_connections_refused_total{bound="address"}`)
-		return refused >= held-bound
-	})
-	if n := s.Metric(0, "triprize_http_connections"); n > bound || refused > held-bound+1 { // one more may have been there, to ask whether the api is ready
-		t.Errorf("%v are open, %v of %d were refused", n, refused, held)
+		var refused float64
+		servers.Eventually(t, "what is over the bound is refused", func() bool {
+			refused = s.Metric(0, `triprize_http_connections_refused_total{bound="`+name+`"}`)
+			return refused >= held-bound
+		})
+		if n := s.Metric(0, "triprize_http_connections"); n > bound || refused > held-bound+1 { // one more may have been there, to ask whether the api is ready
+			t.Errorf("%s: %v are open, %v of %d were refused", name, n, refused, held)
+		}
 	}
 }
 
@@ -157,4 +155,38 @@ func TestAsynqmonLoadsNothingFromElsewhereAndIsInNoFrame(t *testing.T) {
 			t.Errorf("%s has %d scripts and %d files", path, len(scripts), len(files))
 		}
 	}
+	for _, key := range []string{"", "tp_x"} {
+		if a := browse(s, http.MethodGet, "/asynqmon", key); a.Status != http.StatusUnauthorized || !strings.HasPrefix(a.Header.Get("WWW-Authenticate"), "Basic ") {
+			t.Errorf("a browser is not asked for the key: %v", a.Header)
+		}
+	}
+	pause := "/asynqmon/api/queues/" + s.Settings.Redis.Namespace + "-purchase:pause"
+	if a := withAuthorization(s, http.MethodPost, pause, basic(s.Operator), map[string]string{"Sec-Fetch-Site": "same-origin"}); a.Status < 400 {
+		t.Errorf("the dashboard paused a queue though it is read-only: %v", a)
+	}
+}
+
+// The metrics are for operators: they have an address of their own.
+func TestHealthNeedsNoKey(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	for path, want := range map[string]string{"/healthz": `"status":"ok"`, "/readyz": `"postgres":"ok"`} {
+		if a := s.Do(0, "", http.MethodGet, path, nil, nil); a.Status != http.StatusOK || !fleet.Contains(a.Body, want) {
+			t.Errorf("%s: %v %s", path, a, a.Body)
+		}
+	}
+	refused(t, "the metrics", s.Do(0, "", http.MethodGet, "/metrics", nil, nil), 404, "not-found")
+}
+
+// browse opens a page as a browser does, with a key as the password.
+func browse(s *fleet.System, method, path, key string) fleet.Answer {
+	s.T.Helper()
+	request, err := http.NewRequest(method, s.URLs[0]+path, nil)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	if key != "" {
+		request.SetBasicAuth("anybody", key)
+	}
+	return s.Send(request)
 }

@@ -113,36 +113,20 @@ func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
 	}
 }
 
-func TestAnonymousCallersLearnNothingAboutDrafts(t *testing.T) {
+func TestBeforeTheDrawThereIsNoProof(t *testing.T) {
 	t.Parallel()
 	s := withUsers(fleet.Shared(t, busy))
-	draft := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID
-	missing, published := uuid.New(), s.Campaign(3)
-	detail := func(a fleet.Answer, id uuid.UUID) string { return strings.ReplaceAll(a.Refusal(), id.String(), "") }
-	for _, end := range []string{"/draw", "/draw/proof", "/draw/list", "/draw/events"} {
-		none := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+missing.String()+end, nil, nil)
-		hidden := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+draft.String()+end, nil, nil)
-		if none.Status != http.StatusNotFound || hidden.Status != http.StatusNotFound || detail(none, missing) != detail(hidden, draft) {
-			t.Errorf("%s of a draft is %v, of none %v", end, hidden, none)
-		}
-		if a := s.Do(0, "tp_wrong_key", http.MethodGet, "/v1/campaigns/"+published.String()+end, nil, nil); a.Status != http.StatusUnauthorized {
-			t.Errorf("%s with a wrong key: %v", end, a)
-		}
-	}
-	if a := s.Do(0, "", http.MethodGet, "/v1/campaigns/"+published.String()+"/draw", nil, nil); a.Status != http.StatusOK || !fleet.Contains(a.Body, `"freeze":null`) {
+	id := s.Campaign(3)
+	path := "/v1/campaigns/" + id.String() + "/draw"
+	if a := s.Do(0, "", http.MethodGet, path, nil, nil); a.Status != http.StatusOK || !fleet.Contains(a.Body, `"freeze":null`) {
 		t.Errorf("a published campaign: %v", a)
 	}
-	for _, key := range []string{"", s.App} {
-		for _, end := range []string{"/draw/proof", "/draw/list"} {
-			if a := s.Do(0, key, http.MethodGet, "/v1/campaigns/"+published.String()+end, nil, nil); a.Status != http.StatusConflict || a.Refusal() != "state-conflict" {
-				t.Errorf("%s before the draw: %v", end, a)
-			}
-		}
+	for _, end := range []string{"/proof", "/list"} {
+		refused(t, end, s.Do(0, "", http.MethodGet, path+end, nil, nil), 409, "state-conflict")
 	}
-	bought := s.Buy(fleet.Order{Campaign: published, User: "mina", Wait: true}).Result.PurchaseID
-	at := "/v1/purchases/" + bought.String() + "/proof"
-	for credential, want := range map[string]int{"": 401, fleet.TokenFor(t, "otto", ""): 404, fleet.TokenFor(t, "mina", "viewer"): 403, fleet.TokenFor(t, "mina", ""): 409, s.App: 409} {
-		if a := s.Do(0, credential, http.MethodGet, at, nil, nil); a.Status != want {
+	own := "/v1/purchases/" + s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}).Result.PurchaseID.String() + "/proof"
+	for credential, want := range map[string]int{fleet.TokenFor(t, "otto", ""): 404, fleet.TokenFor(t, "mina", ""): 409, s.App: 409} {
+		if a := s.Do(0, credential, http.MethodGet, own, nil, nil); a.Status != want {
 			t.Errorf("the proof of a purchase: %v, want %d", a, want)
 		}
 	}
@@ -163,4 +147,26 @@ func TestAFalseListIsCutOffAndNotServed(t *testing.T) {
 	}
 	s.AwaitMetric(0, `triprize_proofs_total{outcome="false-list"}`, 4)
 	fixture.TamperList(t, s.DB, id) // for the audit at the end
+}
+
+func TestAnybodyReadsWhatThePositionsAreCalled(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	body := fleet.RawJSON(`{"name":"Hall","currency":"JPY","layers":[{"layer":1,"positions":12,"label":"Row A","price":1200,"prizes":[]},{"layer":2,"positions":3,"price":800,"prizes":[]}]}`)
+	id := view(s, s.Post("/v1/campaigns", body), http.StatusCreated).ID.String()
+	path := "/v1/campaigns/" + id + "/draw/labels"
+	if a := s.Do(0, s.Operator, http.MethodGet, path, nil, nil); a.Status != http.StatusNotFound { // they may change
+		t.Errorf("of a draft: %v", a)
+	}
+	if a := s.Post("/v1/campaigns/"+id+"/publish", nil); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	a := s.Do(0, "", http.MethodGet, path, nil, nil)
+	expected := `{"campaign_id":"` + id + `","layers":[{"layer":1,"positions":12,"first_number":1,"label":"Row A"},{"layer":2,"positions":3,"first_number":13,"label":null}]}`
+	if a.Status != http.StatusOK || strings.TrimSpace(string(a.Body)) != expected || a.Header.Get("Cache-Control") != "public, max-age=31536000, immutable" {
+		t.Errorf("%v %v %s", a, a.Header, a.Body)
+	}
+	if again := s.Do(0, "", http.MethodGet, path, map[string]string{"If-None-Match": a.Header.Get("ETag")}, nil); again.Status != http.StatusNotModified {
+		t.Errorf("known already: %v", again)
+	}
 }

@@ -39,20 +39,8 @@ func enumOf(t *testing.T, schema string) (values []string) {
 	return values
 }
 
-func TestTheCodesOfTheContractAreThoseOfTheProgram(t *testing.T) {
-	t.Parallel()
-	var codes []string
-	for _, code := range fault.Codes() {
-		codes = append(codes, string(code))
-	}
-	slices.Sort(codes)
-	if promised := enumOf(t, "ProblemCode"); !slices.Equal(codes, promised) {
-		t.Errorf("the program has %v, the contract %v", codes, promised)
-	}
-}
-
-// constantsOf returns the values of the constants of a package that match, sorted.
-func constantsOf(t *testing.T, dir string, match func(name string, kind ast.Expr) bool) (values []string) {
+// constantsOf returns the values of the constants of a package that match: by their type, or with a prefix.
+func constantsOf(t *testing.T, dir, kind, prefix string) (values []string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
 	if err != nil || len(paths) == 0 {
@@ -65,10 +53,12 @@ func constantsOf(t *testing.T, dir string, match func(name string, kind ast.Expr
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
-			if !ok || len(spec.Values) == 0 || !match(spec.Names[0].Name, spec.Type) {
+			if !ok || len(spec.Values) == 0 {
 				return true
 			}
-			if text, ok := spec.Values[0].(*ast.BasicLit); ok {
+			named, _ := spec.Type.(*ast.Ident)
+			text, isText := spec.Values[0].(*ast.BasicLit)
+			if isText && (kind != "" && named != nil && named.Name == kind || prefix != "" && strings.HasPrefix(spec.Names[0].Name, prefix)) {
 				value, err := strconv.Unquote(text.Value)
 				if err != nil {
 					t.Fatal(err)
@@ -78,62 +68,19 @@ func constantsOf(t *testing.T, dir string, match func(name string, kind ast.Expr
 			return true
 		})
 	}
-	slices.Sort(values)
 	return values
 }
 
-// ofType matches constants of a type.
-func ofType(name string) func(string, ast.Expr) bool {
-	return func(_ string, kind ast.Expr) bool {
-		named, ok := kind.(*ast.Ident)
-		return ok && named.Name == name
-	}
-}
-
-// The steps of payments are constants without a type, whose names begin with Step; the others are
-// those of the purchase itself.
-func TestTheTypesOfTheTimelineAreThoseOfTheProgram(t *testing.T) {
+// A reason of a refund that the program has and the schema refuses would stop every refund with it.
+func TestTheValuesOfTheContractAreThoseOfTheProgram(t *testing.T) {
 	t.Parallel()
-	steps := constantsOf(t, "payment", func(name string, _ ast.Expr) bool { return strings.HasPrefix(name, "Step") })
-	types := append([]string{"created", "completed", "cancelled", "partially-cancelled"}, steps...)
-	slices.Sort(types)
-	if promised := enumOf(t, "TimelineEntry.event"); !slices.Equal(types, promised) {
-		t.Errorf("the program has %v, the contract %v", types, promised)
+	var codes []string
+	for _, code := range fault.Codes() {
+		codes = append(codes, string(code))
 	}
-}
-
-func TestTheTypesOfWebhooksAreThoseOfTheProgram(t *testing.T) {
-	t.Parallel()
-	types := slices.Sorted(slices.Values(webhook.Types))
-	if promised := enumOf(t, "WebhookEventType"); !slices.Equal(types, promised) {
-		t.Errorf("the program has %v, the contract %v", types, promised)
-	}
-	for _, filter := range enumOf(t, "WebhookFilter") { // a type, a family with a star, or all; a test goes to its endpoint anyway
-		family, isFamily := strings.CutSuffix(filter, "*")
-		matches := func(one string) bool { return one == filter || isFamily && strings.HasPrefix(one, family) }
-		if filter == webhook.EndpointTest || !slices.ContainsFunc(webhook.Types, matches) {
-			t.Errorf("the contract has the filter %s, which selects nothing", filter)
-		}
-	}
-}
-
-func TestTheKindsOfTheContractAreThoseOfTheProgram(t *testing.T) {
-	t.Parallel()
-	kinds := slices.DeleteFunc(constantsOf(t, "job", ofType("Kind")), func(kind string) bool { // tasks, of which there are no jobs
+	kinds := slices.DeleteFunc(constantsOf(t, "job", "Kind", ""), func(kind string) bool { // tasks, of which there are no jobs
 		return slices.Contains([]job.Kind{job.KindPayment, job.KindRefund, job.KindEvent}, job.Kind(kind))
 	})
-	if promised := enumOf(t, "JobKind"); !slices.Equal(kinds, promised) {
-		t.Errorf("the program has %v, the contract %v", kinds, promised)
-	}
-}
-
-// A reason of a refund that the program has and the schema refuses would stop every refund with it.
-func TestTheReasonsOfRefundsAreThoseOfTheContractAndTheSchema(t *testing.T) {
-	t.Parallel()
-	reasons := constantsOf(t, "payment", ofType("RefundReason"))
-	if promised := enumOf(t, "RefundReason"); !slices.Equal(reasons, promised) {
-		t.Errorf("the program has %v, the contract %v", reasons, promised)
-	}
 	schema, err := migrations.Files.ReadFile("00105_payments.sql")
 	if err != nil {
 		t.Fatal(err)
@@ -142,9 +89,24 @@ func TestTheReasonsOfRefundsAreThoseOfTheContractAndTheSchema(t *testing.T) {
 	if allowed == nil {
 		t.Fatal("the schema does not say which reasons a refund may have")
 	}
-	stored := strings.Split(string(allowed[1]), "', '")
-	slices.Sort(stored)
-	if !slices.Equal(reasons, stored) {
-		t.Errorf("the program has %v, the schema %v", reasons, stored)
+	reasons := constantsOf(t, "payment", "RefundReason", "")
+	for name, values := range map[string][]string{
+		"ProblemCode": codes, "WebhookEventType": slices.Clone(webhook.Types), "JobKind": kinds, "RefundReason": reasons,
+		// Those of the purchase itself, and of the steps of its payment.
+		"TimelineEntry.event": append([]string{"created", "completed", "cancelled", "partially-cancelled"}, constantsOf(t, "payment", "", "Step")...),
+	} {
+		if slices.Sort(values); !slices.Equal(values, enumOf(t, name)) {
+			t.Errorf("%s: the program has %v, the contract %v", name, values, enumOf(t, name))
+		}
+	}
+	if stored := slices.Sorted(slices.Values(strings.Split(string(allowed[1]), "', '"))); !slices.Equal(reasons, stored) {
+		t.Errorf("the program has the reasons %v, the schema %v", reasons, stored)
+	}
+	for _, filter := range enumOf(t, "WebhookFilter") { // a type, a family with a star, or all; a test goes to its endpoint anyway
+		family, isFamily := strings.CutSuffix(filter, "*")
+		matches := func(one string) bool { return one == filter || isFamily && strings.HasPrefix(one, family) }
+		if filter == webhook.EndpointTest || !slices.ContainsFunc(webhook.Types, matches) {
+			t.Errorf("the contract has the filter %s, which selects nothing", filter)
+		}
 	}
 }

@@ -1,37 +1,22 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
-
-func TestManyAtOnceForOnePositionOneHolds(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	at := fixture.At(3, 2)
-	for _, n := range []int{20, 50} {
-		id := s.Campaign(4)
-		winner := fleet.WantOneWinner(t, fleet.AtOnce(n, func(i int) fleet.Held {
-			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", i), At: []shape.Position{at}, API: i})
-		}), at)
-		if len(winner.Positions) != 1 || winner.Positions[0] != at || winner.Header.Get("Location") != "/v1/holds/"+winner.ID.String() {
-			t.Errorf("the winner has %v", winner)
-		}
-		s.WantHeldOnce(id)
-		fleet.WantOneWinner(t, append(fleet.AtOnce(n, func(i int) fleet.Held { // also those who come later
-			return s.Hold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("late-", i), At: []shape.Position{at}, API: i})
-		}), winner), at)
-		s.WantHeldOnce(id)
-	}
-}
 
 func TestManyAtOnceBuyOnePositionOneGetsIt(t *testing.T) {
 	t.Parallel()
@@ -54,14 +39,206 @@ func TestManyAtOnceBuyOnePositionOneGetsIt(t *testing.T) {
 	}
 }
 
-func TestAHoldLastsTwoMinutesUnlessItsRequestSaysOtherwise(t *testing.T) {
+// saleEvent is what an event of a campaign says.
+type saleEvent struct {
+	Positions    struct{ Total, Available, Reserved, Sold int }
+	BoardVersion int64 `json:"board_version"`
+}
+
+// awaitSale reads events until one is as it should be, and returns it.
+func awaitSale(t *testing.T, l *fleet.Listener, what string, good func(saleEvent) bool) saleEvent {
+	t.Helper()
+	for {
+		f, more := l.Event()
+		if !more {
+			t.Fatalf("the stream has ended before: %s", what)
+		}
+		var e saleEvent
+		if err := json.Unmarshal([]byte(f.Data), &e); err != nil {
+			t.Fatal(err, f)
+		}
+		if good(e) {
+			return e
+		}
+	}
+}
+
+// stateOf is what the board and the position itself say of a position.
+func stateOf(s *fleet.System, campaign uuid.UUID, at string) (state string) {
+	s.T.Helper()
+	var p struct{ State string }
+	a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+campaign.String()+"/positions/"+at, nil, nil)
+	if err := json.Unmarshal(a.Body, &p); err != nil {
+		s.T.Fatal(err, a)
+	}
+	return p.State
+}
+
+// onBoard counts the positions of the board that are in a state.
+func onBoard(s *fleet.System, campaign uuid.UUID, state string) int {
+	a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+campaign.String()+"/positions", nil, nil)
+	return strings.Count(string(a.Body), `"state":"`+state+`"`)
+}
+
+func TestWithoutAnySweepAHoldIsOverAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Schedulers: -1, Env: []string{"TRIPRIZE_STREAMS_INTERVAL=20ms"}})
+	id, at := s.Campaign(4), fixture.At(3, 2)
+	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
+	first := s.MustHold(fleet.HoldOrder{Campaign: id, User: "first", At: []shape.Position{at}})
+	if a := s.BuyChosen(0, id, "second", uuid.Nil, at); !a.TakenAt(at) {
+		t.Errorf("before the deadline: %v %s", a, a.Body)
+	}
+	awaitSale(t, l, "held", func(e saleEvent) bool { return e.Positions.Reserved == 1 && e.Positions.Available == 9 })
+	fixture.EndHold(t, s.DB, inventory.Hold{ID: first.ID, CampaignID: id})
+	awaitSale(t, l, "free", func(e saleEvent) bool { return e.Positions.Reserved == 0 && e.Positions.Available == 10 })
+	if state, c := stateOf(s, id, "3/2"), view(s, s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String(), nil, nil), http.StatusOK); state != "available" || c.Positions.Reserved != 0 {
+		t.Errorf("at the deadline the position is %s, the counts are %+v", state, c.Positions)
+	}
+	if h := s.HoldNow(s.App, first.ID); h.State != "expired" {
+		t.Errorf("at the deadline: %v", h)
+	}
+	if a := s.BuyChosen(0, id, "second", uuid.Nil, at); a.State != job.Succeeded {
+		t.Errorf("another buys it: %v %s", a, a.Body)
+	}
+	for what, a := range map[string]fleet.Answer{"extend": s.Extend(s.App, first.ID).Answer, "release": s.Release(s.App, first.ID), "buy": s.BuyChosen(0, id, "first", first.ID)} {
+		if a.Refusal() != "hold-expired" {
+			t.Errorf("%s, late: %v %s", what, a, a.Body)
+		}
+	}
+	servers.Eventually(t, "the board shows it", func() bool { return onBoard(s, id, "sold") == 1 && onBoard(s, id, "available") == 9 })
+	for _, sweep := range s.Sweeps() {
+		if sweep.LastReport != nil {
+			t.Errorf("%s has run: the test does not test", sweep.Name)
+		}
+	}
+}
+
+func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	id := s.Campaign(4)
-	for ttl, want := range map[int]int{0: 120, 45: 45} {
-		h := s.MustHold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint("user-", ttl), At: []shape.Position{fixture.At(3, 1+ttl%2)}, TTL: ttl})
-		if got := servers.Value[int](t, s.DB, `SELECT extract(epoch FROM expires_at - created_at)::int FROM holds WHERE id = $1`, h.ID); got != want {
-			t.Errorf("a hold for %d seconds lasts %d", ttl, got)
+	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
+	version := awaitSale(t, l, "as it is", func(saleEvent) bool { return true }).BoardVersion
+	told := func(what string, reserved int) {
+		t.Helper()
+		e := awaitSale(t, l, what, func(e saleEvent) bool { return e.BoardVersion > version })
+		if e.Positions.Reserved != reserved || e.Positions.Available != 10-reserved {
+			t.Errorf("%s: %+v", what, e)
+		}
+		version = e.BoardVersion
+	}
+	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(3, 2), fixture.At(4, 1)}})
+	told("a hold", 2)
+	if a := s.Extend(s.App, h.ID); a.Status != http.StatusOK {
+		t.Fatal(a)
+	}
+	told("an extension", 2)
+	if a := s.Release(s.App, h.ID); a.Status != http.StatusNoContent {
+		t.Fatal(a)
+	}
+	told("a release", 0)
+	h = s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(1, 1)}})
+	told("another hold", 1)
+	fixture.EndHold(t, s.DB, inventory.Hold{ID: h.ID, CampaignID: id})
+	awaitSale(t, l, "its end", func(e saleEvent) bool { return e.Positions.Reserved == 0 && e.Positions.Available == 10 })
+}
+
+func TestAHoldIsItsUsersOwn(t *testing.T) {
+	t.Parallel()
+	s := withUsers(fleet.Shared(t, busy))
+	id := s.Campaign(4)
+	mina, otto := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", "")
+	hers := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: mina, At: []shape.Position{fixture.At(3, 2)}})
+	for what, a := range map[string]fleet.Answer{
+		"GET": s.HoldNow(otto, hers.ID).Answer, "DELETE": s.Release(otto, hers.ID), "extend": s.Extend(otto, hers.ID).Answer, "nobody's": s.HoldNow(otto, uuid.New()).Answer,
+	} {
+		if a.Status != http.StatusNotFound || a.Refusal() != "not-found" || fleet.Contains(a.Body, "mina") {
+			t.Errorf("%s by another user: %v %s", what, a, a.Body)
+		}
+	}
+	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: otto, At: []shape.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden || h.Refusal() != "forbidden" {
+		t.Errorf("a hold for somebody else: %v", h)
+	}
+	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "v", Credential: fleet.TokenFor(t, "v", "viewer"), At: []shape.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden {
+		t.Errorf("a viewer's hold: %v", h)
+	}
+	if a := readAs(s, 0, otto, "/v1/campaigns/"+id.String()+"/positions/3/2", ""); !fleet.Contains(a.Body, `"held"`) || fleet.Contains(a.Body, "mina") {
+		t.Errorf("the position, to another: %s", a.Body)
+	}
+	// Apps act for users: as another user the app has no such hold either, as hers it has.
+	if a := s.BuyChosen(0, id, "otto", hers.ID); a.State != job.Failed || a.Refusal() != "not-found" {
+		t.Errorf("another user buys it: %v %s", a, a.Body)
+	}
+	elsewhere := s.Campaign(4)
+	if a := s.BuyChosen(0, elsewhere, "mina", hers.ID); a.State != job.Failed || a.Refusal() != "not-found" {
+		t.Errorf("she buys it in another campaign: %v %s", a, a.Body)
+	}
+	if h := s.HoldNow(mina, hers.ID); h.State != "active" || h.Extensions != 0 {
+		t.Errorf("after all that: %v", h)
+	}
+	if h := s.Extend(s.App, hers.ID); h.Status != http.StatusOK || h.Extensions != 1 || !h.ExpiresAt.After(hers.ExpiresAt) {
+		t.Errorf("an app extends it for her: %v", h)
+	}
+	bought := s.BuyChosen(0, id, "mina", hers.ID)
+	if bought.State != job.Succeeded || len(bought.Result.Positions) != 1 || bought.Result.Positions[0] != (fixture.At(3, 2)) {
+		t.Errorf("she buys it: %v %s", bought, bought.Body)
+	}
+	if h := s.HoldNow(mina, hers.ID); h.State != "used" || h.PurchaseID == nil || *h.PurchaseID != bought.Result.PurchaseID {
+		t.Errorf("it is %v", h)
+	}
+	if a := s.BuyChosen(0, id, "mina", hers.ID); a.Refusal() != "state-conflict" {
+		t.Errorf("she buys it twice: %v", a)
+	}
+	if a := s.Release(mina, hers.ID); a.Refusal() != "state-conflict" {
+		t.Errorf("she gives back what she bought: %v", a)
+	}
+}
+
+func TestWhatCannotBeHeldSaysWhy(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_HOLDS_MAX_PER_USER=1")
+	path, _ := sells(s, nil) // of six positions
+	first := fleet.Fields{"user_id": "mina", "positions": []fleet.Fields{{"layer": 1, "column": 1}}}
+	if a := s.Execute(path+"/holds", first); a.Refusal() != "" {
+		t.Fatal(a)
+	}
+	for code, body := range map[string]fleet.Fields{
+		"position-taken":      {"user_id": "otto", "positions": first["positions"]},
+		"hold-limit-exceeded": {"user_id": "mina", "quantity": 1},
+		"none-available":      {"user_id": "otto", "quantity": 6},
+	} {
+		if a := s.Execute(path+"/holds", body); a.Refusal() != code {
+			t.Errorf("%s: %v %s", code, a, a.Body)
+		}
+	}
+}
+
+func TestAHoldKeepsWhatItsRequestSaysForWhomAndAsLong(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	path, _ := sells(s, nil)
+	type held struct {
+		Positions []struct{ Layer, Column int }
+		CreatedAt time.Time `json:"created_at"`
+		ExpiresAt time.Time `json:"expires_at"`
+	}
+	drawn := s.Execute(path+"/holds", fleet.Fields{"user_id": "mina", "layer": 3, "quantity": 2, "ttl_seconds": 77})
+	h := fleet.As[held](t, drawn)
+	if len(h.Positions) != 2 || h.Positions[0].Layer != 3 || h.Positions[1].Layer != 3 || h.ExpiresAt.Sub(h.CreatedAt) != 77*time.Second {
+		t.Errorf("two of layer 3: %+v", h)
+	}
+	chosen := fleet.As[held](t, s.Execute(path+"/holds", fleet.Fields{"user_id": "otto", "positions": []fleet.Fields{{"layer": 2, "column": 2}}}))
+	if len(chosen.Positions) != 1 || chosen.Positions[0].Layer != 2 || chosen.Positions[0].Column != 2 || chosen.ExpiresAt.Sub(chosen.CreatedAt) != 2*time.Minute {
+		t.Errorf("the second of layer 2: %+v", chosen)
+	}
+	extended := fleet.As[held](t, s.Execute("/v1/holds/"+drawn.ID.String()+"/extend", fleet.Fields{"ttl_seconds": 500}))
+	if lasts := extended.ExpiresAt.Sub(h.CreatedAt); lasts < 500*time.Second {
+		t.Errorf("extended by 500 s it lasts %s", lasts)
+	}
+	for user, code := range map[string]string{"otto": "not-found", "mina": ""} {
+		if a := buys(s, path, user, fleet.Fields{"hold_id": drawn.ID}, external); a.Refusal() != code || code == "" && a.Result.Positions[0].Layer != 3 {
+			t.Errorf("%s buys it: %v", user, a)
 		}
 	}
 }

@@ -75,15 +75,19 @@ func served(t *testing.T) (root map[string]any, text string) {
 	return root, string(document.JSON)
 }
 
+// The examples have what answers have, are found by their codes, and stand under their status. Each code is in one, or
+// has an excuse.
 func TestTheProblemsOfTheContractAreThoseOfTheProgram(t *testing.T) {
 	t.Parallel()
-	root, _ := served(t)
+	root, text := served(t)
+	shown := make(map[fault.Code]bool)
 	for _, p := range exampleProblems("", "", root) {
-		if code := fault.Code(p.code); !code.Known() {
+		code := fault.Code(p.code)
+		if shown[code] = true; !code.Known() {
 			t.Errorf("%s: nothing has the code %q", p.at, p.code)
 			continue
 		}
-		want := resource.Problem(fault.New(fault.Code(p.code), "in the words of the example"))
+		want := resource.Problem(fault.New(code, "in the words of the example"))
 		if p.title != want.Title || int(p.status) != want.Status || p.kind != want.Type {
 			t.Errorf("%s: %s, %d %q; answers have %s, %d %q", p.at, p.kind, int(p.status), p.title, want.Type, want.Status, want.Title)
 		}
@@ -91,12 +95,12 @@ func TestTheProblemsOfTheContractAreThoseOfTheProgram(t *testing.T) {
 			t.Errorf("%s: the example of %q is named %q", p.at, p.code, p.name)
 		}
 	}
-}
-
-// A problem stands under the answers that have its status.
-func TestProblemsStandUnderTheirStatus(t *testing.T) {
-	t.Parallel()
-	root, _ := served(t)
+	for _, code := range fault.Codes() {
+		why, excused := notInAnExample[code]
+		if shown[code] == excused || why == "job" && !strings.Contains(text, "`"+string(code)+"`") {
+			t.Errorf("%s: in an example of the contract %t, excused %t, or not named in its descriptions", code, shown[code], excused)
+		}
+	}
 	shared := root["components"].(map[string]any)["responses"].(map[string]any)
 	for path, item := range root["paths"].(map[string]any) {
 		for method, operation := range item.(map[string]any) {
@@ -116,31 +120,6 @@ func TestProblemsStandUnderTheirStatus(t *testing.T) {
 					}
 				}
 			}
-		}
-	}
-}
-
-func TestEveryCodeIsInTheContract(t *testing.T) {
-	t.Parallel()
-	root, text := served(t)
-	shown := make(map[fault.Code]bool)
-	for _, p := range exampleProblems("", "", root) {
-		shown[fault.Code(p.code)] = true
-	}
-	for _, code := range fault.Codes() {
-		why, excused := notInAnExample[code]
-		switch {
-		case shown[code] && excused:
-			t.Errorf("%s is in an example now: it needs no excuse", code)
-		case !shown[code] && !excused:
-			t.Errorf("no example of the contract shows %s", code)
-		case why == "job" && !strings.Contains(text, "`"+string(code)+"`"):
-			t.Errorf("no description of the contract names %s", code)
-		}
-	}
-	for code := range notInAnExample {
-		if !code.Known() {
-			t.Errorf("nothing has the code %s", code)
 		}
 	}
 }

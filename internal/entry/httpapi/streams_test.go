@@ -2,12 +2,10 @@ package httpapi_test
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -51,73 +49,6 @@ func TestAJobsStreamTellsWhatIsAndWhatBecomesOfIt(t *testing.T) {
 	}
 	if other := s.Listen(0, s.NewKey("another-shop"), path, ""); other.Status != http.StatusNotFound {
 		t.Errorf("to another client: %v", other.Answer)
-	}
-}
-
-// saleNow is what an event of a campaign's stream says.
-type saleNow struct {
-	State     string
-	Positions struct{ Total, Available, Reserved, Sold int }
-}
-
-func saleIn(t *testing.T, f fleet.Frame) (now saleNow) {
-	t.Helper()
-	if err := json.Unmarshal([]byte(f.Data), &now); err != nil || f.Name != "campaign" {
-		t.Fatal(f, err)
-	}
-	return now
-}
-
-func TestACampaignsStreamTellsHowACrowdBuysItOut(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	id := s.Campaign(12) // 78 positions
-	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
-	events := []fleet.Frame{l.WantEvent()}
-	resumed := s.Listen(1, s.App, fleet.CampaignEvents(id), events[0].ID)
-	resumed.WantSilence(5)
-	for bought := 0; bought < 78; {
-		s.Crowd(26, func(i int) fleet.Order { return fleet.Order{Campaign: id, User: string(rune('a' + i%20)), API: i} })
-		for bought += 26; saleIn(t, events[len(events)-1]).Positions.Sold < bought; {
-			events = append(events, l.WantEvent())
-		}
-	}
-	for f, more := l.Event(); more; f, more = l.Event() {
-		events = append(events, f)
-	}
-	sold := -1
-	for i, f := range events {
-		now := saleIn(t, f)
-		p := now.Positions
-		if p.Total != 78 || p.Available+p.Reserved+p.Sold != 78 || p.Sold < sold || i > 0 && f.ID == events[i-1].ID {
-			t.Errorf("event %d: %+v", i, f)
-		}
-		sold = p.Sold
-		if i == len(events)-1 && (now.State != "completed" || sold != 78) {
-			t.Errorf("the last event: %+v", f)
-		}
-	}
-	if l.Err != nil || l.Reason() != "over" {
-		t.Errorf("%d events, %v, %s", len(events), l.Err, l.Reason())
-	}
-	last := events[len(events)-1]
-	seen := []string{events[0].ID}
-	for f, more := resumed.Event(); more; f, more = resumed.Event() {
-		if slices.Contains(seen, f.ID) {
-			t.Errorf("told twice: %+v", f)
-		}
-		seen = append(seen, f.ID)
-	}
-	if seen[len(seen)-1] != last.ID || len(seen) < 2 {
-		t.Errorf("the other api ends with another version: %v, want %s", seen, last.ID)
-	}
-	late := s.Listen(1, s.App, fleet.CampaignEvents(id), events[1].ID)
-	if only := late.WantEvent(); only != last {
-		t.Errorf("to who was away: %+v", only)
-	}
-	late.WantEnd()
-	if over := s.Listen(1, s.App, fleet.CampaignEvents(id), last.ID); over.Status != http.StatusNoContent {
-		t.Errorf("to who has seen the end: %v", over.Answer)
 	}
 }
 

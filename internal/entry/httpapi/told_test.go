@@ -133,19 +133,6 @@ func TestAnAppIsToldWhatGetShows(t *testing.T) {
 	}
 }
 
-// No sweep runs here: commits of an api and of a worker themselves have their events sent.
-func TestAnAppIsToldWithTheCommit(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: tellingLoopback, Schedulers: -1})
-	app := toldApp(t, s, "shop")
-	servers.Exec(t, s.DB, `UPDATE webhook_endpoints SET verified_at = clock_timestamp()`)
-	id := s.Campaign(3)
-	s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Quantity: 1})
-	servers.Eventually(t, "the app is told of a hold", func() bool { return app.of(webhook.HoldCreated) == 1 })
-	s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true})
-	servers.Eventually(t, "the app is told of a purchase", func() bool { return app.of(webhook.PurchaseCompleted) == 1 })
-}
-
 // same reports whether two documents say the same.
 func same(t *testing.T, a, b []byte) bool {
 	t.Helper()

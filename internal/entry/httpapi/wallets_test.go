@@ -2,13 +2,17 @@ package httpapi_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
-
-	"triprize/internal/testkit/fleet"
+	"time"
 
 	"github.com/google/uuid"
+
+	"triprize/internal/domain/metadata"
+	"triprize/internal/testkit/fleet"
 )
 
 // trouble is what the tests read of a problem.
@@ -31,37 +35,27 @@ func refused(t *testing.T, what string, a fleet.Answer, status int, code string)
 func TestAnOwnerHasOneWalletPerCurrency(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
-	funded := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "initial_balance": 5000, "description": "welcome"}, "Idempotency-Key", "open")
+	mina := s.User("mina")
+	funded := s.Execute("/v1/wallets", fleet.Fields{"owner_id": mina, "currency": "JPY", "initial_balance": 5000, "description": "welcome"})
 	w := fleet.As[fleet.WalletView](t, funded)
 	if funded.Status != http.StatusCreated || funded.Header.Get("Location") != "/v1/wallets/"+w.ID.String() ||
-		w != (fleet.WalletView{ID: w.ID, OwnerID: s.User("mina"), Currency: "JPY", Balance: 5000, Available: 5000, Version: 1}) {
+		w != (fleet.WalletView{ID: w.ID, OwnerID: mina, Currency: "JPY", Balance: 5000, Available: 5000, Version: 1}) {
 		t.Errorf("with a first credit: %v %s", funded, funded.Body)
 	}
-	empty := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "EUR"})
-	if e := fleet.As[fleet.WalletView](t, empty); empty.Status != http.StatusCreated || e != (fleet.WalletView{ID: e.ID, OwnerID: s.User("mina"), Currency: "EUR"}) || e.ID == w.ID {
+	empty := s.Execute("/v1/wallets", fleet.Fields{"owner_id": mina, "currency": "EUR"})
+	if e := fleet.As[fleet.WalletView](t, empty); empty.Status != http.StatusCreated || e != (fleet.WalletView{ID: e.ID, OwnerID: mina, Currency: "EUR"}) || e.ID == w.ID {
 		t.Errorf("without: %v %s", empty, empty.Body)
 	}
-	if again := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "initial_balance": 5000, "description": "welcome"}, "Idempotency-Key", "open"); again.Status != http.StatusCreated ||
-		string(again.Body) != string(funded.Body) || again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("Location") != funded.Header.Get("Location") {
-		t.Errorf("the same key: %v %s", again, again.Body)
+	second := s.Execute("/v1/wallets", fleet.Fields{"owner_id": mina, "currency": "JPY"})
+	if p := refused(t, "a second one", second, 409, "wallet-exists"); p.About.ID != w.ID.String() || p.About.Kind != "wallet" {
+		t.Errorf("about %+v", p.About)
 	}
-	for i, replayed := range []string{"", "true"} {
-		second := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY"}, "Idempotency-Key", "second")
-		if p := refused(t, fmt.Sprint("second, ", i), second, 409, "wallet-exists"); p.About.ID != w.ID.String() || p.About.Kind != "wallet" || second.Header.Get("Idempotent-Replayed") != replayed {
-			t.Errorf("about %+v, replayed %q", p.About, second.Header.Get("Idempotent-Replayed"))
-		}
-	}
-	type list struct{ Wallets []fleet.WalletView }
-	for query, want := range map[string]int{"owner_id=" + s.User("mina"): 2, "owner_id=" + s.User("mina") + "&currency=JPY": 1, "owner_id=" + s.User("mina") + "&currency=USD": 0, "owner_id=nobody": 0} {
+	for query, want := range map[string]int{"owner_id=" + mina: 2, "owner_id=" + mina + "&currency=JPY": 1, "owner_id=" + mina + "&currency=USD": 0, "owner_id=nobody": 0} {
 		a := s.Read("/v1/wallets?" + query)
-		if found := fleet.As[list](t, a).Wallets; a.Status != http.StatusOK || len(found) != want || found == nil {
+		if found := fleet.As[struct{ Wallets []fleet.WalletView }](t, a).Wallets; a.Status != http.StatusOK || len(found) != want || found == nil || want > 0 && found[0] != w {
 			t.Errorf("%s: %v %s", query, a, a.Body)
 		}
 	}
-	if found := fleet.As[list](t, s.Read("/v1/wallets?owner_id="+s.User("mina"))).Wallets; found[1].Currency != "EUR" || found[0] != w {
-		t.Errorf("found %+v", found)
-	}
-	refused(t, "whose?", s.Read("/v1/wallets"), 400, "invalid-request")
 }
 
 // The name of an owner is one for each client: an operator says which, and finds all.
@@ -73,9 +67,7 @@ func TestAnOperatorOpensWalletsForClients(t *testing.T) {
 		return s.Do(0, credential, http.MethodPost, "/v1/wallets", map[string]string{"Idempotency-Key": uuid.NewString()},
 			fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "client": client})
 	}
-	if a := open(s.App, shop); a.Status != http.StatusForbidden {
-		t.Errorf("an app names a client: %v %s", a, a.Body)
-	}
+	refused(t, "an app names a client", open(s.App, shop), 403, "forbidden")
 	for _, client := range []string{shop, kiosk} {
 		if a := open(s.Operator, client); a.Status != http.StatusCreated || !fleet.Contains(a.Body, `"client":"`+client+`"`) {
 			t.Fatalf("for %s: %v %s", client, a, a.Body)
@@ -90,51 +82,26 @@ func TestAnOperatorOpensWalletsForClients(t *testing.T) {
 	}
 }
 
-func TestOfManyThatOpenTheSameWalletOneDoes(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	answers := make([]fleet.Answer, 30)
-	fleet.Together(len(answers), func(i int) {
-		answers[i] = s.ExecuteAt(i, "/v1/wallets", fleet.Fields{"owner_id": s.User("otto"), "currency": "JPY", "initial_balance": 10})
-	})
-	opened, abouts := "", make(map[string]int)
-	for i, a := range answers {
-		if a.Status == http.StatusCreated && opened == "" {
-			opened = a.ID.String()
-			continue
-		}
-		abouts[refused(t, fmt.Sprint(i), a, 409, "wallet-exists").About.ID]++
-	}
-	if abouts[opened] != len(answers)-1 {
-		t.Errorf("%s was opened, and named: %v", opened, abouts)
-	}
-	s.ExpectWallet("/v1/wallets/"+opened, 10, 0)
-}
-
 func TestAWalletNeverGoesBelowZero(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	mina := s.Wallet(s.User("mina"), 1000)
-	credited := s.Execute(mina+"/credit", fleet.Fields{"amount": 500, "description": "top-up", "reference": "till-1"})
-	if w := fleet.As[fleet.WalletView](t, credited); credited.Status != http.StatusOK || w.Balance != 1500 || w.Version != 2 || credited.Header.Get("ETag") != `"2"` {
-		t.Errorf("credit: %v %s", credited, credited.Body)
+	moved := func(what string, a fleet.Answer, balance, version int64) {
+		t.Helper()
+		if w := fleet.As[fleet.WalletView](t, a); a.Status != http.StatusOK || w.Balance != balance || w.Version != version || a.Header.Get("ETag") != fmt.Sprintf(`"%d"`, version) {
+			t.Errorf("%s: %v %s", what, a, a.Body)
+		}
 	}
+	moved("credit", s.Execute(mina+"/credit", fleet.Fields{"amount": 500}), 1500, 2)
 	if p := refused(t, "too much", s.Execute(mina+"/debit", fleet.Fields{"amount": 1501}), 409, "insufficient-funds"); !strings.Contains(p.Detail, "1500 JPY") || !strings.Contains(p.Detail, "1501 JPY") {
 		t.Errorf("it says %s", p.Detail)
 	}
-	if w := s.ExpectWallet(mina, 1500, 0); w.Version != 2 {
-		t.Errorf("a refused debit was an event: %+v", w)
-	}
-	debited := s.Execute(mina+"/debit", fleet.Fields{"amount": 1500})
-	if w := fleet.As[fleet.WalletView](t, debited); debited.Status != http.StatusOK || w.Balance != 0 || w.Version != 3 || debited.Header.Get("ETag") != `"3"` {
-		t.Errorf("debit: %v %s", debited, debited.Body)
-	}
+	moved("as it was", s.Read(mina), 1500, 2)
+	moved("debit", s.Execute(mina+"/debit", fleet.Fields{"amount": 1500}), 0, 3)
 	refused(t, "from nothing", s.Execute(mina+"/debit", fleet.Fields{"amount": 1}), 409, "insufficient-funds")
 	nobody := "/v1/wallets/" + uuid.NewString()
 	refused(t, "credit of none", s.Execute(nobody+"/credit", fleet.Fields{"amount": 1}), 404, "not-found")
-	refused(t, "debit of none", s.Execute(nobody+"/debit", fleet.Fields{"amount": 1}), 404, "not-found")
 	refused(t, "none", s.Read(nobody), 404, "not-found")
-	refused(t, "no id", s.Read("/v1/wallets/mine"), 404, "not-found")
 	refused(t, "history of none", s.Read(nobody+"/events"), 404, "not-found")
 }
 
@@ -143,31 +110,283 @@ func TestATransferIsWholeOrNotAtAll(t *testing.T) {
 	s := fleet.Shared(t, quiet)
 	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 100)
 	euros := fleet.As[fleet.WalletView](t, s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("otto"), "currency": "EUR"}))
-	move := func(from, to string, amount int, header ...string) fleet.Answer {
-		return s.Execute("/v1/transfers", fleet.Fields{"from": from, "to": to, "amount": amount, "description": "a gift"}, header...)
+	m, o := fleet.WalletID(mina), fleet.WalletID(otto)
+	move := func(from, to string, amount int) fleet.Answer {
+		return s.Execute("/v1/transfers", fleet.Fields{"from": from, "to": to, "amount": amount, "description": "a gift"})
 	}
-	a := move(fleet.WalletID(mina), fleet.WalletID(otto), 300)
+	a := move(m, o, 300)
 	moved := fleet.As[struct {
-		ID, From, To           uuid.UUID
-		Amount                 int64
-		Currency, Reference    string
-		Description, CreatedAt string
+		ID, From, To                     uuid.UUID
+		Amount                           int64
+		Currency, Reference, Description string
 	}](t, a)
-	if a.Status != http.StatusCreated || moved.From.String() != fleet.WalletID(mina) || moved.To.String() != fleet.WalletID(otto) || moved.Amount != 300 ||
+	if a.Status != http.StatusCreated || moved.From.String() != m || moved.To.String() != o || moved.Amount != 300 ||
 		moved.Currency != "JPY" || moved.Description != "a gift" || moved.Reference != moved.ID.String() {
 		t.Errorf("%v %s", a, a.Body)
 	}
-	if p := refused(t, "to itself", move(fleet.WalletID(mina), fleet.WalletID(mina), 1), 400, "invalid-request"); len(p.Errors) != 1 || p.Errors[0].Pointer != "/to" {
-		t.Errorf("%+v", p)
+	for _, to := range []string{m, euros.ID.String()} {
+		if p := refused(t, "to itself, or another currency", move(m, to, 1), 400, "invalid-request"); len(p.Errors) != 1 || p.Errors[0].Pointer != "/to" {
+			t.Errorf("%+v", p)
+		}
 	}
-	if p := refused(t, "to another currency", move(fleet.WalletID(mina), euros.ID.String(), 1), 400, "invalid-request"); len(p.Errors) != 1 || p.Errors[0].Pointer != "/to" {
-		t.Errorf("%+v", p)
-	}
-	refused(t, "to nobody", move(fleet.WalletID(mina), uuid.NewString(), 1), 404, "not-found")
-	refused(t, "from nobody", move(uuid.NewString(), fleet.WalletID(mina), 1), 404, "not-found")
-	refused(t, "too much", move(fleet.WalletID(mina), fleet.WalletID(otto), 701), 409, "insufficient-funds")
-	refused(t, "at an old version", move(fleet.WalletID(mina), fleet.WalletID(otto), 1, "If-Match", `"1"`), 412, "version-mismatch")
+	refused(t, "to nobody", move(m, uuid.NewString(), 1), 404, "not-found")
+	refused(t, "from nobody", move(uuid.NewString(), m, 1), 404, "not-found")
+	refused(t, "too much", move(m, o, 701), 409, "insufficient-funds")
 	s.ExpectWallet(mina, 700, 0)
 	s.ExpectWallet(otto, 400, 0)
 	s.ExpectWallet("/v1/wallets/"+euros.ID.String(), 0, 0)
+}
+
+// authorize holds money and returns the path of the authorization.
+func authorize(s *fleet.System, wallet string, amount int64, seconds int) string {
+	s.T.Helper()
+	a := s.Execute(wallet+"/authorizations", fleet.Fields{"amount": amount, "expires_in_seconds": seconds, "description": "deposit"})
+	if a.Status != http.StatusCreated || a.Header.Get("Location") != wallet+"/authorizations/"+a.ID.String() {
+		s.T.Fatalf("authorize: %v %s", a, a.Body)
+	}
+	return a.Header.Get("Location")
+}
+
+type authorizationView struct {
+	WalletID         uuid.UUID `json:"wallet_id"`
+	Amount, Captured int64
+	State            string
+	Description      string
+	ExpiresAt        time.Time `json:"expires_at"`
+	CreatedAt        time.Time `json:"created_at"`
+}
+
+func TestHeldMoneyIsCapturedInPartsAndTheRestIsGivenBack(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 1000)
+	is := func(what string, a fleet.Answer, state string, captured int64) (v authorizationView) {
+		t.Helper()
+		if v = fleet.As[authorizationView](t, a); a.Status != http.StatusOK || v.State != state || v.Captured != captured {
+			t.Errorf("%s: %v %s; want %s, %d captured", what, a, a.Body, state, captured)
+		}
+		return v
+	}
+	first := authorize(s, mina, 800, 3600)
+	if v := is("as made", s.Read(first), "active", 0); v.Amount != 800 || v.WalletID.String() != fleet.WalletID(mina) || v.Description != "deposit" || v.ExpiresAt.Sub(v.CreatedAt) != time.Hour {
+		t.Errorf("%+v", v)
+	}
+	s.ExpectWallet(mina, 1000, 800)
+	refused(t, "a debit of what is held", s.Execute(mina+"/debit", fleet.Fields{"amount": 201}), 409, "insufficient-funds")
+	is("a part", s.Execute(first+"/capture", fleet.Fields{"amount": 300}), "active", 300)
+	s.ExpectWallet(mina, 700, 500)
+	refused(t, "more than is left", s.Execute(first+"/capture", fleet.Fields{"amount": 501}), 409, "state-conflict")
+	is("the rest", s.Execute(first+"/capture", nil), "captured", 800)
+	second := authorize(s, mina, 200, 3600)
+	is("a part", s.Execute(second+"/capture", fleet.Fields{"amount": 50}), "active", 50)
+	is("void", s.Execute(second+"/void", fleet.Fields{"description": "order cancelled"}), "voided", 50)
+	s.ExpectWallet(mina, 150, 0)
+	for _, end := range []string{first + "/capture", first + "/void", second + "/capture", second + "/void"} {
+		refused(t, end+" of what is over", s.Execute(end, fleet.Fields{}), 409, "state-conflict")
+	}
+	third := authorize(s, mina, 150, 3600)
+	exec(s, `UPDATE authorizations SET expires_at = clock_timestamp() WHERE id = $1`, third[strings.LastIndex(third, "/")+1:])
+	if a := s.Execute(mina+"/debit", fleet.Fields{"amount": 150}); a.Status != http.StatusOK {
+		t.Errorf("what is no longer held: %v %s", a, a.Body)
+	}
+	is("its time is over", s.Read(third), "expired", 0)
+	if told := history(s, mina); told[len(told)-2].Kind != "expire" || told[len(told)-2].DeltaHeld != -150 {
+		t.Errorf("its wallet was told of %+v", told)
+	}
+	refused(t, "another wallet's", s.Read(otto+second[len(mina):]), 404, "not-found")
+	refused(t, "capture of another wallet's", s.Execute(otto+second[len(mina):]+"/capture", nil), 404, "not-found")
+	if v := fleet.As[authorizationView](t, s.Execute(otto+"/authorizations", fleet.Fields{"amount": 1})); v.ExpiresAt.Sub(v.CreatedAt) != 7*24*time.Hour {
+		t.Errorf("by default it holds for %s", v.ExpiresAt.Sub(v.CreatedAt))
+	}
+}
+
+func TestOfManyWhoCaptureTheSameMoneyOneIsPaid(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	mina := s.Wallet(s.User("mina"), 1000)
+	held := authorize(s, mina, 1000, 3600)
+	done := ""
+	for i, a := range fleet.AtOnce(20, func(i int) fleet.Answer { return s.ExecuteAt(i/2, held+[]string{"/capture", "/void"}[i%2], nil) }) {
+		if a.Status == http.StatusOK && done == "" {
+			done = fleet.As[authorizationView](t, a).State
+			continue
+		}
+		refused(t, fmt.Sprint(i), a, 409, "state-conflict")
+	}
+	s.ExpectWallet(mina, map[string]int64{"captured": 0, "voided": 1000}[done], 0)
+}
+
+func TestAnAmountIsMovedOnTheVersionThatWasRead(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
+	read := s.Read(mina).Header.Get("ETag")
+	if a := s.Execute(mina+"/debit", fleet.Fields{"amount": 100}, "If-Match", read); read != `"1"` || a.Status != http.StatusOK || a.Header.Get("ETag") != `"2"` {
+		t.Errorf("the version that was read, %s: %v, ETag %s", read, a, a.Header.Get("ETag"))
+	}
+	held := authorize(s, mina, 100, 3600)
+	for path, body := range map[string]fleet.Fields{
+		mina + "/credit": {"amount": 1}, mina + "/debit": {"amount": 1}, mina + "/authorizations": {"amount": 1},
+		held + "/capture": {}, held + "/void": {}, "/v1/transfers": {"from": fleet.WalletID(mina), "to": fleet.WalletID(otto), "amount": 1},
+	} {
+		if p := refused(t, path, s.Execute(path, body, "If-Match", read), 412, "version-mismatch"); !strings.Contains(p.Detail, "version 3") {
+			t.Errorf("%s: the present version is not named: %s", path, p.Detail)
+		}
+		for _, form := range []string{"3", `W/3`, `w/"3"`, `"W/3"`, `"x"`, `"-1"`, `"03"`, `"9999999999999999999"`, "*"} {
+			refused(t, path+" "+form, s.Execute(path, body, "If-Match", form), 400, "invalid-request")
+		}
+	}
+	s.ExpectWallet(mina, 900, 100)
+	for _, tag := range []string{`W/"0"`, `"0"`} { // the same request
+		if a := s.Execute(otto+"/credit", fleet.Fields{"amount": 1}, "If-Match", tag, "Idempotency-Key", "weak"+otto); a.Status != http.StatusOK || a.Header.Get("ETag") != `"1"` {
+			t.Errorf("If-Match %s: %v %s", tag, a, a.Body)
+		}
+	}
+	got := fleet.Count(fleet.AtOnce(10, func(int) fleet.Answer { return s.Execute(mina+"/debit", fleet.Fields{"amount": 10}, "If-Match", `"3"`) }))
+	if got["version-mismatch"] != 9 {
+		t.Errorf("of ten on the same version %v", got)
+	}
+	s.ExpectWallet(mina, 890, 100)
+}
+
+type eventView struct {
+	Version                int64
+	Kind                   string
+	EntryID                uuid.UUID `json:"entry_id"`
+	DeltaBalance           int64     `json:"delta_balance"`
+	DeltaHeld              int64     `json:"delta_held"`
+	Balance, Held, Amount  int64
+	From, To               string
+	Reference, Description string
+	AuthorizationID        *uuid.UUID `json:"authorization_id"`
+	PurchaseID             *uuid.UUID `json:"purchase_id"`
+	Actor                  string
+	At                     time.Time
+	Metadata               map[string]string
+}
+
+type eventPage struct{ Events []eventView }
+
+// history is what has happened to a wallet, oldest first.
+func history(s *fleet.System, path string) []eventView {
+	s.T.Helper()
+	return fleet.As[eventPage](s.T, s.Read(path+"/events?from_version=1")).Events
+}
+
+// Each kind of movement keeps its reference, its description and its metadata, and its event says what it did. Where
+// the answer shows what was made, it has the metadata.
+func TestEveryMovementKeepsItsReferenceAndItsDescription(t *testing.T) {
+	t.Parallel()
+	s := withUsers(fleet.Shared(t, quiet))
+	with := func(of string, body fleet.Fields) fleet.Fields {
+		body["description"], body["metadata"] = "to "+of, map[string]string{"of": of}
+		return body
+	}
+	opened := s.Execute("/v1/wallets", with("open", fleet.Fields{"owner_id": s.User("mina"), "currency": "JPY", "initial_balance": 1000}))
+	mina, otto := "/v1/wallets/"+opened.ID.String(), s.Wallet(s.User("otto"), 0)
+	held := s.Execute(mina+"/authorizations", with("authorize", fleet.Fields{"amount": 100, "reference": "r-authorize"}))
+	authorization := mina + "/authorizations/" + held.ID.String()
+	m, o := fleet.WalletID(mina), fleet.WalletID(otto)
+	for _, c := range []struct {
+		path, of string
+		body     fleet.Fields
+		says     string
+	}{
+		{mina + "/credit", "credit", fleet.Fields{"amount": 5}, `"balance":1005`}, {mina + "/debit", "debit", fleet.Fields{"amount": 6}, `"balance":999`},
+		{"/v1/transfers", "transfer", fleet.Fields{"from": m, "to": o, "amount": 7}, `"metadata":{"of":"transfer"}`},
+		{authorization + "/capture", "capture", fleet.Fields{"amount": 8}, `"metadata":{"of":"authorize"}`}, {authorization + "/void", "void", fleet.Fields{}, `"state":"voided"`},
+	} {
+		with(c.of, c.body)["reference"] = "r-" + c.of
+		if a := s.Execute(c.path, c.body); a.Status >= 300 || !fleet.Contains(a.Body, c.says) {
+			t.Errorf("%s: %v %s", c.path, a, a.Body)
+		}
+		refused(t, c.of+" with a fresh key and the same reference", s.Execute(c.path, c.body), 409, "state-conflict")
+	}
+	want := []eventView{
+		{Version: 1, Kind: "credit", DeltaBalance: 1000, Balance: 1000, From: "funding", To: m, Amount: 1000},
+		{Version: 2, Kind: "authorize", DeltaHeld: 100, Balance: 1000, Held: 100, From: m, To: "funding", Amount: 100},
+		{Version: 3, Kind: "credit", DeltaBalance: 5, Balance: 1005, Held: 100, From: "funding", To: m, Amount: 5},
+		{Version: 4, Kind: "debit", DeltaBalance: -6, Balance: 999, Held: 100, From: m, To: "funding", Amount: 6},
+		{Version: 5, Kind: "transfer", DeltaBalance: -7, Balance: 992, Held: 100, From: m, To: o, Amount: 7},
+		{Version: 6, Kind: "capture", DeltaBalance: -8, DeltaHeld: -8, Balance: 984, Held: 92, From: m, To: "funding", Amount: 8},
+		{Version: 7, Kind: "void", DeltaHeld: -92, Balance: 984, From: m, To: "funding", Amount: 92},
+	}
+	got := history(s, mina)
+	if len(got) != len(want) {
+		t.Fatalf("%d events: %+v", len(got), got)
+	}
+	for i, e := range got {
+		of, reference := e.Kind, "r-"+e.Kind
+		if i == 0 {
+			of, reference = "open", e.EntryID.String()
+		}
+		isHeld := i == 1 || i > 4
+		if e.EntryID == uuid.Nil || e.At.IsZero() || (e.AuthorizationID != nil) != isHeld || e.PurchaseID != nil || !strings.Contains(e.Actor, ":") || e.Reference != reference || e.Description != "to "+of ||
+			i > 0 && !maps.Equal(e.Metadata, map[string]string{"of": of}) {
+			t.Errorf("%+v", e)
+		}
+		e = eventView{Version: e.Version, Kind: e.Kind, DeltaBalance: e.DeltaBalance, DeltaHeld: e.DeltaHeld, Balance: e.Balance, Held: e.Held, From: e.From, To: e.To, Amount: e.Amount}
+		if fmt.Sprint(e) != fmt.Sprint(want[i]) {
+			t.Errorf("event %d:\n%+v, want\n%+v", i, e, want[i])
+		}
+	}
+	if theirs := history(s, otto); len(theirs) != 1 || theirs[0].EntryID != got[4].EntryID || theirs[0].DeltaBalance != 7 || theirs[0].Balance != 7 || theirs[0].Metadata["of"] != "transfer" {
+		t.Errorf("the other side: %+v", theirs)
+	}
+	for _, path := range []string{mina, mina + "/events", authorization} {
+		if a := s.Do(0, fleet.TokenFor(t, s.User("mina"), ""), http.MethodGet, path, nil, nil); a.Status != http.StatusOK || fleet.Contains(a.Body, "metadata") {
+			t.Errorf("a user reads %s: %v %s", path, a, a.Body)
+		}
+	}
+}
+
+func TestBadMovementsAreRefusedWithWhatIsWrongWithThem(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 0)
+	held := authorize(s, mina, 500, 3600)
+	long := strings.Repeat("x", 501)
+	tooMuch := make([]string, 0, metadata.MaxBytes/metadata.MaxValue+1) // the contract bounds each pair
+	for i := range cap(tooMuch) {
+		tooMuch = append(tooMuch, fmt.Sprintf(`"%c":"%s"`, 'a'+i, strings.Repeat("v", metadata.MaxValue)))
+	}
+	given := `"metadata":{` + strings.Join(tooMuch, ",") + `}`
+	move := `{"from":"` + fleet.WalletID(mina) + `","to":"` + fleet.WalletID(otto) + `",`
+	campaign := "/v1/campaigns/" + s.Campaign(3).String()
+	bad := [][3]string{ // path, body, pointer
+		{"/v1/wallets", `{"owner_id":"","currency":"JPY"}`, "/owner_id"}, {"/v1/wallets", `{"owner_id":"` + long[:129] + `","currency":"JPY"}`, "/owner_id"}, {"/v1/wallets", `{"owner_id":"a\u0000b","currency":"JPY"}`, "/owner_id"},
+		{"/v1/wallets", `{"owner_id":"a","currency":"jpy"}`, "/currency"}, {"/v1/wallets", `{"owner_id":"a","currency":"YEN"}`, "/currency"},
+		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","initial_balance":-1}`, "/initial_balance"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY","initial_balance":1000000000001}`, "/initial_balance"},
+		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"a/b":1}}`, "/metadata/a~1b"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"k":"` + long[:201] + `"}}`, "/metadata/k"},
+		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"":"v"}}`, "/metadata/"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"k":null}}`, "/metadata/k"},
+		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":[]}`, "/metadata"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY",` + given + `}`, "/metadata"},
+		{mina + "/authorizations", `{"amount":1,"expires_in_seconds":0}`, "/expires_in_seconds"}, {mina + "/authorizations", `{"amount":1,"expires_in_seconds":2592001}`, "/expires_in_seconds"},
+		{held + "/capture", `{"amount":0}`, "/amount"}, {held + "/capture", `{` + given + `}`, "/metadata"}, {held + "/void", `{"amount":1}`, "/amount"}, {held + "/void", `{` + given + `}`, "/metadata"},
+		{"/v1/transfers", `{"from":"x","to":"` + fleet.WalletID(otto) + `","amount":1}`, "/from"}, {"/v1/transfers", move + `"amount":0}`, "/amount"}, {"/v1/transfers", move + `"amount":1,` + given + `}`, "/metadata"},
+		{campaign + "/holds", `{"user_id":"a","quantity":1,` + given + `}`, "/metadata"}, {campaign + "/purchases", strings.Replace(goodPurchase, "{", "{"+given+",", 1), "/metadata"},
+		{"/v1/campaigns", `{"name":"n","currency":"JPY","layers":[{"layer":1,"positions":3,"price":1}],` + given + `}`, "/metadata"},
+	}
+	for _, path := range []string{mina + "/credit", mina + "/debit", mina + "/authorizations"} {
+		for _, amount := range []string{`0`, `-1`, `1.5`, `0.1`, `0.99999999999999999999`, `1e30`, `1000000000001`, `99999999999999999999`, `"1"`, `null`, `true`, `[1]`} {
+			bad = append(bad, [3]string{path, `{"amount":` + amount + `}`, "/amount"})
+		}
+		bad = append(bad, [3]string{path, `{"amount":1,"description":"` + long + `"}`, "/description"}, [3]string{path, `{"amount":1,"description":"a\nb"}`, "/description"},
+			[3]string{path, `{"amount":1,"reference":"a\u0000"}`, "/reference"}, [3]string{path, `{"amount":1,"reference":"` + long[:181] + `"}`, "/reference"},
+			[3]string{path, `{"amount":1,"currency":"JPY"}`, "/currency"}, [3]string{path, `{"amount":1,` + given + `}`, "/metadata"})
+	}
+	done := func() int { return count(s, `SELECT count(*) FROM jobs WHERE client LIKE '%' || $1`, s.User("")) }
+	before := done()
+	for _, c := range bad {
+		a := raw(s, http.MethodPost, c[0], c[1], "", "")
+		named := func(e struct{ Pointer, Detail string }) bool { return e.Pointer == c[2] && e.Detail != "" }
+		if p := refused(t, c[0]+" "+c[1], a, 400, "invalid-request"); !slices.ContainsFunc(p.Errors, named) {
+			t.Errorf("%s %.60s: %s is not named: %s", c[0], c[1], c[2], a.Body)
+		}
+	}
+	refused(t, "of a change", raw(s, http.MethodPatch, campaign, `{`+given+`}`, "-", ""), 400, "invalid-request")
+	refused(t, "more than a double", raw(s, http.MethodPost, mina+"/credit", `{"amount":1e400}`, "", ""), 400, "invalid-request")
+	if n := done(); n != before || n == 0 {
+		t.Errorf("%d commands are done, and %d were before the bad ones", n, before)
+	}
+	s.ExpectWallet(mina, 1000, 500)
 }

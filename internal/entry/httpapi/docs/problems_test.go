@@ -23,30 +23,6 @@ func problemsOf(t *testing.T) (all []problem) {
 	return all
 }
 
-func TestEveryCodeIsExplainedInWholeSentences(t *testing.T) {
-	t.Parallel()
-	said := make(map[string]fault.Code)
-	for _, p := range problemsOf(t) {
-		for _, text := range append(slices.Clone(p.Remedy), p.Happened, p.Retry, p.Arrives()) {
-			if text == "" || text != strings.TrimSpace(text) || !strings.HasSuffix(text, ".") {
-				t.Errorf("%s: not a whole sentence: %q", p.Code, text)
-			}
-			if strings.Count(text, "`")%2 != 0 {
-				t.Errorf("%s: a backquote has no partner: %q", p.Code, text)
-			}
-			if strings.ContainsAny(text, "<>\n\t") || strings.Contains(text, "  ") {
-				t.Errorf("%s: markup or loose spaces: %q", p.Code, text)
-			}
-		}
-		for _, text := range []string{p.Happened, strings.Join(p.Remedy, "\n")} {
-			if other, taken := said[text]; taken {
-				t.Errorf("%s and %s are explained alike: %q", p.Code, other, text)
-			}
-			said[text] = p.Code
-		}
-	}
-}
-
 // A retry with the wrong key does a thing twice, or never: each explanation must say which.
 func TestWhatMayBeRepeatedSaysWithWhichKey(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,407 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+
+	"triprize/internal/domain/shape"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+)
+
+// What an operation is about, for another client; of no client, if no other role than operators may call it.
+const (
+	notFound   = "is another's"   // it names a resource of a client: for others there is none
+	leftOut    = "lists"          // it lists resources: those of others are not among them
+	everybodys = "is everybody's" // campaigns, their boards and draws
+	makes      = "makes something"
+)
+
+// rights are who may call which operation, and what it is about, as product and contract were agreed
+// on; it is written down twice so that one cannot change by mistake. A new operation fails the tests until it is here.
+var rights = map[string]struct{ may, about string }{
+	"createCampaign":           {"operator", ""},
+	"listCampaigns":            {"operator app user viewer", everybodys},
+	"getCampaign":              {"operator app user viewer", everybodys},
+	"patchCampaign":            {"operator", ""},
+	"publishCampaign":          {"operator", ""},
+	"pauseCampaign":            {"operator", ""},
+	"resumeCampaign":           {"operator", ""},
+	"streamCampaign":           {"operator app user viewer", everybodys},
+	"listPositions":            {"operator app user viewer", everybodys},
+	"getPosition":              {"operator app user viewer", everybodys},
+	"blockPositions":           {"operator", ""},
+	"unblockPositions":         {"operator", ""},
+	"createHold":               {"operator app user", makes},
+	"getHold":                  {"operator app user", notFound},
+	"extendHold":               {"operator app user", notFound},
+	"releaseHold":              {"operator app user", notFound},
+	"openWallet":               {"operator app", makes},
+	"listWallets":              {"operator app user", leftOut},
+	"getWallet":                {"operator app user", notFound},
+	"listWalletEvents":         {"operator app user", notFound},
+	"creditWallet":             {"operator app", notFound},
+	"debitWallet":              {"operator app", notFound},
+	"authorize":                {"operator app", notFound},
+	"getAuthorization":         {"operator app user", notFound},
+	"captureAuthorization":     {"operator app", notFound},
+	"voidAuthorization":        {"operator app", notFound},
+	"transfer":                 {"operator app", notFound},
+	"requestPurchase":          {"operator app user", makes},
+	"getPurchase":              {"operator app user", notFound},
+	"getPurchaseProof":         {"operator app user", notFound},
+	"cancelPurchase":           {"operator app user", notFound},
+	"tryPayment":               {"operator app user", notFound},
+	"listPurchases":            {"operator app user", leftOut},
+	"requestDraw":              {"operator", ""},
+	"getDraw":                  {"operator app user viewer nobody", everybodys},
+	"getDrawProof":             {"operator app user viewer nobody", everybodys},
+	"voidDraw":                 {"operator", ""},
+	"submitDrawRound":          {"operator app user viewer nobody", everybodys},
+	"getDrawList":              {"operator app user viewer nobody", everybodys},
+	"streamDraw":               {"operator app user viewer nobody", everybodys},
+	"getDrawLabels":            {"operator app user viewer nobody", everybodys},
+	"getJob":                   {"operator app user", notFound},
+	"streamJob":                {"operator app user", notFound},
+	"listSweeps":               {"operator", ""},
+	"runSweep":                 {"operator", ""},
+	"cancelCampaign":           {"operator", ""},
+	"listRefunds":              {"operator app", leftOut},
+	"getRefund":                {"operator app user", notFound},
+	"listPayments":             {"operator", ""},
+	"retryPayment":             {"operator", ""},
+	"resolvePayment":           {"operator", ""},
+	"listWaitingRefunds":       {"operator", ""},
+	"retryRefund":              {"operator", ""},
+	"resolveRefund":            {"operator app", notFound},
+	"resolveRefunds":           {"operator app", leftOut},
+	"listJobs":                 {"operator app user", leftOut},
+	"listCampaignPurchases":    {"operator app", leftOut},
+	"findPurchases":            {"operator app user", leftOut},
+	"listHolds":                {"operator app user", leftOut},
+	"listUserHolds":            {"operator app user", leftOut},
+	"createWebhookEndpoint":    {"operator app", makes},
+	"listWebhookEndpoints":     {"operator app", leftOut},
+	"getWebhookEndpoint":       {"operator app", notFound},
+	"patchWebhookEndpoint":     {"operator app", notFound},
+	"deleteWebhookEndpoint":    {"operator app", notFound},
+	"enableWebhookEndpoint":    {"operator app", notFound},
+	"disableWebhookEndpoint":   {"operator app", notFound},
+	"rotateWebhookSecret":      {"operator app", notFound},
+	"testWebhookEndpoint":      {"operator app", notFound},
+	"listWebhookDeliveries":    {"operator app", notFound},
+	"getWebhookDelivery":       {"operator app", notFound},
+	"replayWebhookDelivery":    {"operator app", notFound},
+	"replayWebhookDeliveries":  {"operator app", notFound},
+	"getWebhookEvent":          {"operator app", notFound},
+	"listPaymentDifferences":   {"operator", ""},
+	"explainPaymentDifference": {"operator", ""},
+}
+
+func TestEveryOperationIsForItsRolesOnly(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	credentials := map[string]string{
+		"nobody": "", "operator": s.Operator, "app": s.App, "user": fleet.TokenFor(t, "u", ""), "viewer": fleet.TokenFor(t, "v", "viewer"),
+		"wrong key": "tp_000000000000_" + strings.Repeat("0", 64), "half a key": s.App[:20],
+		"expired": fleet.TokenFor(t, "u", "", func(c jwt.MapClaims) { c["exp"] = time.Now().Add(-time.Hour).Unix() }), "token of an app": fleet.TokenFor(t, "u", "app"),
+	}
+	wrong := []string{"nobody", "wrong key", "half a key", "expired", "token of an app"}
+	for _, o := range operations(t) {
+		if len(o.Roles) == 0 {
+			continue
+		}
+		may := strings.Fields(rights[o.ID].may)
+		if len(may) == 0 || (rights[o.ID].about == "") != (len(may) == 1) {
+			t.Errorf("%s is new: say here who may call it, and what it is about", o.ID)
+		}
+		path := strings.NewReplacer("{campaign}", uuid.NewString(), "{purchase}", uuid.NewString(), "{job}", uuid.NewString(),
+			"{endpoint}", uuid.NewString(), "{event}", uuid.NewString(), "{user}", "u", "{sweep}", "old-records", "{layer}", "1", "{column}", "1").Replace(o.Path)
+		for role, credential := range credentials {
+			methods := []string{o.Method}
+			if o.Method == http.MethodGet {
+				methods = append(methods, http.MethodHead)
+			}
+			for _, method := range methods {
+				a := s.Do(0, credential, method, path, map[string]string{"Idempotency-Key": uuid.NewString()}, nil)
+				want := "through"
+				switch {
+				case role == "nobody" && slices.Contains(may, role): // only what is published
+				case slices.Contains(wrong, role):
+					want = "401"
+				case !slices.Contains(may, role):
+					want = "403"
+				}
+				got := "through"
+				if a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden || a.Err != nil {
+					got = fmt.Sprint(a.Status)
+				}
+				if got != want || a.Status >= 500 {
+					t.Errorf("%s %s as %s: want %s, got %v", method, o.ID, role, want, a)
+				}
+				if got == "403" && method != http.MethodHead && !fleet.Contains(a.Body, "the role "+role+" may not do this") {
+					t.Errorf("%s %s as %s: %s", method, o.ID, role, a.Body)
+				}
+				if got == "401" && method != http.MethodHead && (a.Refusal() != "unauthenticated" || a.Header.Get("WWW-Authenticate") == "" || credential != "" && fleet.Contains(a.Body, credential)) {
+					t.Errorf("%s %s as %s: %v %s", method, o.ID, role, a, a.Body)
+				}
+			}
+		}
+	}
+}
+
+// owned are resources of one client, for the paths, queries and bodies of operations.
+type owned map[string]string
+
+// ownedBy makes one of everything for alice at the client of a key, in campaigns that all share.
+func ownedBy(s *fleet.System, key string, cancelled uuid.UUID, open uuid.UUID) owned {
+	s.T.Helper()
+	post := func(path string, body any) fleet.Answer {
+		s.T.Helper()
+		a := s.Do(0, key, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body)
+		if a.Status >= 300 || a.State == "failed" {
+			s.T.Fatalf("%s: %v %s", path, a, a.Body)
+		}
+		return a
+	}
+	external := fleet.Fields{"user_id": "alice", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external", "reference": "order-1"}}
+	o := owned{}
+	o["endpoint"] = post(endpointsPath, endpointBody("purchase.*")).ID.String()
+	o["event"] = fleet.As[struct {
+		EventID uuid.UUID `json:"event_id"`
+	}](s.T, post(endpointsPath+"/"+o["endpoint"]+"/test", fleet.Fields{})).EventID.String()
+	post("/v1/campaigns/"+cancelled.String()+"/purchases", external)
+	bought := post("/v1/campaigns/"+open.String()+"/purchases", external)
+	o["purchase"], o["job"] = bought.Result.PurchaseID.String(), bought.ID.String()
+	o["hold"] = post("/v1/campaigns/"+open.String()+"/holds", fleet.Fields{"user_id": "alice", "quantity": 1}).ID.String()
+	o["wallet"] = post("/v1/wallets", fleet.Fields{"owner_id": "alice", "currency": "JPY", "initial_balance": 1000}).ID.String()
+	o["second"] = post("/v1/wallets", fleet.Fields{"owner_id": "bob", "currency": "JPY", "initial_balance": 1000}).ID.String()
+	o["authorization"] = post("/v1/wallets/"+o["wallet"]+"/authorizations", fleet.Fields{"amount": 10}).ID.String()
+	return o
+}
+
+// bodyOf is the body of a request to an operation, so that nothing but whose it is refuses it.
+func bodyOf(operation string, o owned) any {
+	switch operation {
+	case "creditWallet", "debitWallet", "authorize":
+		return fleet.Fields{"amount": 1}
+	case "captureAuthorization", "voidAuthorization", "cancelPurchase", "testWebhookEndpoint", "extendHold", "rotateWebhookSecret", "enableWebhookEndpoint", "disableWebhookEndpoint":
+		return fleet.Fields{}
+	case "transfer":
+		return fleet.Fields{"from": o["wallet"], "to": o["second"], "amount": 1}
+	case "tryPayment":
+		return fleet.Fields{"payment_method": "pm_card_visa"}
+	case "resolveRefund", "resolveRefunds":
+		return fleet.Fields{"reason": "by bank transfer"}
+	case "patchWebhookEndpoint":
+		return fleet.Fields{"description": "mine"}
+	case "replayWebhookDeliveries":
+		return fleet.Fields{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
+	}
+	return nil
+}
+
+// Every operation that names or lists resources, as each caller finds what alice has at the client shop:
+// her own app and operators find it; another app, alice as a user of another app, and another user find
+// nothing, and change nothing.
+func TestNoClientSeesOrChangesWhatIsAnothers(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Env: slices.Concat(everyday, takingCards, []string{"TRIPRIZE_TOKENS_CLIENT=shop"})})
+	s.RunAPI("TRIPRIZE_TOKENS_CLIENT=kiosk") // the second api: its issuer's users are the kiosk's
+	shop, kiosk := s.App, s.NewKey("kiosk")
+	cancelled, open := s.Campaign(4), s.Campaign(4)
+	mine, theirs := ownedBy(s, shop, cancelled, open), ownedBy(s, kiosk, cancelled, open)
+	end := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+cancelled.String()+"/cancel", map[string]string{"Idempotency-Key": "end", "Prefer": fleet.UntilFinal}, fleet.Fields{"reason": "rain"})
+	if end.State != "succeeded" {
+		t.Fatalf("%v %s", end, end.Body)
+	}
+	for client, o := range map[string]owned{"shop": mine, "kiosk": theirs} {
+		var refund uuid.UUID
+		if err := s.DB.QueryRow(t.Context(), `SELECT id FROM refunds WHERE campaign_id = $1 AND client = $2`, cancelled, client).Scan(&refund); err != nil {
+			t.Fatal(err)
+		}
+		o["refund"], o["user"] = refund.String(), "alice"
+	}
+	callers := []struct {
+		name, credential string
+		api              int
+		role             string
+		sees             bool
+	}{
+		{"another app", kiosk, 0, "app", false},
+		{"alice at another app", fleet.TokenFor(t, "alice", ""), 1, "user", false},
+		{"another user", fleet.TokenFor(t, "mallory", ""), 0, "user", false},
+		{"alice", fleet.TokenFor(t, "alice", ""), 0, "user", true},
+		{"her app", shop, 0, "app", true},
+		{"an operator", s.Operator, 0, "operator", true},
+	}
+	listed := map[string]string{"listRefunds": mine["refund"], "listCampaignPurchases": mine["purchase"], "listPurchases": mine["purchase"], "findPurchases": mine["purchase"],
+		"listHolds": mine["hold"], "listUserHolds": mine["hold"], "listWallets": mine["wallet"], "listJobs": mine["job"], "listWebhookEndpoints": mine["endpoint"]}
+	queries := map[string]string{"findPurchases": "?reference=order-1", "listHolds": "?campaign_id=" + open.String(), "listWallets": "?owner_id=alice", "listJobs": "?limit=200", "streamWebhooks": "?events=none"}
+	now := func() (state string) {
+		err := s.DB.QueryRow(t.Context(), `
+			SELECT concat_ws(' ', w.balance, w.held, w.version, p.state, h.state, h.expires_at, r.state, e.description, e.disabled_at)
+			FROM wallets w, purchases p, holds h, refunds r, webhook_endpoints e WHERE w.id = $1 AND p.id = $2 AND h.id = $3 AND r.id = $4 AND e.id = $5`,
+			mine["wallet"], mine["purchase"], mine["hold"], mine["refund"], mine["endpoint"]).Scan(&state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state
+	}
+	before := now()
+	board := "/v1/campaigns/" + open.String() + "/positions"
+	seat := fleet.As[struct {
+		Positions []shape.Position `json:"positions"`
+	}](t, s.Do(0, shop, http.MethodGet, "/v1/holds/"+mine["hold"], nil, nil)).Positions[0]
+	for _, caller := range callers {
+		if caller.role == "user" { // the board is everybody's; what is one's own on it is not
+			want := map[string]int{"alice": 2, "alice at another app": 2}[caller.name]
+			a := s.Do(caller.api, caller.credential, http.MethodGet, board, nil, nil)
+			if n := strings.Count(string(a.Body), `"user_id":"alice"`); a.Status != http.StatusOK || n != want {
+				t.Errorf("on the board %d positions are of %s, not %d: %v", n, caller.name, want, a)
+			}
+			if n := strings.Count(string(a.Body), `"state":"available"`); n != 6 { // two are sold, and two held
+				t.Errorf("for %s %d positions are free: %s", caller.name, n, a.Body)
+			}
+			a = s.Do(caller.api, caller.credential, http.MethodGet, fmt.Sprintf("%s/%d/%d", board, seat.Layer, seat.Column), nil, nil)
+			if a.Status != http.StatusOK || fleet.Contains(a.Body, "alice") != caller.sees {
+				t.Errorf("the position that alice holds, for %s: %v %s", caller.name, a, a.Body)
+			}
+		}
+		if after := now(); caller.name == "alice" && after != before { // those before her are others
+			t.Errorf("others have changed what alice has: %s, was %s", after, before)
+		}
+		for _, o := range operations(t) {
+			about := rights[o.ID].about
+			if about != notFound && about != leftOut || !slices.Contains(o.Roles, caller.role) {
+				continue // TestEveryOperationIsForItsRolesOnly
+			}
+			campaign := open
+			if strings.Contains(o.ID, "Refunds") {
+				campaign = cancelled
+			}
+			if caller.sees && (o.ID == "resolveRefunds" || o.ID == "deleteWebhookEndpoint") {
+				continue // what is found by the others would be gone
+			}
+			path := strings.ReplaceAll(o.Path, "{campaign}", campaign.String())
+			for name, id := range mine {
+				path = strings.ReplaceAll(path, "{"+name+"}", id)
+			}
+			a := s.Do(caller.api, caller.credential, o.Method, path+queries[o.ID], map[string]string{"Idempotency-Key": uuid.NewString()}, bodyOf(o.ID, mine))
+			switch {
+			case about == notFound && !caller.sees && a.Status != http.StatusNotFound:
+				t.Errorf("%s: %s finds what is another's: %v %s", o.ID, caller.name, a, a.Body)
+			case about == notFound && caller.sees && a.Status == http.StatusNotFound && !(caller.role == "user" && strings.HasSuffix(o.ID, "Job")): // the app's jobs about a user are the app's
+				t.Errorf("%s: %s does not find it: %v %s", o.ID, caller.name, a, a.Body)
+			case about == leftOut && listed[o.ID] != "" && o.ID != "listJobs" && a.Status != http.StatusNotFound && fleet.Contains(a.Body, listed[o.ID]) != caller.sees:
+				t.Errorf("%s: %s lists %s: %v %s", o.ID, caller.name, listed[o.ID], a, a.Body)
+			case o.ID == "listJobs" && fleet.Contains(a.Body, mine["job"]) != (caller.sees && caller.role != "user"):
+				t.Errorf("%s: %s lists %s: %v %s", o.ID, caller.name, listed[o.ID], a, a.Body)
+			case about == leftOut && a.Status >= 300 && (caller.sees || a.Status != http.StatusNotFound):
+				t.Errorf("%s: %s: %v %s", o.ID, caller.name, a, a.Body)
+			}
+		}
+	}
+	csv := s.Do(0, kiosk, http.MethodGet, "/v1/campaigns/"+open.String()+"/purchases", map[string]string{"Accept": "text/csv"}, nil)
+	if !fleet.Contains(csv.Body, theirs["purchase"]) || fleet.Contains(csv.Body, mine["purchase"]) {
+		t.Errorf("the export of another app: %s", csv.Body)
+	}
+	for what, body := range map[string]string{"in another's name": `{"user_id":"otto","selection":{"quantity":1},"payment":{"method":"wallet"}}`, "paid, she says": strings.Replace(goodPurchase, `"a"`, `"alice"`, 1)} {
+		a := s.Do(0, fleet.TokenFor(t, "alice", ""), http.MethodPost, "/v1/campaigns/"+open.String()+"/purchases", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.RawJSON(body))
+		refused(t, "a user buys "+what, a, 403, "forbidden")
+	}
+	if a := s.Do(0, fleet.TokenFor(t, "alice", "viewer"), http.MethodGet, board, nil, nil); a.Status != http.StatusOK || fleet.Contains(a.Body, "user_id") {
+		t.Errorf("a viewer's board: %s", a.Body)
+	}
+	across := func(key, from, to string) fleet.Answer {
+		return s.Do(0, key, http.MethodPost, "/v1/transfers", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.Fields{"from": from, "to": to, "amount": 1})
+	}
+	if a := across(kiosk, theirs["wallet"], mine["wallet"]); a.Status != http.StatusNotFound {
+		t.Errorf("an app moves money to another's wallet: %v %s", a, a.Body)
+	}
+	if a := across(s.Operator, theirs["wallet"], mine["wallet"]); a.Status != http.StatusCreated {
+		t.Errorf("an operator moves money between clients: %v %s", a, a.Body)
+	}
+	third := s.Do(0, s.NewKey("third"), http.MethodPost, "/v1/campaigns/"+open.String()+"/purchases", map[string]string{"Idempotency-Key": "by wallet", "Prefer": fleet.UntilFinal},
+		fleet.Fields{"user_id": "alice", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "wallet"}})
+	if third.Refusal() != "insufficient-funds" {
+		t.Errorf("a purchase is paid from another client's wallet: %v %s", third, third.Body)
+	}
+	fresh := s.Campaign(3)
+	held := s.MustHold(fleet.HoldOrder{Campaign: fresh, User: "alice", At: []shape.Position{fixture.At(1, 1)}})
+	taken := s.Do(0, kiosk, http.MethodPost, "/v1/campaigns/"+fresh.String()+"/holds", map[string]string{"Idempotency-Key": "taken"},
+		fleet.Fields{"user_id": "alice", "positions": []fleet.Fields{{"layer": 1, "column": 1}}})
+	if taken.Refusal() != "position-taken" || fleet.Contains(taken.Body, held.ID.String()) {
+		t.Errorf("another app learns of her hold: %v %s", taken, taken.Body)
+	}
+	if a := s.BuyChosen(0, open, "alice", uuid.MustParse(theirs["hold"])); a.Refusal() != "not-found" {
+		t.Errorf("a purchase uses another client's hold: %v %s", a, a.Body)
+	}
+}
+
+// A campaign that is not published is the operators' alone: nobody else can tell it from one
+// that is not there.
+func TestADraftIsTheOperatorsAlone(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet).With()
+	draft := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID.String()
+	given := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(3)), http.StatusCreated).ID.String()
+	if a := s.Post("/v1/campaigns/"+given+"/cancel", fleet.RawJSON(`{"reason":"a mistake"}`)); a.Status != http.StatusAccepted {
+		t.Fatal(a)
+	}
+	callers := map[string]string{"app": s.App, "user": fleet.TokenFor(t, s.User("mina"), ""), "viewer": fleet.TokenFor(t, "v", "viewer"), "anonymous": ""}
+	asked := 0
+	for _, o := range operations(t) {
+		if !strings.Contains(o.Path, "{campaign}") {
+			continue
+		}
+		for role, credential := range callers {
+			if !slices.Contains(o.Roles, role) && (role != "anonymous" || !o.Open) {
+				continue
+			}
+			for _, id := range []string{draft, given, uuid.NewString()} {
+				path := strings.NewReplacer("{campaign}", id, "{layer}", "1", "{column}", "1", "{user}", s.User("mina"), "{leaf}", "0", "{index}", "0").Replace(o.Path)
+				header := map[string]string{"Idempotency-Key": uuid.NewString()}
+				var body any
+				if o.HasBody {
+					user := s.User("mina")
+					body = fleet.RawJSON(`{"user_id":"` + user + `","selection":{"quantity":1},"payment":{"method":"wallet"}}`)
+					if strings.HasSuffix(o.Path, "/holds") {
+						body = fleet.RawJSON(`{"user_id":"` + user + `","quantity":1}`)
+					}
+					if strings.HasSuffix(o.Path, "/draw/round") {
+						body = fleet.RawJSON(`{"signature":"` + strings.Repeat("0f", 48) + `"}`)
+					}
+					if strings.HasSuffix(o.Path, "/refunds/resolve") {
+						body = fleet.RawJSON(`{"reason":"r"}`)
+					}
+				}
+				a := s.Do(0, credential, o.Method, path, header, body)
+				if a.Status != http.StatusNotFound || strings.Contains(string(a.Body), "draft") {
+					t.Errorf("%s %s by %s: %v %s", o.Method, o.Path, role, a, a.Body)
+				}
+				asked++
+			}
+		}
+	}
+	if asked < 30 {
+		t.Errorf("only %d requests", asked)
+	}
+	for role, credential := range callers {
+		for _, query := range []string{"", "?state=pending", "?state=cancelled"} {
+			if a := s.Do(0, credential, http.MethodGet, "/v1/campaigns"+query, nil, nil); strings.Contains(string(a.Body), draft) || strings.Contains(string(a.Body), given) {
+				t.Errorf("%s is told of a draft by %q", role, query)
+			}
+		}
+	}
+	if a := s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns?state=pending", nil, nil); !strings.Contains(string(a.Body), draft) {
+		t.Errorf("an operator is not: %s", a.Body)
+	}
+}

@@ -1,0 +1,351 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/httpapi"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/openapi"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+// operations are those of the contract.
+func operations(t *testing.T) []openapi.Operation {
+	t.Helper()
+	document, err := httpapi.LoadContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document.Operations
+}
+
+// command is a request that succeeds.
+type command struct {
+	credential, path string
+	body             any
+}
+
+func (c command) send(s *fleet.System, api int, key string) (a fleet.Answer) {
+	for a.Status = http.StatusServiceUnavailable; a.Status == http.StatusServiceUnavailable; { // too many wait for the same lock
+		a = s.Do(api, c.credential, http.MethodPost, c.path, map[string]string{"Idempotency-Key": key}, c.body)
+	}
+	return a
+}
+
+// newCommand makes what an operation is about, and returns a request for it. A new operation
+// fails the test until it is here.
+func newCommand(s *fleet.System, operation, app string) (c command) {
+	s.T.Helper()
+	c.credential = app
+	mina, money, reason := s.User("mina"), fleet.Fields{"amount": 1}, fleet.Fields{"reason": "by hand"}
+	campaign := func(draft fleet.Fields) string {
+		path, _ := sells(s, draft)
+		return path
+	}
+	drawnAtEnd := fleet.Fields{"sale_ends_at": time.Now().Add(time.Hour), "policies": fleet.Fields{"unsold": "draw"}}
+	wallet := func() string { return s.Wallet(uuid.NewString(), 1000) }
+	bought := func() uuid.UUID { return adopted(s, fixture.Buy(s.T, s.DB, s.Campaign(3), mina, 0, 1)) }
+	refund := func() string { return insertRefund(s, bought(), "external", "listed").String() }
+	endpoint := func() string {
+		return endpointsPath + "/" + asked(s, app, endpointsPath, uuid.NewString(), endpointBody("*")).ID.String()
+	}
+	seat := []fleet.Fields{{"number": 1}}
+	switch operation {
+	case "createCampaign":
+		c.path, c.body = "/v1/campaigns", fleet.CampaignBody(3)
+		c.body.(map[string]any)["name"] = uuid.NewString()
+	case "publishCampaign":
+		c.path = "/v1/campaigns/" + s.Post("/v1/campaigns", fleet.CampaignBody(3)).ID.String() + "/publish"
+	case "pauseCampaign":
+		c.path = campaign(nil) + "/pause"
+	case "resumeCampaign":
+		c.path = campaign(nil)
+		s.Post(c.path+"/pause", nil)
+		c.path += "/resume"
+	case "cancelCampaign":
+		c.path, c.body = campaign(nil)+"/cancel", reason
+	case "requestDraw":
+		c.path = campaign(nil) + "/draw"
+	case "voidDraw":
+		c.path, c.body = campaign(nil)+"/draw/void", reason
+	case "blockPositions":
+		c.path, c.body = campaign(drawnAtEnd)+"/positions/block", fleet.Fields{"positions": seat, "reason": "the house"}
+	case "unblockPositions":
+		c.path = campaign(drawnAtEnd) + "/positions/"
+		s.Post(c.path+"block", fleet.Fields{"positions": seat})
+		c.path, c.body = c.path+"unblock", fleet.Fields{"positions": seat}
+	case "createHold":
+		c.path, c.body = campaign(nil)+"/holds", fleet.Fields{"user_id": uuid.NewString(), "quantity": 1}
+	case "extendHold":
+		c.path = "/v1/holds/" + s.MustHold(fleet.HoldOrder{Campaign: s.Campaign(3), User: uuid.NewString(), Quantity: 1}).ID.String() + "/extend"
+	case "requestPurchase":
+		c.path, c.body = campaign(nil)+"/purchases", fleet.Fields{"user_id": mina, "selection": fleet.Fields{"quantity": 1}, "payment": external}
+	case "cancelPurchase":
+		c.path, c.body = "/v1/purchases/"+bought().String()+"/cancel", reason
+	case "tryPayment":
+		declined, _ := declinedOf(s, s.Campaign(3), mina)
+		c.path, c.body = "/v1/purchases/"+declined.String()+"/payment", fleet.Fields{"payment_method": "pm_card_visa"}
+	case "openWallet":
+		c.path, c.body = "/v1/wallets", fleet.Fields{"owner_id": uuid.NewString(), "currency": "JPY", "initial_balance": 5}
+	case "creditWallet":
+		c.path, c.body = wallet()+"/credit", money
+	case "debitWallet":
+		c.path, c.body = wallet()+"/debit", money
+	case "authorize":
+		c.path, c.body = wallet()+"/authorizations", money
+	case "captureAuthorization":
+		c.path, c.body = authorize(s, wallet(), 100, 3600)+"/capture", money
+	case "voidAuthorization":
+		c.path = authorize(s, wallet(), 100, 3600) + "/void"
+	case "transfer":
+		c.path, c.body = "/v1/transfers", fleet.Fields{"from": fleet.WalletID(wallet()), "to": fleet.WalletID(wallet()), "amount": 1}
+	case "resolveRefund":
+		c.path, c.body = "/v1/refunds/"+refund()+"/resolve", reason
+	case "resolveRefunds":
+		c.path, c.body = strings.Replace("/v1/campaigns/ID/refunds/resolve", "ID", servers.Value[string](s.T, s.DB, `SELECT campaign_id::text FROM refunds WHERE id = $1`, refund()), 1), reason
+	case "retryRefund":
+		c.path = "/v1/refunds/" + waitingRefund(s, s.Campaign(3), "failed", false).String() + "/retry"
+	case "retryPayment", "resolvePayment":
+		waiting, end := waits(s, s.Campaign(3), payment.Capturing, payment.WaitsForOperator)
+		s.T.Cleanup(end)
+		if c.path = "/v1/payments/" + waiting.String() + "/retry"; operation == "resolvePayment" {
+			c.path, c.body = strings.Replace(c.path, "retry", "resolve", 1), fleet.Fields{"outcome": "unpaid", "reason": "the intent is gone"}
+		}
+	case "explainPaymentDifference":
+		c.path, c.body = "/v1/payment-differences/"+newDifference(s).String()+"/explain", reason
+	case "createWebhookEndpoint":
+		c.path, c.body = endpointsPath, endpointBody("*")
+		c.body.(map[string]any)["description"] = uuid.NewString()
+	case "enableWebhookEndpoint":
+		c.path = endpoint() + "/enable"
+	case "disableWebhookEndpoint":
+		c.path = endpoint() + "/disable"
+	case "rotateWebhookSecret":
+		c.path = endpoint() + "/rotate-secret"
+	case "testWebhookEndpoint":
+		c.path = endpoint() + "/test"
+	case "replayWebhookDelivery":
+		c.path = endpoint()
+		c.path += "/deliveries/" + decoded[struct {
+			EventID string `json:"event_id"`
+		}](s, asked(s, app, c.path+"/test", uuid.NewString(), nil)).EventID + "/replay"
+	case "replayWebhookDeliveries":
+		c.path, c.body = endpoint()+"/replay", fleet.Fields{"from": time.Now().Add(-time.Hour), "to": time.Now().Add(time.Hour)}
+	default:
+		s.T.Fatalf("%s is new: say here what it is about", operation)
+	}
+	return c
+}
+
+// newDifference inserts a difference between our books and those of the provider.
+func newDifference(s *fleet.System) uuid.UUID {
+	s.T.Helper()
+	return servers.Value[uuid.UUID](s.T, s.DB, `INSERT INTO payment_differences (id, kind, object_id, there_amount, there_currency, detail)
+		VALUES ($1::uuid, 'unknown-here', 'pi_' || $1::uuid::text, 500, 'JPY', 'captured') RETURNING id`, uuidv7.New())
+}
+
+// rows counts the rows of each table.
+func rows(s *fleet.System) map[string]int {
+	s.T.Helper()
+	found, err := s.DB.Query(s.T.Context(), `SELECT relname, (xpath('/row/n/text()', query_to_xml('SELECT count(*) AS n FROM ' || relname, false, true, '')))[1]::text::int
+		FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'`)
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	counts, name, n := make(map[string]int), "", 0
+	if _, err := pgx.ForEachRow(found, []any{&name, &n}, func() error { counts[name] = n; return nil }); err != nil {
+		s.T.Fatal(err)
+	}
+	return counts
+}
+
+// grown are the tables that have more rows than before, and how many.
+func grown(s *fleet.System, before map[string]int) map[string]int {
+	s.T.Helper()
+	now := rows(s)
+	for name, n := range before {
+		if now[name] -= n; now[name] == 0 {
+			delete(now, name)
+		}
+	}
+	return now
+}
+
+// essence is what an answer and its repetitions have in common: not the id of the request, nor a secret, which
+// is shown once.
+func essence(a fleet.Answer) string {
+	var document map[string]any
+	_ = json.Unmarshal(a.Body, &document)
+	delete(document, "request_id")
+	delete(document, "secret")
+	text, _ := json.Marshal(document)
+	return fmt.Sprint(a.Status, " ", a.Header.Get("Content-Type"), " ", a.Header.Get("Location"), " ", a.Header.Get("ETag"), " ", string(text))
+}
+
+func isReplay(a fleet.Answer) bool { return a.Header.Get("Idempotent-Replayed") == "true" }
+
+// Of each operation there are five requests, about different things. The first is done once, the second fifty
+// times at once with one key, by both credentials of its client at both apis; the others share a key. As many rows
+// are made by the fifty as by the one.
+func TestEveryOperationWithAKeyIsDoneOnceAndAnswersTheSameAgain(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: slices.Concat(everyday, takingCards)})
+	bought := make(map[string]command)
+	for _, o := range operations(t) {
+		if !o.NeedsKey {
+			continue
+		}
+		app, client := s.Operator, "shop"
+		if strings.Contains(o.ID, "Webhook") { // a client has few endpoints
+			client = strings.ToLower(o.ID)
+		}
+		both := []string{s.Operator, s.Operator}
+		if slices.Contains(o.Roles, "app") {
+			app = s.NewKey(client)
+			both = []string{app, s.NewKey(client)}
+		}
+		one, many, left, right := newCommand(s, o.ID, app), newCommand(s, o.ID, app), newCommand(s, o.ID, app), newCommand(s, o.ID, app)
+		before := rows(s)
+		alone := one.send(s, 0, o.ID+"-one")
+		want := grown(s, before)
+		if alone.Status >= 300 || isReplay(alone) {
+			t.Errorf("%s: %v %s", o.ID, alone, alone.Body)
+			continue
+		}
+
+		before = rows(s)
+		key := o.ID + "-many"
+		answers := fleet.AtOnce(50, func(i int) fleet.Answer {
+			same := many
+			same.credential = both[i%2]
+			return same.send(s, i/2, key)
+		})
+		replayed, secrets := 0, 0
+		for _, a := range answers {
+			if essence(a) != essence(answers[0]) || a.Status != alone.Status {
+				t.Errorf("%s, at once: %s\nand %s", o.ID, essence(a), essence(answers[0]))
+			}
+			if isReplay(a) {
+				replayed++
+			}
+			secrets += strings.Count(string(a.Body), "whsec_")
+		}
+		if got := grown(s, before); replayed != 49 || !maps.Equal(got, want) || secrets > 1 {
+			t.Errorf("%s: %d of 50 answers say that they are replays, %d secrets; the rows are %v, by one request %v", o.ID, replayed, secrets, got, want)
+		}
+		emptyRedis(s)
+		if again := many.send(s, 1, key); essence(again) != essence(answers[0]) || !isReplay(again) {
+			t.Errorf("%s, when Redis has forgotten it: %v %s", o.ID, again, again.Body)
+		}
+		before = rows(s)
+		refused(t, o.ID+" about something else with the key", one.send(s, 0, key), 422, "idempotency-key-reused")
+		if got := grown(s, before); len(got) > 0 {
+			t.Errorf("%s: requests that were refused made %v", o.ID, got)
+		}
+
+		if o.ID != "blockPositions" { // its refusal, position-taken, is not in the contract
+			later := many.send(s, 0, key+"-later") // it is done again, or refused for good
+			if again := many.send(s, 1, key+"-later"); later.Status >= 500 || essence(again) != essence(later) || isReplay(later) || !isReplay(again) {
+				t.Errorf("%s, with another key: %s\nand again %s", o.ID, essence(later), essence(again))
+			}
+		}
+		two := fleet.AtOnce(20, func(i int) fleet.Answer {
+			if i%2 == 0 {
+				return left.send(s, i/2, o.ID+"-two")
+			}
+			return right.send(s, i/2, o.ID+"-two")
+		})
+		won := 0 // which of the two came first
+		if two[1].Status < 300 {
+			won = 1
+		}
+		for i, a := range two {
+			if i%2 == won && essence(a) != essence(two[won]) || i%2 != won && a.Refusal() != "idempotency-key-reused" {
+				t.Errorf("%s, two requests with one key: %v, when number %d came first", o.ID, a, won)
+			}
+		}
+		if o.ID == "requestPurchase" {
+			bought[key] = many
+		}
+	}
+	fleet.FinalizeAll(t, s)
+	for key, order := range bought { // what was asked for again while it waited is not remembered as it was then
+		if a := order.send(s, 0, key); a.State != job.Succeeded || !isReplay(a) {
+			t.Errorf("when it is final: %v %s", a, a.Body)
+		}
+	}
+}
+
+// The job ends while the repetitions of its request come.
+func TestAllWhoWaitForOneKeyGetTheAnswerOfItsEnd(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	id := s.Campaign(20)
+	answers := s.Crowd(50, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: "a", Key: "the same", Wait: true, API: i}
+	})
+	for i, a := range answers {
+		if a.Status != http.StatusOK || essence(a) != essence(answers[0]) {
+			t.Errorf("request %d: %v\n%s\n%s", i, a, a.Body, answers[0].Body)
+		}
+	}
+	if n := s.Purchases(id); n != 1 {
+		t.Errorf("%d purchases", n)
+	}
+}
+
+func TestARecordOfAnotherRequestIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	id := s.Campaign(4)
+	requests := idempotency.NewRequests(s.Redis, s.Settings.Redis.Namespace, s.Settings.Draw.SecretKey, s.Settings.Idempotency, nil)
+	defer requests.Close()
+	key, record := uuid.NewString(), idempotency.Record{State: idempotency.Success, Job: uuid.New(), Hash: [32]byte{2}, Answer: []byte(`{ }`)}
+	if err := requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: s.Client("shop"), Key: key}: record}); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: key, Wait: true}); a.State != job.Succeeded || a.ID == record.Job || s.Purchases(id) != 1 {
+		t.Errorf("%v; %d purchases", a, s.Purchases(id))
+	}
+}
+
+func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true})
+	id := s.Campaign(4)
+	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
+	s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}) // the first replay lets Redis know how it ended
+	record := s.Settings.Redis.Namespace + ":request:*"
+	servers.Eventually(t, "Redis has the answer", func() bool {
+		keys, _ := s.Redis.Keys(t.Context(), record).Result()
+		if len(keys) != 1 {
+			return false
+		}
+		value, _ := s.Redis.Get(t.Context(), keys[0]).Result()
+		return fleet.Contains([]byte(value), string(idempotency.Success))
+	})
+	if err := s.Stack.Postgres.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}); a.ID != first.ID || a.State != job.Succeeded {
+		t.Errorf("got %v", a)
+	}
+	if err := s.Stack.Postgres.RestartAfter(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+}
