@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -137,15 +136,6 @@ func TestABacklogOfCancellationsRefusesCancellationsOnly(t *testing.T) {
 	if again := cancel(); again.Status != http.StatusServiceUnavailable {
 		t.Errorf("a cancellation after it: %v", again)
 	}
-}
-
-// without returns a problem without what belongs to one request only.
-func without(a fleet.Answer, field string) string {
-	var document map[string]any
-	_ = json.Unmarshal(a.Body, &document)
-	delete(document, field)
-	text, _ := json.Marshal(document)
-	return string(text)
 }
 
 func TestARequestIsTheSameHoweverItIsSpelled(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"triprize.example/draw/verify"
 
+	"triprize.example/draw/verify"
 	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"

@@ -4,10 +4,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"triprize/internal/job"
-	"triprize/internal/testkit/servers"
 
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // readAs reads something at the n-th api, if it is not what one has already.

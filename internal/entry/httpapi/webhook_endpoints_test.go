@@ -75,10 +75,10 @@ func tell(s *fleet.System, path string, body any) endpointView {
 func TestASecretIsShownOnceAndStoredNowhereElse(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
-	path := endpointAt(s, "https://shop.example/first", "purchase.*")
 	made := asked(s, s.App, endpointsPath, "create", endpointBody("purchase.*"))
 	e := endpointOf(s, made, http.StatusCreated)
-	if path = endpointsPath + "/" + e.ID.String(); made.Header.Get("Location") != path || e.State != "unverified" || len(e.Secrets) != 1 || e.Secrets[0].ExpiresAt != nil {
+	path := endpointsPath + "/" + e.ID.String()
+	if made.Header.Get("Location") != path || e.State != "unverified" || len(e.Secrets) != 1 || e.Secrets[0].ExpiresAt != nil {
 		t.Errorf("made: %s, Location %q", made.Body, made.Header.Get("Location"))
 	}
 	rotation := map[string]any{"overlap_seconds": 60}
