@@ -113,3 +113,31 @@ func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 	}
 	expect(t, db, stuck, 101, 0, 2)
 }
+
+func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	at := newExecutor(db)
+	stuck, free := made(t, at, 100), made(t, at, 100)
+	unlock := fixture.LockWallet(t, db, stuck)
+	batch := []wallet.Command{
+		keyed("1", wallet.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)}),
+		keyed("2", wallet.Action{Kind: wallet.KindCredit, Wallet: free, Movement: amount(1)}),
+		keyed("3", wallet.Action{Kind: wallet.KindTransfer, Wallet: free, To: stuck, Movement: amount(1)}),
+	}
+	for i, d := range do(t, wallet.NewExecutor(db, documents, wallet.Options{}), batch...) {
+		if want := []fault.Code{fault.Unavailable, "", fault.Unavailable}[i]; fault.CodeOf(d.Err) != want {
+			t.Errorf("command %d while it is locked: %v", i, d.Err)
+		}
+	}
+	expect(t, db, free, 101, 0, 2)
+	unlock()
+	for i, d := range do(t, at, batch...) { // with the same keys
+		if codeOf(d) != "" {
+			t.Errorf("command %d again: %+v", i, d)
+		}
+	}
+	expect(t, db, free, 100, 0, 3)
+	expect(t, db, stuck, 102, 0, 3)
+	fixture.Sound(t, db)
+}

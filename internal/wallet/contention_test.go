@@ -13,76 +13,6 @@ import (
 	"triprize/internal/wallet"
 )
 
-func TestOfTwoDebitsOfTheWholeBalanceOneWins(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
-	for range 10 {
-		id := made(t, at, 100)
-		codes := make([]fault.Code, 2)
-		together(2, func(i int) {
-			done, err := at.Do(t.Context(), []wallet.Command{command(wallet.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(100)})})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			codes[i] = codeOf(done[0])
-		})
-		if slices.Sort(codes); codes[0] != "" || codes[1] != fault.InsufficientFunds {
-			t.Errorf("got %q", codes)
-		}
-		expect(t, db, id, 0, 0, 2)
-	}
-	fixture.Sound(t, db)
-}
-
-func TestParallelCreditsOnOneWalletAllCount(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
-	id := made(t, at, 0)
-	together(8, func(i int) {
-		for left := 70; left > 0; {
-			batch := make([]wallet.Command, min(left, 1+i*9)) // batches of 1 to 64
-			for c := range batch {
-				batch[c] = command(wallet.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(3)})
-			}
-			if _, err := at.Do(t.Context(), batch); err != nil {
-				t.Error(err)
-				return
-			}
-			left -= len(batch)
-		}
-	})
-	expect(t, db, id, 3*8*70, 0, 8*70)
-	if lost := at.Lost(); lost != 0 {
-		t.Errorf("%d races lost under the row's lock", lost)
-	}
-	fixture.Sound(t, db)
-}
-
-func TestCrossingTransfersNeverDeadlock(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
-	a, b := made(t, at, 1000), made(t, at, 1000)
-	together(12, func(i int) {
-		for range 10 {
-			action := wallet.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(1)}
-			if i%2 == 1 {
-				action.Wallet, action.To = b, a
-			}
-			if done, err := at.Do(t.Context(), []wallet.Command{command(action)}); err != nil || codeOf(done[0]) != "" {
-				t.Errorf("%+v, %v", done, err)
-				return
-			}
-		}
-	})
-	expect(t, db, a, 1000, 0, 121)
-	expect(t, db, b, 1000, 0, 121)
-	fixture.Sound(t, db)
-}
-
 // Batches over the same wallets, old and new, and the same keys, in opposite orders.
 func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 	t.Parallel()
@@ -119,38 +49,6 @@ func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 		t.Errorf("%d races lost", lost)
 	}
 	fixture.Sound(t, db)
-}
-
-// A writer that changes a wallet without its lock makes a batch lose the race: the
-// batch is tried again.
-func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := made(t, newExecutor(db), 100)
-	for _, times := range []int{1, 2, 3} {
-		d := &disturbed{Pool: db, times: times, sql: `UPDATE wallets SET version = version + 1 WHERE id = $1`, id: id}
-		at := newExecutor(d)
-		done, err := at.Do(t.Context(), []wallet.Command{command(wallet.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(1)})})
-		if times < 3 && (err != nil || codeOf(done[0]) != "") || times == 3 && fault.CodeOf(err) != fault.Unavailable {
-			t.Errorf("disturbed %d times: %+v, %v", times, done, err)
-		}
-		if lost := at.Lost(); lost != int64(times) {
-			t.Errorf("disturbed %d times, %d counted", times, lost)
-		}
-	}
-	expect(t, db, id, 98, 0, 3)
-	fixture.Sound(t, db)
-}
-
-func TestAnErrorThatIsNoLostRaceIsNotTriedAgain(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := made(t, newExecutor(db), 100)
-	at := newExecutor(&disturbed{Pool: db, times: 9, sql: `SELECT 1 / (version - version) FROM wallets WHERE id = $1`, id: id})
-	if _, err := at.Do(t.Context(), []wallet.Command{command(wallet.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(1)})}); err == nil || at.Lost() != 0 {
-		t.Errorf("%v, %+v", err, at.Lost())
-	}
-	expect(t, db, id, 100, 0, 1)
 }
 
 func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
@@ -205,5 +103,28 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 	if total != 2 {
 		t.Errorf("two references were used %d times", total)
 	}
+	fixture.Sound(t, db)
+}
+
+// A writer that changes a wallet without its lock makes a batch lose the race: the batch is tried again. After
+// another error it is not.
+func TestALostRaceIsTriedAgainAndCounted(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := made(t, newExecutor(db), 100)
+	const moves, fails = `UPDATE wallets SET version = version + 1 WHERE id = $1`, `SELECT 1 / (version - version) FROM wallets WHERE id = $1`
+	for _, c := range []struct {
+		sql   string
+		times int
+		want  fault.Code
+		lost  int64
+	}{{moves, 1, "", 1}, {moves, 2, "", 2}, {moves, 3, fault.Unavailable, 3}, {fails, 9, fault.InternalError, 0}} {
+		at := newExecutor(&disturbed{Pool: db, times: c.times, sql: c.sql, id: id})
+		done, err := at.Do(t.Context(), []wallet.Command{command(wallet.Action{Kind: wallet.KindDebit, Wallet: id, Movement: amount(1)})})
+		if fault.CodeOf(err) != c.want || err == nil && codeOf(done[0]) != "" || at.Lost() != c.lost {
+			t.Errorf("disturbed %d times: %+v, %v, %d counted", c.times, done, err, at.Lost())
+		}
+	}
+	expect(t, db, id, 98, 0, 3)
 	fixture.Sound(t, db)
 }

@@ -14,57 +14,6 @@ import (
 	"triprize/internal/wallet"
 )
 
-func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
-	d := one(t, at, wallet.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Movement: wallet.Movement{Amount: 1000, Description: "welcome"}})
-	a := read[walletDocument](t, d)
-	if a.OwnerID != "alice" || a.Currency != "JPY" || a.Balance != 1000 || a.Available != 1000 || a.Version != 1 {
-		t.Errorf("open: %+v", a)
-	}
-	d = one(t, at, wallet.Action{Owner: wallet.Owner{ID: "bob", Currency: "JPY"}})
-	b := read[walletDocument](t, d)
-	if b.Balance != 0 || b.Version != 0 || b.ID == uuid.Nil {
-		t.Errorf("open without a balance: %+v", b)
-	}
-	done := do(t, at, // in one transaction: each answer is of its moment
-		command(wallet.Action{Kind: wallet.KindCredit, Wallet: a.ID, Movement: wallet.Movement{Amount: 500, Description: "top-up", Reference: wallet.Reference{Text: "r-1"}}}),
-		command(wallet.Action{Kind: wallet.KindDebit, Wallet: a.ID, Movement: amount(200)}),
-		command(wallet.Action{Kind: wallet.KindTransfer, Wallet: a.ID, To: b.ID, Movement: wallet.Movement{Amount: 300, Description: "thanks", Reference: wallet.Reference{Text: "r-2"}}}),
-		command(wallet.Action{Kind: wallet.KindTransfer, Wallet: b.ID, To: a.ID, Movement: amount(100)}),
-		command(wallet.Action{Kind: wallet.KindAuthorize, Wallet: a.ID, TTL: time.Hour, Movement: wallet.Movement{Amount: 600, Description: "a hotel"}}))
-	if w := read[walletDocument](t, done[0]); w.Balance != 1500 || w.Version != 2 {
-		t.Errorf("credit: %+v", w)
-	}
-	if w := read[walletDocument](t, done[1]); w.Balance != 1300 || w.Version != 3 {
-		t.Errorf("debit: %+v", w)
-	}
-	if m := read[transferDocument](t, done[2]); m.From != a.ID || m.To != b.ID || m.Amount != 300 || m.Currency != "JPY" ||
-		m.Description != "thanks" || m.Reference != "r-2" || m.ID == uuid.Nil || m.CreatedAt.IsZero() {
-		t.Errorf("transfer: %+v", m)
-	}
-	if m := read[transferDocument](t, done[3]); m.Reference != m.ID.String() {
-		t.Errorf("transfer without a reference: %+v", m)
-	}
-	h := read[authorizationDocument](t, done[4])
-	if h.WalletID != a.ID || h.Amount != 600 || h.State != wallet.Active || h.Description != "a hotel" || h.ExpiresAt.Sub(h.CreatedAt) != time.Hour {
-		t.Errorf("authorize: %+v", h)
-	}
-	expect(t, db, a.ID, 1100, 600, 6)
-	d = one(t, at, wallet.Action{Kind: wallet.KindCapture, Wallet: a.ID, Authorization: h.ID, Movement: amount(250)})
-	if c := read[authorizationDocument](t, d); c.Captured != 250 || c.State != wallet.Active {
-		t.Errorf("capture: %+v", c)
-	}
-	d = one(t, at, wallet.Action{Kind: wallet.KindVoid, Wallet: a.ID, Authorization: h.ID})
-	if c := read[authorizationDocument](t, d); c.Captured != 250 || c.State != wallet.Voided {
-		t.Errorf("void: %+v", c)
-	}
-	expect(t, db, a.ID, 850, 0, 8)
-	expect(t, db, b.ID, 200, 0, 2)
-	fixture.Sound(t, db)
-}
-
 func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -96,36 +45,6 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 	if found, err := wallet.OfOwner(t.Context(), db, access.Everything(), "b", "", uuid.Nil, 10); err != nil || len(found) != 0 {
 		t.Errorf("a refused command made %v, %v", found, err)
 	}
-	fixture.Sound(t, db)
-}
-
-func TestACommandIsDoneOncePerKeyFromManyAtOnce(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
-	id := made(t, at, 0)
-	action := wallet.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(100)}
-	results := make([]string, 16)
-	together(len(results), func(i int) {
-		done, err := at.Do(t.Context(), []wallet.Command{command(wallet.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(1)}), keyed("k", action), keyed("k", action)})
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		results[i] = string(done[1].Job.Result)
-		if string(done[2].Job.Result) != results[i] {
-			t.Errorf("told %s and %s", results[i], done[2].Job.Result)
-		}
-	})
-	for _, r := range results {
-		if r != results[0] || r == "" {
-			t.Errorf("told %q and %q", r, results[0])
-		}
-	}
-	if d := do(t, at, keyed("k", wallet.Action{Kind: wallet.KindCredit, Wallet: id, Movement: amount(101)}))[0]; !d.Reused {
-		t.Errorf("another body: %+v", d)
-	}
-	expect(t, db, id, 116, 0, 17)
 	fixture.Sound(t, db)
 }
 
@@ -221,4 +140,42 @@ func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
 		t.Errorf("a forbidden command made %v, %v", found, err)
 	}
 	expect(t, db, theirs, 10, 0, 1)
+}
+
+// In one transaction: each answer is of its moment.
+func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	at := newExecutor(db)
+	a := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Movement: wallet.Movement{Amount: 1000}}))
+	b := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: "bob", Currency: "JPY"}}))
+	if a.Balance != 1000 || a.Version != 1 || b.Balance != 0 || b.Version != 0 {
+		t.Errorf("opened: %+v, %+v", a, b)
+	}
+	done := do(t, at,
+		command(wallet.Action{Kind: wallet.KindCredit, Wallet: a.ID, Movement: wallet.Movement{Amount: 500, Reference: wallet.Reference{Text: "r-1"}}}),
+		command(wallet.Action{Kind: wallet.KindDebit, Wallet: a.ID, Movement: amount(200)}),
+		command(wallet.Action{Kind: wallet.KindTransfer, Wallet: a.ID, To: b.ID, Movement: wallet.Movement{Amount: 300, Description: "thanks", Reference: wallet.Reference{Text: "r-2"}}}),
+		command(wallet.Action{Kind: wallet.KindTransfer, Wallet: b.ID, To: a.ID, Movement: amount(100)}),
+		command(wallet.Action{Kind: wallet.KindAuthorize, Wallet: a.ID, TTL: time.Hour, Movement: wallet.Movement{Amount: 600, Description: "a hotel"}}))
+	credited, debited := read[walletDocument](t, done[0]), read[walletDocument](t, done[1])
+	if credited.Balance != 1500 || credited.Version != 2 || debited.Balance != 1300 || debited.Version != 3 {
+		t.Errorf("credit: %+v, debit: %+v", credited, debited)
+	}
+	given, back := read[transferDocument](t, done[2]), read[transferDocument](t, done[3])
+	if want := (transferDocument{given.ID, a.ID, b.ID, 300, "JPY", "thanks", "r-2", given.CreatedAt}); given != want || given.CreatedAt.IsZero() || back.Reference != back.ID.String() {
+		t.Errorf("transfers: %+v, %+v", given, back)
+	}
+	h := read[authorizationDocument](t, done[4])
+	if want := (authorizationDocument{h.ID, a.ID, 600, 0, wallet.Active, "a hotel", h.CreatedAt.Add(time.Hour), h.CreatedAt}); h != want {
+		t.Errorf("authorize: %+v", h)
+	}
+	captured := read[authorizationDocument](t, one(t, at, wallet.Action{Kind: wallet.KindCapture, Wallet: a.ID, Authorization: h.ID, Movement: amount(250)}))
+	voided := read[authorizationDocument](t, one(t, at, wallet.Action{Kind: wallet.KindVoid, Wallet: a.ID, Authorization: h.ID}))
+	if captured.Captured != 250 || captured.State != wallet.Active || voided.Captured != 250 || voided.State != wallet.Voided {
+		t.Errorf("capture: %+v, void: %+v", captured, voided)
+	}
+	expect(t, db, a.ID, 850, 0, 8)
+	expect(t, db, b.ID, 200, 0, 2)
+	fixture.Sound(t, db)
 }

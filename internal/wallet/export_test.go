@@ -19,14 +19,8 @@ const (
 	MaxTTL     = maxTTL
 )
 
-// The queries that commands and the sweep are made of.
-var (
-	At      = sumAt
-	FindDue = findDue
-)
-
-// Busy reports whether another transaction has locked a wallet.
-func (u *UnitOfWork) Busy(id uuid.UUID) bool { return u.busy(id) }
+// At is what a wallet was at a version.
+var At = sumAt
 
 // ExpireDue ends the authorizations of a wallet that are over, and returns how many.
 func (u *UnitOfWork) ExpireDue(id uuid.UUID) (int, error) {

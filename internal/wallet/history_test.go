@@ -1,12 +1,16 @@
 package wallet_test
 
 import (
+	"fmt"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
@@ -48,58 +52,64 @@ func TestSnapshotsBoundWhatACommandReads(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestHistoryIsPagedInBothDirections(t *testing.T) {
+func TestHistoryIsReadInBothDirectionsAndByPlaces(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id, other := withBalance(t, db, 100), withBalance(t, db, 0)
-	a := authorized(t, db, id, 60)
-	reference := wallet.Reference{Scope: "shop", Text: "order-7"}
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id, other}, Authorizations: []uuid.UUID{a.ID}, References: []wallet.Reference{reference}}, func(u *wallet.UnitOfWork) {
-		_, err := u.Capture(id, a.ID, wallet.Movement{Amount: 10})
+	a, b := withBalance(t, db, 100), withBalance(t, db, 0)
+	h := authorized(t, db, a, 60)
+	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, b}, Authorizations: []uuid.UUID{h.ID}}, func(u *wallet.UnitOfWork) {
+		_, err := u.Capture(a, h.ID, wallet.Movement{Amount: 10})
 		must(t)(nil, err)
-		must(t)(u.Transfer(id, other, wallet.Movement{Amount: 5, Reference: reference, Description: "a gift"}))
-		must(t)(u.Void(id, a.ID, wallet.Movement{}))
+		must(t)(u.Transfer(a, b, wallet.Movement{Amount: 5, Reference: wallet.Reference{Scope: "shop", Text: "order-7"}, Description: "a gift"}))
+		must(t)(u.Void(a, h.ID, wallet.Movement{}))
 	})
-	want := []struct {
-		kind          wallet.Kind
-		balance, held money.Amount
-	}{{wallet.KindCredit, 100, 0}, {wallet.KindAuthorize, 100, 60}, {wallet.KindCapture, 90, 50}, {wallet.KindTransfer, 85, 50}, {wallet.KindVoid, 85, 0}}
-	for _, upward := range []bool{true, false} {
-		var seen []wallet.Event
-		for page := (wallet.Page{Upward: upward, Limit: 2}); ; {
-			events, err := wallet.History(t.Context(), db, id, page)
-			if err != nil {
-				t.Fatal(err)
+	names := strings.NewReplacer(a.String(), "a", b.String(), "b", uuid.Nil.String(), "")
+	places, want := []wallet.EventID{{Wallet: uuidv7.New(), Version: 1}, {Wallet: b, Version: 99}}, make(map[wallet.EventID]wallet.Event)
+	read := func(page wallet.Page) (text string) {
+		events, err := wallet.History(t.Context(), db, a, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range events {
+			e, at := v.Entry, wallet.EventID{Wallet: a, Version: v.Version}
+			if places, want[at] = append(places, at), v; e.Reference.Scope == "" {
+				e.Reference.Text = ""
 			}
-			if len(events) == 0 {
-				break
-			}
-			seen = append(seen, events...)
-			if page.From = events[len(events)-1].Version + 1; !upward {
-				if page.From -= 2; page.From == 0 {
-					break
-				}
+			text += fmt.Sprint(v.Version, " ", e.Kind, " ", e.Amount, e.Currency, " ", e.Debit.Wallet, e.Debit.Account, " → ", e.Credit.Wallet, e.Credit.Account,
+				" ", e.Reference.Text, " ", e.Description, ": ", v.Balance, " held ", v.Held, "\n")
+			if v.At.IsZero() {
+				t.Errorf("%+v", v)
 			}
 		}
-		if len(seen) != len(want) {
-			t.Fatalf("upward %v: %d events", upward, len(seen))
+		return names.Replace(text)
+	}
+	lines := []string{
+		"1 credit 100JPY funding → a  : 100 held 0\n",
+		"2 authorize 60JPY a → funding  : 100 held 60\n",
+		"3 capture 10JPY a → funding  : 90 held 50\n",
+		"4 transfer 5JPY a → b order-7 a gift: 85 held 50\n",
+		"5 void 50JPY a → funding  : 85 held 0\n",
+	}
+	for page, want := range map[wallet.Page]string{
+		{Upward: true, Limit: 2}:          lines[0] + lines[1],
+		{Upward: true, Limit: 9, From: 3}: lines[2] + lines[3] + lines[4],
+		{Upward: true, Limit: 9, From: 6}: "",
+		{Limit: 2}:                        lines[4] + lines[3],
+		{Limit: 9, From: 3}:               lines[2] + lines[1] + lines[0],
+	} {
+		if got := read(page); got != want {
+			t.Errorf("%+v:\n%s", page, got)
 		}
-		for i, v := range seen {
-			version := i + 1
-			if !upward {
-				version = len(want) - i
-			}
-			if w := want[version-1]; v.Version != int64(version) || v.Entry.Kind != w.kind || v.Balance != w.balance || v.Held != w.held || v.At.IsZero() {
-				t.Errorf("upward %v: event %d is %+v, want %+v", upward, version, v, w)
-			}
-			if v.Version == 4 {
-				if e := v.Entry; e.Debit.Wallet != id || e.Credit.Wallet != other || e.Amount != 5 || e.Reference != reference || e.Description != "a gift" || e.Currency != "JPY" {
-					t.Errorf("the transfer: %+v", e)
-				}
-			}
-		}
+	}
+	if got, err := wallet.EventsAt(t.Context(), db, places); err != nil || len(want) != 5 || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if all, err := wallet.GetAll(t.Context(), db, []uuid.UUID{a, b, uuidv7.New()}); err != nil || len(all) != 2 {
+		t.Errorf("got %v, %v", all, err)
 	}
 	if events, err := wallet.History(t.Context(), db, uuid.New(), wallet.Page{Limit: 2}); err != nil || len(events) != 0 {
 		t.Errorf("of no wallet: %v, %v", events, err)
 	}
+	_, err := wallet.GetAuthorization(t.Context(), db, b, h.ID)
+	refused(t, fault.NotFound)(nil, err)
 }

@@ -1,7 +1,6 @@
 package wallet_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -18,23 +17,6 @@ import (
 	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
 )
-
-func TestCommandsOfABookSeeEachOther(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	a, b, bought := withBalance(t, db, 100), withBalance(t, db, 0), uuid.New()
-	on(t, db, func(unit *wallet.UnitOfWork) {
-		must(t)(unit.Pay(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
-		refused(t, fault.InsufficientFunds)(unit.Pay(a, wallet.Movement{Amount: 31}))
-		must(t)(unit.Transfer(a, b, wallet.Movement{Amount: 30}))
-		refused(t, fault.InsufficientFunds)(unit.Debit(a, wallet.Movement{Amount: 1}))
-		must(t)(unit.Debit(b, wallet.Movement{Amount: 30}))
-		must(t)(unit.Refund(a, wallet.Movement{Amount: 70, PurchaseID: bought}))
-	}, b, a, b)
-	expect(t, db, a, 70, 0, 4)
-	expect(t, db, b, 0, 0, 2)
-	soundButForPurchases(t, db)
-}
 
 func TestARefusedCommandLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -82,46 +64,6 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 	})
 	expect(t, db, a, 102, 0, 3)
 	soundButForPurchases(t, db)
-}
-
-func TestACallerDecidesOnAVersion(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	a, b := withBalance(t, db, 100), withBalance(t, db, 100)
-	one := int64(1)
-	on(t, db, func(unit *wallet.UnitOfWork) {
-		must(t)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one}))
-		refused(t, fault.VersionMismatch)(unit.Debit(a, wallet.Movement{Amount: 1, IfVersion: &one})) // the one before moved it
-		must(t)(unit.Transfer(b, a, wallet.Movement{Amount: 1, IfVersion: &one}))                     // of b
-	}, a, b)
-	expect(t, db, a, 100, 0, 3)
-}
-
-func TestABusyWalletHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	busy, free := withBalance(t, db, 10), withBalance(t, db, 10)
-	on(t, db, func(*wallet.UnitOfWork) {
-		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			u, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{busy, free}}, postgres.SkipLocked)
-			if err != nil {
-				return err
-			}
-			if !u.Busy(busy) || u.Busy(free) {
-				t.Errorf("busy: %v, want true; %v, want false", u.Busy(busy), u.Busy(free))
-			}
-			if _, err := u.Debit(busy, wallet.Movement{Amount: 1}); !errors.Is(err, wallet.ErrBusy) {
-				t.Errorf("of the busy one: %v", err)
-			}
-			must(t)(u.Debit(free, wallet.Movement{Amount: 1}))
-			return u.Write(t.Context(), tx)
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	}, busy)
-	expect(t, db, busy, 10, 0, 1)
-	expect(t, db, free, 9, 0, 2)
 }
 
 // A transaction that waited for a lock decides on what the holder left.
