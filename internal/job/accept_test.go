@@ -1,90 +1,71 @@
 package job_test
 
 import (
-	"crypto/sha256"
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
-// request is a request of the client "shop" with a hash of its own content.
-func requestOutbox(key, content string) job.Request {
-	return job.Request{ID: uuidv7.New(), Client: "shop", Key: key, Hash: sha256.Sum256([]byte(content)), Kind: job.KindPurchase,
-		CampaignID: uuid.New(), UserID: "u", Payload: []byte(`{}`), Keep: time.Hour}
-}
-
-func TestEqualKeysOfOneFlushAreOneJob(t *testing.T) {
+// Each is accepted at once.
+func TestRequestsWithOneKeyHaveOneJob(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	first, same, other := requestOutbox("k", "a"), requestOutbox("k", "a"), requestOutbox("k", "b")
-	accepted, messages, err := job.Accept(t.Context(), db, []job.Request{first, requestOutbox("l", "a"), same, other})
+	theirs, draw := request("f", "b"), request("d", "a")
+	theirs.Client, draw.Kind = "another shop", job.KindDraw
+	twice := []job.Request{request("g", "a"), request("h", "a")} // as after a commit whose answer was lost
+	accept(t, db, twice...)
+	for name, c := range map[string]struct {
+		requests       []job.Request
+		told, messages string
+	}{
+		"equal keys":                      {[]job.Request{request("k", "a"), request("l", "a"), request("k", "a"), request("k", "b")}, "1, 2, 1 replayed, 1 reused", "purchase 2"},
+		"a key belongs to its client":     {[]job.Request{request("f", "a"), theirs}, "1, 2", "purchase 2"},
+		"each kind has its message":       {[]job.Request{request("p", "a"), draw}, "1, 2", "draw 1, purchase 1"},
+		"accepted again, with a new one":  {append(twice, request("m", "a")), "1, 2, 3", "purchase 1"},
+		"accepted again, with no new one": {twice, "1, 2", ""},
+	} {
+		if told, messages := accept(t, db, c.requests...); told != c.told || messages != c.messages {
+			t.Errorf("%s: %s; messages: %s", name, told, messages)
+		}
+	}
+	if n, jobs := servers.Value[int](t, db, `SELECT count(*) FROM jobs`), servers.Value[int](t, db, `SELECT sum(cardinality(jobs)) FROM outbox_messages`); n != jobs {
+		t.Errorf("%d jobs, and %d in messages", n, jobs)
+	}
+	_, messages, err := job.Accept(t.Context(), db, []job.Request{request("of a task", "a")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if accepted[0].Replayed || accepted[0].Job.ID != first.ID {
-		t.Errorf("the first: %+v", accepted[0])
-	}
-	if !accepted[2].Replayed || accepted[2].Reused || accepted[2].Job.ID != first.ID {
-		t.Errorf("the same again: %+v", accepted[2])
-	}
-	if !accepted[3].Reused || accepted[3].Job.ID != first.ID {
-		t.Errorf("another request: %+v", accepted[3])
-	}
-	if len(messages) != 1 || len(messages[0].Jobs) != 2 {
-		t.Errorf("messages: %+v", messages)
+	m := messages[0]
+	if back, err := job.MessageOf(m.Task()); err != nil || back.ID != m.ID || back.Kind != m.Kind || back.Delivery != 1 || len(back.Jobs) != 1 || back.Jobs[0] != m.Jobs[0] {
+		t.Errorf("%+v became %+v, %v", m, back, err)
 	}
 }
 
 func TestAKnownKeyGetsItsJobAsItIsNow(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	first := requestOutbox("k", "a")
-	if _, _, err := job.Accept(t.Context(), db, []job.Request{first}); err != nil {
-		t.Fatal(err)
+	first := request("k", "a")
+	accept(t, db, first)
+	fail(t, db, first.ID)
+	done, messages, err := job.Accept(t.Context(), db, []job.Request{request("k", "a"), request("new", "a")})
+	if err != nil || sizes(messages) != "purchase 1" || messages[0].Jobs[0].ID == first.ID {
+		t.Fatalf("%+v, %v", messages, err)
 	}
-	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{first.ID}, job.Problem{Code: "internal-error", Detail: "d"}); err != nil {
-		t.Fatal(err)
-	}
-	accepted, messages, err := job.Accept(t.Context(), db, []job.Request{requestOutbox("k", "a"), requestOutbox("new", "a")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := accepted[0]; !a.Replayed || a.Job.ID != first.ID || a.Job.State != job.Failed || a.Job.Problem.Code != "internal-error" {
+	if a := done[0]; !a.Replayed || a.Job.ID != first.ID || a.Job.State != job.Failed || a.Job.Problem.Code != "internal-error" {
 		t.Errorf("got %+v", a)
-	}
-	if len(messages) != 1 || len(messages[0].Jobs) != 1 {
-		t.Errorf("a message for a job that was there already: %+v", messages)
-	}
-	var jobs int
-	if err := db.QueryRow(t.Context(), `SELECT cardinality(jobs) FROM outbox_messages WHERE id = $1`, messages[0].ID).Scan(&jobs); err != nil || jobs != 1 {
-		t.Errorf("the outbox has %d jobs in the message, %v", jobs, err)
-	}
-}
-
-func TestRequestsThatAreAcceptedAgainGetNoSecondMessage(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	requests := []job.Request{requestOutbox("k", "a"), requestOutbox("l", "a")}
-	for range 2 { // as after a commit whose answer was lost
-		if _, _, err := job.Accept(t.Context(), db, requests); err != nil {
-			t.Fatal(err)
-		}
-	}
-	requests = append(requests, requestOutbox("m", "a"))
-	if _, messages, err := job.Accept(t.Context(), db, requests); err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 {
-		t.Errorf("for the new one: %+v, %v", messages, err)
-	}
-	var messages, jobs int
-	if err := db.QueryRow(t.Context(), `SELECT count(*), sum(cardinality(jobs)) FROM outbox_messages`).Scan(&messages, &jobs); err != nil || messages != 2 || jobs != 3 {
-		t.Errorf("%d messages for %d jobs, %v; want 2 for 3", messages, jobs, err)
 	}
 }
 
@@ -96,59 +77,141 @@ func TestManyProcessesAcceptTheSameKeysInAnyOrder(t *testing.T) {
 	var wg sync.WaitGroup
 	for p := range processes {
 		wg.Go(func() {
+			at := func(i int) int { return (i*7 + p*11) % keys } // another order in every process
+			if p%2 == 1 {
+				at = func(i int) int { return keys - 1 - i }
+			}
 			var requests []job.Request
 			for i := range keys {
-				key := (i*7 + p*11) % keys // another order in every process
-				requests = append(requests, requestOutbox(fmt.Sprint(key), "a"))
+				requests = append(requests, request(fmt.Sprint(at(i)), "a"))
 			}
 			accepted, _, err := job.Accept(t.Context(), db, requests)
 			if err != nil {
 				t.Errorf("process %d: %v", p, err)
-				return
 			}
 			for i, a := range accepted {
-				jobs[p][(i*7+p*11)%keys] = a.Job.ID
+				jobs[p][at(i)] = a.Job.ID
 			}
 		})
 	}
 	wg.Wait()
-	for key := range keys {
-		for p := range processes {
-			if jobs[p][key] != jobs[0][key] || jobs[p][key] == uuid.Nil {
-				t.Errorf("key %d: process %d got job %s, process 0 %s", key, p, jobs[p][key], jobs[0][key])
-			}
+	for p := range processes {
+		if jobs[p] != jobs[0] {
+			t.Errorf("process %d has other jobs than process 0:\n%v\n%v", p, jobs[p], jobs[0])
 		}
 	}
-	fixture.Sound(t, db) // every queued job is in the outbox
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM jobs`); n != keys {
+		t.Errorf("%d jobs", n)
+	}
+	fixture.Sound(t, db)
 }
 
-func TestAKeyBelongsToItsClient(t *testing.T) {
+// In a flush with others, purchases with new keys make no job exactly when their campaign is in
+// a state that never sells again. Keys that have a job keep it, and other kinds make theirs.
+func TestAPurchaseOfAClosedCampaignMakesNoJob(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	mine, theirs := requestOutbox("k", "a"), requestOutbox("k", "b")
-	theirs.Client = "another shop"
-	accepted, _, err := job.Accept(t.Context(), db, []job.Request{mine, theirs})
-	if err != nil {
+	var requests []job.Request
+	for _, state := range campaign.States {
+		id := uuidv7.New()
+		servers.Exec(t, db, `
+			INSERT INTO campaigns (id, name, base_length, currency, state, policies, positions_total, positions_sold,
+			                       published_at, draw_started_at, draw_completed_at, cancelled_at, cancelled_by)
+			SELECT $1, 'A campaign', 4, 'JPY', $2, '{}', 10, 5, CASE WHEN $2 <> 'pending' THEN now() END,
+			       CASE WHEN $2 IN ('drawing', 'completed') THEN now() END, CASE WHEN $2 = 'completed' THEN now() END,
+			       CASE WHEN $2 = 'cancelled' THEN now() END, CASE WHEN $2 = 'cancelled' THEN 'operator:ops' END`, id, string(state))
+		used := request("used "+string(state), "a")
+		used.Kind = job.KindCancellation // it makes a job in every state
+		accept(t, db, used)
+		used.Kind = job.KindPurchase
+		of := []job.Request{used, request("new "+string(state), "a"), request("new "+string(state), "b"), request("cancel "+string(state), "a")}
+		of[3].Kind = job.KindCancellation
+		for _, r := range of {
+			r.CampaignID = id
+			requests = append(requests, r)
+		}
+	}
+	done, messages, err := job.Accept(t.Context(), db, requests)
+	if err != nil || sizes(messages) != "cancellation 5, purchase 2" {
+		t.Fatalf("%s, %v", sizes(messages), err)
+	}
+	for i, state := range campaign.States {
+		want := "1, 2, 2 reused, 4"
+		if state.Closed() {
+			want = "1, " + job.ErrClosed.Error() + ", " + job.ErrClosed.Error() + ", 4"
+		}
+		if got := toldOf(requests[4*i:4*i+4], done[4*i:4*i+4]); got != want {
+			t.Errorf("%s: %s", state, got)
+		}
+	}
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM jobs`); n != 5+7 {
+		t.Errorf("there are %d jobs", n)
+	}
+}
+
+// The sweep old-records deletes the job of a taken key before it is read. Beside a purchase of the
+// same campaign, which is refused, the request has to come again.
+func TestACancellationWhoseKeyHasJustBeenDeletedIsNotRefused(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	purchase, cancellation := request("new", "a"), request("taken", "a")
+	purchase.CampaignID, cancellation.CampaignID, cancellation.Kind = id, id, job.KindCancellation
+	accept(t, db, cancellation)
+	cancellation.ID = uuidv7.New()
+	var b pgx.Batch
+	campaign.QueueCancel(&b, id, "operator:ops", "a test")
+	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if accepted[1].Reused || accepted[1].Job.ID != theirs.ID {
-		t.Errorf("got %+v", accepted[1])
+	if accepted, _, err := job.Accept(t.Context(), swept{db, func() { servers.Exec(t, db, `DELETE FROM jobs`) }}, []job.Request{purchase, cancellation}); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("%+v, %v", accepted, err)
 	}
 }
 
-func TestEachKindHasAMessageOfItsOwn(t *testing.T) {
+// swept is a database in which something happens before each query that follows a batch.
+type swept struct {
+	postgres.DB
+	before func()
+}
+
+func (s swept) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	s.before()
+	return s.DB.Query(ctx, sql, args...)
+}
+
+// A request that may make no job gets the job of its key, and its own refusal where there is none;
+// the others of its batch, also with the same key, are not held up by that.
+func TestARequestThatMayMakeNoJobIsOnlyLookedUp(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	purchase, draw := requestOutbox("p", "a"), requestOutbox("d", "a")
-	draw.Kind = job.KindDraw
-	_, messages, err := job.Accept(t.Context(), db, []job.Request{purchase, draw})
-	if err != nil || len(messages) != 2 || messages[0].Kind == messages[1].Kind {
-		t.Errorf("%+v, %v", messages, err)
+	known, shared := request("known", "a"), request("shared", "a")
+	accept(t, db, known)
+	requests := []job.Request{request("known", "a"), request("unknown", "a"), request("known", "b"), request("shared", "a")}
+	for i := range requests {
+		requests[i].Unless = errors.New("too many wait")
 	}
-	for _, m := range messages {
-		back, err := job.MessageOf(m.Task())
-		if err != nil || back.ID != m.ID || back.Kind != m.Kind || back.Delivery != 1 || len(back.Jobs) != 1 || back.Jobs[0] != m.Jobs[0] {
-			t.Errorf("%+v became %+v, %v", m, back, err)
-		}
+	done, messages, err := job.Accept(t.Context(), db, requests)
+	if told := toldOf(append(requests, known), done); told != "5 replayed, too many wait, 5 reused, too many wait" || len(messages) > 0 || err != nil {
+		t.Errorf("%s; messages: %v, %v", told, messages, err)
+	}
+	if told, messages := accept(t, db, append(requests, known, shared, request("new", "a"))...); told != "5 replayed, too many wait, 5 reused, 6 replayed, 5, 6, 7" || messages != "purchase 2" {
+		t.Errorf("%s; messages: %s", told, messages)
+	}
+}
+
+// Of two requests with one key the first may be of a closed campaign: neither makes a job, and no
+// other request of the batch is held up.
+func TestAKeyOfAClosedCampaignHoldsUpNoOtherRequest(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	closed, open := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.SellOut(t, db, closed)
+	requests := []job.Request{request("one", "a"), request("one", "b"), request("another", "a")}
+	for i, id := range []uuid.UUID{closed, open, open} {
+		requests[i].CampaignID = id
+	}
+	if told, messages := accept(t, db, requests...); told != job.ErrClosed.Error()+", "+job.ErrClosed.Error()+", 3" || messages != "purchase 1" {
+		t.Errorf("%s; messages: %s", told, messages)
 	}
 }

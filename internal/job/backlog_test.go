@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -17,14 +15,12 @@ func TestTheBacklogKnowsTheOldestJobThatWorkersCanFinish(t *testing.T) {
 	db := servers.DB(t)
 	var all []job.Request
 	for _, key := range []string{"final", "paid by card", "oldest", "younger"} {
-		one := requestOutbox(key, key)
+		one := request(key, key)
 		fixture.Accept(t, db, one) // each in a message of its own
 		all = append(all, one)
 		servers.Exec(t, db, `UPDATE jobs SET accepted_at = accepted_at - $2 * interval '1 hour' WHERE id = $1`, one.ID, 10-len(all))
 	}
-	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{all[0].ID}, job.Problem{Code: "internal-error", Detail: "d"}); err != nil {
-		t.Fatal(err)
-	}
+	fail(t, db, all[0].ID)
 	servers.Exec(t, db, `UPDATE jobs SET purchase_id = gen_random_uuid() WHERE id = $1`, all[1].ID)
 	backlog, err := job.ReadBacklog(t.Context(), db, job.KindPurchase, job.KindDraw)
 	got := backlog[job.KindPurchase]

@@ -1,16 +1,13 @@
 package job_test
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
@@ -20,51 +17,31 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// request is a request of the client "shop" with a hash of its own content.
-func request(key, content string) job.Request {
-	return job.Request{ID: uuidv7.New(), Client: "shop", Key: key, Hash: sha256.Sum256([]byte(content)), Kind: job.KindPurchase,
-		CampaignID: uuid.New(), UserID: "u", Payload: []byte(`{}`), Keep: time.Hour, HTTPStatus: 201}
-}
-
-// accepted makes n queued jobs and returns their ids.
-func acceptedJob(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
-	t.Helper()
-	var requests []job.Request
-	var ids []uuid.UUID
-	for range n {
-		r := request(uuid.NewString(), "a")
-		requests, ids = append(requests, r), append(ids, r.ID)
-	}
-	if _, _, err := job.Accept(t.Context(), db, requests); err != nil {
-		t.Fatal(err)
-	}
-	return ids
-}
-
-func finalizeJob(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
-	t.Helper()
-	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, &o) })
-}
-
 func TestAJobIsSettledOnce(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := acceptedJob(t, db, 1)[0]
-	if err := finalizeJob(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}); err != nil {
-		t.Fatal(err)
+	ids := accepted(t, db, 2)
+	id := ids[0]
+	for _, o := range []job.Outcome{{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}, {ID: ids[1], Problem: &job.Problem{Code: "sold-out", Detail: "all 10 are sold"}}} {
+		if err := finalize(t, db, o); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, o := range map[string]job.Outcome{
 		"again":       {ID: id, Result: json.RawMessage(`{}`)},
 		"as failed":   {ID: id, Problem: &job.Problem{Code: "sold-out"}},
 		"unknown job": {ID: uuid.New(), Result: json.RawMessage(`{}`)},
 	} {
-		if err := finalizeJob(t, db, o); !errors.Is(err, job.ErrFinal) {
+		if err := finalize(t, db, o); !errors.Is(err, job.ErrFinal) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	j := fixture.Job(t, db, id)
 	if j.State != job.Succeeded || string(j.Result) != `{"b": 1, "a": 2}` || j.FinishedAt == nil || j.Attempts != 1 {
 		t.Errorf("got %+v, result %s", j, j.Result)
+	}
+	if j := fixture.Job(t, db, ids[1]); j.State != job.Failed || j.Problem.Code != "sold-out" || j.Problem.Detail != "all 10 are sold" || j.Result != nil {
+		t.Errorf("got %+v", j)
 	}
 	if given, err := job.GiveUp(t.Context(), db, []uuid.UUID{id}, job.Problem{Code: "internal-error"}); err != nil || len(given) != 0 {
 		t.Errorf("a finalized job was given up: %v, %v", given, err)
@@ -74,12 +51,12 @@ func TestAJobIsSettledOnce(t *testing.T) {
 func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	ids := acceptedJob(t, db, 2)
+	ids := accepted(t, db, 2)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, ids[1]); err != nil {
 			return err
 		}
-		if err := finalizeJob(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
+		if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
 			return err
 		}
 		return job.Finalize(t.Context(), tx, &job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
@@ -95,7 +72,7 @@ func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
 func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	ids := acceptedJob(t, db, 3)
+	ids := accepted(t, db, 3)
 	expectWaiting := func(alone int, order ...uuid.UUID) {
 		t.Helper()
 		refs := make([]job.Ref, len(ids))
@@ -137,7 +114,7 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 			t.Errorf("after a transient fault: %d attempts at job %d", j.Attempts, i)
 		}
 	}
-	if err := finalizeJob(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
+	if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := job.Begin(t.Context(), db, at(2, ids[0])); err != nil || n != 0 {
@@ -146,22 +123,10 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 	expectWaiting(1, ids[2], ids[1])
 }
 
-func TestAFailedJobSaysWhy(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := acceptedJob(t, db, 1)[0]
-	if err := finalizeJob(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out", Detail: "all 10 positions are sold"}}); err != nil {
-		t.Fatal(err)
-	}
-	if j := fixture.Job(t, db, id); j.State != job.Failed || j.Problem.Code != "sold-out" || j.Problem.Detail != "all 10 positions are sold" || j.Result != nil {
-		t.Errorf("got %+v", j)
-	}
-}
-
 func TestRefusedJobsAreListedForTheSweepThatDeletesThem(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	ids := acceptedJob(t, db, 4)
+	ids := accepted(t, db, 4)
 	var b pgx.Batch
 	job.QueueFinalize(&b, []job.Outcome{
 		{ID: ids[0], Result: json.RawMessage(`{}`)},

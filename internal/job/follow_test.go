@@ -8,31 +8,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/job"
-	"triprize/internal/platform/postgres"
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
-// accepted accepts n jobs and returns their ids.
-func accepted(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
-	t.Helper()
-	for range n {
-		ids = append(ids, fixture.Accept(t, db, fixture.PurchaseRequest(t, uuid.New(), "u", 0, 1))[0].ID)
-	}
-	return ids
-}
-
-func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
-	t.Helper()
-	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, &o) })
-}
-
-// watchingJobs watches jobs until the test ends.
-func watchingJobs(t *testing.T, db *pgxpool.Pool, announcements *job.Announcements, interval time.Duration) *job.Jobs {
+// watching watches jobs until the test ends.
+func watching(t *testing.T, db *pgxpool.Pool, announcements *job.Announcements, interval time.Duration) *job.Jobs {
 	t.Helper()
 	w := job.NewJobs(db, announcements, interval, servers.Logger(t), func([]uuid.UUID) {})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -58,7 +41,7 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	settings := servers.Settings(t)
 	db, rdb := servers.Pool(t, settings), servers.Redis(t, settings)
 	announcements := job.NewAnnouncements(rdb, settings.Redis.Namespace)
-	w := watchingJobs(t, db, announcements, time.Hour) // no poll comes to help
+	w := watching(t, db, announcements, time.Hour) // no poll comes to help
 	ids := accepted(t, db, 2)
 	waiters := []*job.Waiter{w.Waiter(ids[0]), w.Waiter(ids[0]), w.Waiter(ids[1])}
 	if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
@@ -91,35 +74,21 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	}
 }
 
-func TestWaitersArePolledForWithoutRedis(t *testing.T) {
+func TestAPollFindsWhatWasNotAnnounced(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
-	db := servers.Pool(t, settings)
-	settings.Redis.URL = "redis://127.0.0.1:1/0" // no server is there
-	announcements := job.NewAnnouncements(servers.Redis(t, settings), settings.Redis.Namespace)
-	w := watchingJobs(t, db, announcements, 20*time.Millisecond)
-	id := accepted(t, db, 1)[0]
-	waiter := w.Waiter(id)
-	if err := finalize(t, db, job.Outcome{ID: id, Result: json.RawMessage(`{}`)}); err != nil {
-		t.Fatal(err)
-	}
-	if j := await(t, waiter); j.ID != id || j.State != job.Succeeded {
-		t.Errorf("told of %+v", j)
-	}
-}
-
-func TestAMissedAnnouncementIsMadeUpForByAPoll(t *testing.T) {
-	t.Parallel()
-	settings := servers.Settings(t)
-	db, rdb := servers.Pool(t, settings), servers.Redis(t, settings)
-	w := watchingJobs(t, db, job.NewAnnouncements(rdb, settings.Redis.Namespace), 20*time.Millisecond)
-	id := accepted(t, db, 1)[0]
-	waiter := w.Waiter(id)
-	if err := finalize(t, db, job.Outcome{ID: id, Problem: &job.Problem{Code: "sold-out"}}); err != nil { // without an announcement
-		t.Fatal(err)
-	}
-	if j := await(t, waiter); j.State != job.Failed {
-		t.Errorf("told of %+v", j)
+	for name, url := range map[string]string{"an announcement is lost": "", "Redis is away": "redis://127.0.0.1:1/0"} {
+		settings := servers.Settings(t)
+		db := servers.Pool(t, settings)
+		if url != "" {
+			settings.Redis.URL = url
+		}
+		w := watching(t, db, job.NewAnnouncements(servers.Redis(t, settings), settings.Redis.Namespace), 20*time.Millisecond)
+		id := accepted(t, db, 1)[0]
+		waiter := w.Waiter(id)
+		fail(t, db, id)
+		if j := await(t, waiter); j.ID != id || j.State != job.Failed {
+			t.Errorf("%s: told of %+v", name, j)
+		}
 	}
 }
 

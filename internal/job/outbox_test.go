@@ -1,6 +1,8 @@
 package job_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,33 +11,33 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/job"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
-// accepted accepts n jobs, in one message, and returns their ids.
-func acceptedOutbox(t *testing.T, db *pgxpool.Pool, n int) (ids []uuid.UUID) {
-	t.Helper()
-	requests := make([]job.Request, n)
-	for i := range requests {
-		requests[i] = fixture.PurchaseRequest(t, uuid.New(), "u", 0, 1)
-	}
-	for _, ref := range fixture.Accept(t, db, requests...) {
-		ids = append(ids, ref.ID)
-	}
-	return ids
-}
-
 // alone accepts n jobs, each in a message of its own.
 func alone(t *testing.T, db *pgxpool.Pool, n int) {
 	t.Helper()
-	acceptedOutbox(t, db, n)
-	_, err := db.Exec(t.Context(), `
+	accepted(t, db, n)
+	servers.Exec(t, db, `
 		WITH together AS (DELETE FROM outbox_messages RETURNING kind, jobs)
 		INSERT INTO outbox_messages (id, kind, jobs) SELECT gen_random_uuid(), kind, ARRAY[job] FROM together, unnest(jobs) AS job`)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// draws makes n jobs of the system.
+func draws(t *testing.T, db *pgxpool.Pool, n int) {
+	t.Helper()
+	for range n {
+		r := job.DrawRequest(uuid.New(), job.BySellOut, "", time.Hour, job.Origin{})
+		for try := range 2 { // one is made once
+			inTx(t, db, func(tx pgx.Tx) error {
+				messages, err := job.Insert(t.Context(), tx, r)
+				if len(messages) != 1-try {
+					t.Errorf("try %d: %v", try, messages)
+				}
+				return err
+			})
+		}
 	}
 }
 
@@ -47,35 +49,50 @@ func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
 
 func reissue(t *testing.T, db *pgxpool.Pool, lost, orphaned []uuid.UUID) (messages []job.Message) {
 	t.Helper()
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
+	inTx(t, db, func(tx pgx.Tx) (err error) {
 		messages, err = job.Reissue(t.Context(), tx, lost, orphaned)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return messages
 }
 
-// overdue walks through all overdue messages.
-func overdue(t *testing.T, db *pgxpool.Pool, backoff job.Backoff) (ids []uuid.UUID) {
+func resume(t *testing.T, db *pgxpool.Pool, now time.Time, limit int, campaigns ...uuid.UUID) (messages []job.Message, replaced int) {
+	t.Helper()
+	inTx(t, db, func(tx pgx.Tx) (err error) {
+		messages, replaced, err = job.Resume(t.Context(), tx, campaigns, now, limit)
+		return err
+	})
+	return messages, replaced
+}
+
+// walk walks through overdue messages, a few at a time.
+func walk(t *testing.T, db *pgxpool.Pool, backoff job.Backoff, few int, each func(ids []uuid.UUID)) {
 	t.Helper()
 	walk, err := job.FindOverdue(t.Context(), db, backoff)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for {
-		messages, err := walk.Next(t.Context(), 100)
+		messages, err := walk.Next(t.Context(), few)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(messages) == 0 {
-			return ids
+			return
 		}
-		for _, m := range messages {
-			ids = append(ids, m.ID)
+		ids := make([]uuid.UUID, len(messages))
+		for i, m := range messages {
+			ids[i] = m.ID
 		}
+		each(ids)
 	}
+}
+
+// overdue returns all overdue messages.
+func overdue(t *testing.T, db *pgxpool.Pool, backoff job.Backoff) (all []uuid.UUID) {
+	t.Helper()
+	walk(t, db, backoff, 100, func(ids []uuid.UUID) { all = append(all, ids...) })
+	return all
 }
 
 // minute is a backoff that is over for messages that were seen a minute ago.
@@ -83,70 +100,35 @@ func minute() job.Backoff {
 	return job.Backoff{First: time.Second, Longest: 30 * time.Second, Deaths: 5}
 }
 
-func TestLostMessagesAreBundledAndLeaveOutWhatIsDone(t *testing.T) {
+// A draw may wait long, and its message with it: one beside it would wait, too.
+func TestLostMessagesAreBundledButForDrawsAndLeaveOutWhatIsDone(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	const n = 600
+	const n, drawn = 600, 5
 	alone(t, db, n)
 	done := servers.Value[uuid.UUID](t, db, `SELECT id FROM jobs LIMIT 1`)
-	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{done}, job.Problem{Code: "sold-out"}); err != nil {
-		t.Fatal(err)
-	}
+	fail(t, db, done)
+	draws(t, db, drawn)
 	age(t, db, time.Minute)
 	lost := overdue(t, db, minute())
-	if len(lost) != n {
+	if len(lost) != n+drawn {
 		t.Fatalf("%d messages are overdue", len(lost))
 	}
 	messages := reissue(t, db, lost, nil)
 	jobs := make(map[uuid.UUID]bool)
 	for _, m := range messages {
-		if len(m.Jobs) > job.MaxJobs || m.Delivery != 1 { // no worker has had them
+		if len(m.Jobs) > job.MaxJobs || m.Delivery != 1 || m.Kind == job.KindDraw && len(m.Jobs) != 1 { // no worker has had them
 			t.Errorf("message of %d jobs, delivery %d", len(m.Jobs), m.Delivery)
 		}
 		for _, j := range m.Jobs {
 			jobs[j.ID] = true
 		}
 	}
-	if len(messages) != 3 || len(jobs) != n-1 || jobs[done] {
+	if len(messages) != 3+drawn || len(jobs) != n-1+drawn || jobs[done] {
 		t.Errorf("%d messages for %d jobs", len(messages), len(jobs))
 	}
 	if again := reissue(t, db, lost, lost); len(again) != 0 {
 		t.Errorf("a second sweep issues again what the first did: %v", again)
-	}
-	fixture.Sound(t, db)
-}
-
-// A draw may wait long, and its message with it: one beside it would wait, too.
-func TestDrawsThatWereLostHaveAMessageEach(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	const n = 5
-	for range n {
-		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			_, err := job.Insert(t.Context(), tx, job.DrawRequest(uuid.New(), job.BySellOut, "", time.Hour, job.Origin{}))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	acceptedOutbox(t, db, 3)
-	age(t, db, time.Minute)
-	drawn, bought := make(map[uuid.UUID]bool), 0
-	for _, m := range reissue(t, db, overdue(t, db, minute()), nil) { // as after Redis was emptied
-		if m.Kind == job.KindPurchase {
-			bought++
-			continue
-		}
-		if len(m.Jobs) != 1 {
-			t.Errorf("one message has %d draws", len(m.Jobs))
-		}
-		for _, j := range m.Jobs {
-			drawn[j.ID] = true
-		}
-	}
-	if len(drawn) != n || bought != 1 {
-		t.Errorf("%d draws, %d messages of purchases", len(drawn), bought)
 	}
 	fixture.Sound(t, db)
 }
@@ -161,7 +143,7 @@ func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
 	for _, m := range reissue(t, db, lost, lost[:1]) {
 		deliveries[m.Delivery] += len(m.Jobs)
 	}
-	if deliveries[1] != 2 || deliveries[2] != 1 {
+	if want := map[int]int{1: 2, 2: 1}; !maps.Equal(deliveries, want) {
 		t.Errorf("jobs by the delivery of their message: %v", deliveries)
 	}
 }
@@ -169,7 +151,7 @@ func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
 func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	acceptedOutbox(t, db, 1)
+	accepted(t, db, 1)
 	backoff := job.Backoff{First: 10 * time.Hour, Longest: 60 * time.Hour, Deaths: 3}
 	for i, hours := range []int{10, 10, 10, 20, 40, 60, 60} {
 		want := time.Duration(hours) * time.Hour
@@ -184,6 +166,13 @@ func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 		}
 		reissue(t, db, ids, ids)
 	}
+	age(t, db, 61*time.Hour)
+	if err := job.MarkSeen(t.Context(), db, overdue(t, db, backoff)); err != nil {
+		t.Fatal(err)
+	}
+	if ids := overdue(t, db, backoff); len(ids) != 0 {
+		t.Errorf("overdue though they have been seen: %v", ids)
+	}
 }
 
 func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
@@ -193,70 +182,15 @@ func TestAWalkReturnsEveryOverdueMessageOnce(t *testing.T) {
 	alone(t, db, n)
 	age(t, db, time.Minute) // all at nearly the same moment: their ids decide
 	servers.Exec(t, db, `UPDATE outbox_messages SET seen_at = (SELECT min(seen_at) FROM outbox_messages)`)
-	walk, err := job.FindOverdue(t.Context(), db, minute())
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := make(map[uuid.UUID]bool)
-	for {
-		messages, err := walk.Next(t.Context(), 7)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(messages) == 0 {
-			break
-		}
-		var ids []uuid.UUID
-		for _, m := range messages {
-			if seen[m.ID] {
-				t.Fatalf("message %s comes again", m.ID)
-			}
-			seen[m.ID] = true
-			ids = append(ids, m.ID)
-		}
+	var seen []uuid.UUID
+	walk(t, db, minute(), 7, func(ids []uuid.UUID) {
+		seen = append(seen, ids...)
 		if err := job.MarkSeen(t.Context(), db, ids[:len(ids)/2]); err != nil { // some move, others stay
 			t.Fatal(err)
 		}
-	}
-	if len(seen) != n {
+	})
+	if slices.SortFunc(seen, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) }); len(seen) != n || len(slices.Compact(seen)) != n {
 		t.Errorf("%d of %d messages came", len(seen), n)
-	}
-}
-
-func TestAMessageThatWasSeenIsNotOverdue(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	acceptedOutbox(t, db, 1)
-	age(t, db, 2*time.Hour)
-	hour := job.Backoff{First: time.Hour, Longest: 2 * time.Hour, Deaths: 5}
-	ids := overdue(t, db, hour)
-	if len(ids) != 1 {
-		t.Fatalf("overdue: %v", ids)
-	}
-	if err := job.MarkSeen(t.Context(), db, ids); err != nil {
-		t.Fatal(err)
-	}
-	if ids := overdue(t, db, hour); len(ids) != 0 {
-		t.Errorf("overdue: %v", ids)
-	}
-}
-
-func TestAJobOfTheSystemIsInsertedOnce(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	campaign := uuid.New()
-	var messages [2][]job.Message
-	for i := range messages {
-		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-			messages[i], err = job.Insert(t.Context(), tx, job.DrawRequest(campaign, job.BySellOut, "", time.Hour, job.Origin{}))
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(messages[0]) != 1 || len(messages[1]) != 0 {
-		t.Errorf("messages: %v", messages)
 	}
 }
 
@@ -269,9 +203,7 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	for i := range 3 {
 		refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, busy, "a", 0, 1), fixture.PurchaseRequest(t, other, "b", 0, 1), fixture.PurchaseRequest(t, busy, "c", 0, 1))
 		if i == 0 {
-			if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{refs[0].ID, refs[1].ID}, job.Problem{Code: "sold-out"}); err != nil {
-				t.Fatal(err)
-			}
+			fail(t, db, refs[0].ID, refs[1].ID)
 		}
 	}
 	servers.Exec(t, db, `UPDATE outbox_messages SET delivery = 3`)
@@ -286,42 +218,26 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	if lost := overdue(t, db, minute()); len(lost) != 0 {
 		t.Errorf("%d messages are looked for", len(lost))
 	}
-	for limit, want := range map[int]int{1: 1, 2: 2, 9: 2} {
-		if awaited, _, err := job.FindAwaited(t.Context(), db, limit); err != nil || len(awaited) != want {
+	var now time.Time
+	for _, limit := range []int{1, 2, 9} {
+		awaited, at, err := job.FindAwaited(t.Context(), db, limit)
+		if now = at; err != nil || len(awaited) != min(limit, 2) {
 			t.Errorf("of at most %d awaited are %v, %v", limit, awaited, err)
 		}
 	}
 	if n, err := job.CountAwaiting(t.Context(), db, busy); err != nil || n != 5 {
 		t.Errorf("%d jobs wait, %v", n, err)
 	}
-	_, now, err := job.FindAwaited(t.Context(), db, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resume := func(limit int) (messages []job.Message, replaced int) {
-		t.Helper()
-		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-			messages, replaced, err = job.Resume(t.Context(), tx, []uuid.UUID{busy, uuid.New()}, now, limit)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return messages, replaced
-	}
-	began := now
-	now = began.Add(-2 * time.Hour)
-	if _, replaced := resume(4); replaced != 0 {
+	if _, replaced := resume(t, db, now.Add(-2*time.Hour), 4, busy, uuid.New()); replaced != 0 {
 		t.Errorf("%d were put off after the run has begun, and are issued again in it", replaced)
 	}
-	now = began
 	for _, want := range []int{3, 2} { // half of the limit for each campaign: of the oldest two messages, one of them with a job that was final, and of the last
-		messages, replaced := resume(4)
+		messages, replaced := resume(t, db, now, 4, busy, uuid.New())
 		if len(messages) != 1 || replaced == 0 || len(messages[0].Jobs) != want || messages[0].Delivery != 3 || messages[0].Jobs[0].CampaignID != busy {
 			t.Errorf("%d replaced by %+v; want one of %d jobs", replaced, messages, want)
 		}
 	}
-	if messages, replaced := resume(4); len(messages) != 0 || replaced != 0 {
+	if messages, replaced := resume(t, db, now, 4, busy, uuid.New()); len(messages) != 0 || replaced != 0 {
 		t.Errorf("nothing waits any more: %d, %v", replaced, messages)
 	}
 	if awaited, _, err := job.FindAwaited(t.Context(), db, 9); err != nil || len(awaited) != 1 || awaited[0] != other {
@@ -348,17 +264,13 @@ func TestJobsOfManyCampaignsGoOnTogether(t *testing.T) {
 			fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "b", 0, 1))
 		}
 		servers.Exec(t, db, `UPDATE outbox_messages SET delivery = $1, waits_for = (SELECT campaign_id FROM jobs WHERE id = jobs[1]), seen_at = clock_timestamp() - interval '1 minute'`, delivery)
-		var messages []job.Message
-		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-			messages, _, err = job.Resume(t.Context(), tx, campaigns, time.Now(), 100)
-			return err
-		})
+		messages, _ := resume(t, db, time.Now(), 100, campaigns...)
 		jobs := 0
 		for _, m := range messages {
 			jobs += len(m.Jobs)
 		}
-		if err != nil || len(messages) != want || jobs != 10 {
-			t.Errorf("delivery %d: %d jobs in %d messages, want 10 in %d; %v", delivery, jobs, len(messages), want, err)
+		if len(messages) != want || jobs != 10 {
+			t.Errorf("delivery %d: %d jobs in %d messages, want 10 in %d", delivery, jobs, len(messages), want)
 		}
 		servers.Exec(t, db, `DELETE FROM outbox_messages`)
 	}
@@ -385,13 +297,9 @@ func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, after := range []time.Duration{0, 250 * time.Millisecond, 4 * time.Second, 10 * time.Second} {
-		var messages []job.Message
-		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) (err error) {
-			messages, _, err = job.Resume(t.Context(), tx, []uuid.UUID{id}, now.Add(after), 9)
-			return err
-		})
-		if want := refs[[]int{3, 0, 1, 2}[i]].ID; err != nil || len(messages) != 1 || len(messages[0].Jobs) != 1 || messages[0].Jobs[0].ID != want {
-			t.Errorf("after %s: %+v, %v; want the job %s", after, messages, err, want)
+		messages, _ := resume(t, db, now.Add(after), 9, id)
+		if want := refs[[]int{3, 0, 1, 2}[i]].ID; len(messages) != 1 || len(messages[0].Jobs) != 1 || messages[0].Jobs[0].ID != want {
+			t.Errorf("after %s: %+v; want the job %s", after, messages, want)
 		}
 	}
 }
