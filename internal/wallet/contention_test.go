@@ -62,17 +62,12 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 	credit := func(i int, reference string) wallet.Command {
 		return command(wallet.Action{Kind: wallet.KindCredit, Wallet: ids[i], Movement: wallet.Movement{Amount: 1, Reference: wallet.Reference{Text: reference}}})
 	}
-	done := do(t, at, credit(0, "a"), credit(1, "a"))
-	if codeOf(done[0]) != "" || codeOf(done[1]) != fault.StateConflict {
-		t.Errorf("in one batch: %+v", done)
-	}
-	if d := do(t, at, credit(1, "a"))[0]; codeOf(d) != fault.StateConflict {
-		t.Errorf("later: %+v", d)
-	}
 	other := credit(1, "a")
 	other.Request.Client = "another shop"
-	if d := do(t, at, other)[0]; codeOf(d) != "" {
-		t.Errorf("of another client: %+v", d)
+	for i, d := range do(t, at, credit(0, "a"), credit(1, "a"), other) {
+		if want := []fault.Code{"", fault.StateConflict, ""}[i]; codeOf(d) != want {
+			t.Errorf("command %d: %q", i, codeOf(d))
+		}
 	}
 	// The same two references from batches that share no wallet: only the unique
 	// index is between them. The batch that loses is tried again and finds them used.

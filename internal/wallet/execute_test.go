@@ -1,7 +1,6 @@
 package wallet_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -93,53 +92,44 @@ func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	at := newExecutor(db)
-	mine := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}}))
+	mine := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}})).ID
 	theirs := made(t, at, 10)
-	ofKiosk := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{Client: "kiosk", ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}})).ID
-	if ofKiosk == mine.ID {
+	kiosks := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{Client: "kiosk", ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}})).ID
+	if kiosks == mine {
 		t.Fatal("two clients share a wallet")
 	}
-	locked, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = locked.Rollback(context.Background()) }()
-	if _, err := locked.Exec(t.Context(), `SELECT FROM wallets WHERE id = $1 FOR UPDATE`, ofKiosk); err != nil {
-		t.Fatal(err)
-	}
-	for _, action := range []wallet.Action{{Kind: wallet.KindCredit, Wallet: ofKiosk, Movement: amount(1)}, {Kind: wallet.KindDebit, Wallet: ofKiosk, Movement: amount(1)},
-		{Kind: wallet.KindTransfer, Wallet: mine.ID, To: ofKiosk, Movement: amount(1)}, {Kind: wallet.KindTransfer, Wallet: ofKiosk, To: mine.ID, Movement: amount(1)},
-		{Kind: wallet.KindAuthorize, Wallet: ofKiosk, TTL: time.Hour, Movement: amount(1)}, {Kind: wallet.KindCapture, Wallet: ofKiosk, Authorization: uuid.New()}, {Kind: wallet.KindVoid, Wallet: ofKiosk, Authorization: uuid.New()}} {
-		restricted := command(action)
-		restricted.Who = access.OfClient("shop")
-		if d := do(t, at, restricted)[0]; codeOf(d) != fault.NotFound {
-			t.Errorf("%T of another client's wallet: %q", action, codeOf(d))
-		}
-	}
-	if err := locked.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, db, ofKiosk, 10, 0, 1)
+	unlock := fixture.LockWallet(t, db, kiosks)
+	shop, me, yen := access.OfClient("shop"), access.OfUser("shop", "me"), amount(1)
 	for _, c := range []struct {
+		who    access.Grant
 		action wallet.Action
 		want   fault.Code
 	}{
-		{wallet.Action{Kind: wallet.KindDebit, Wallet: theirs, Movement: amount(1)}, fault.NotFound},
-		{wallet.Action{Kind: wallet.KindTransfer, Wallet: theirs, To: mine.ID, Movement: amount(1)}, fault.NotFound},
-		{wallet.Action{Owner: wallet.Owner{ID: "them", Currency: "EUR"}}, fault.Forbidden},
-		{wallet.Action{Kind: wallet.KindTransfer, Wallet: mine.ID, To: theirs, Movement: amount(1)}, fault.NotFound},
-		{wallet.Action{Owner: wallet.Owner{ID: "me", Currency: "EUR"}}, ""},
+		{shop, wallet.Action{Kind: wallet.KindCredit, Wallet: kiosks, Movement: yen}, fault.NotFound},
+		{shop, wallet.Action{Kind: wallet.KindDebit, Wallet: kiosks, Movement: yen}, fault.NotFound},
+		{shop, wallet.Action{Kind: wallet.KindTransfer, Wallet: mine, To: kiosks, Movement: yen}, fault.NotFound},
+		{shop, wallet.Action{Kind: wallet.KindTransfer, Wallet: kiosks, To: mine, Movement: yen}, fault.NotFound},
+		{shop, wallet.Action{Kind: wallet.KindAuthorize, Wallet: kiosks, TTL: time.Hour, Movement: yen}, fault.NotFound},
+		{shop, wallet.Action{Kind: wallet.KindCapture, Wallet: kiosks, Authorization: uuid.New()}, fault.NotFound},
+		{shop, wallet.Action{Kind: wallet.KindVoid, Wallet: kiosks, Authorization: uuid.New()}, fault.NotFound},
+		{me, wallet.Action{Kind: wallet.KindDebit, Wallet: theirs, Movement: yen}, fault.NotFound},
+		{me, wallet.Action{Kind: wallet.KindTransfer, Wallet: theirs, To: mine, Movement: yen}, fault.NotFound},
+		{me, wallet.Action{Kind: wallet.KindTransfer, Wallet: mine, To: theirs, Movement: yen}, fault.NotFound},
+		{me, wallet.Action{Owner: wallet.Owner{ID: "them", Currency: "EUR"}}, fault.Forbidden},
+		{me, wallet.Action{Owner: wallet.Owner{ID: "me", Currency: "EUR"}}, ""},
 	} {
 		restricted := command(c.action)
-		restricted.Who = access.OfUser("shop", "me")
+		restricted.Who = c.who
 		if d := do(t, at, restricted)[0]; codeOf(d) != c.want {
-			t.Errorf("%T: %q, want %q", c.action, codeOf(d), c.want)
+			t.Errorf("%+v: %q, want %q", c.action, codeOf(d), c.want)
 		}
 	}
+	unlock()
+	expect(t, db, kiosks, 10, 0, 1)
+	expect(t, db, theirs, 10, 0, 1)
 	if found, err := wallet.OfOwner(t.Context(), db, access.Everything(), "them", "", uuid.Nil, 10); err != nil || len(found) != 0 {
 		t.Errorf("a forbidden command made %v, %v", found, err)
 	}
-	expect(t, db, theirs, 10, 0, 1)
 }
 
 // In one transaction: each answer is of its moment.

@@ -20,31 +20,15 @@ import (
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
 )
 
 // withBalance makes a wallet in yen with a balance.
 func withBalance(t *testing.T, db *pgxpool.Pool, balance money.Amount) uuid.UUID {
-	return madeIn(t, db, "JPY", balance)
-}
-
-func madeIn(t *testing.T, db *pgxpool.Pool, currency string, balance money.Amount) uuid.UUID {
 	t.Helper()
-	owner := wallet.Owner{ID: uuid.NewString(), Currency: currency}
-	var id uuid.UUID
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		created, err := wallet.Create(t.Context(), tx, []wallet.Opening{{Owner: owner}})
-		id = created[owner].ID
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if balance > 0 {
-		with(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) { must(t)(u.Credit(id, wallet.Movement{Amount: balance})) })
-	}
-	return id
+	return fixture.Wallet(t, db, uuid.NewString(), balance)
 }
 
 // with lets do use a unit on wallets, and writes and commits what it decides.
@@ -102,12 +86,6 @@ func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amoun
 		}
 	}, id)
 	return a
-}
-
-// lapseOne makes the time of an authorization be over.
-func lapseOne(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
-	t.Helper()
-	servers.Exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours' WHERE id = $1`, id)
 }
 
 // soundButForPurchases is fixture.Sound for wallets that paid for purchases which
@@ -249,9 +227,9 @@ func together(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// lapse makes the time of every active authorization of a wallet be over.
-func lapse(t *testing.T, db *pgxpool.Pool, walletID uuid.UUID) {
+// lapse makes the time of an authorization, or of all active ones of a wallet, be over.
+func lapse(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
 	servers.Exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
-		WHERE wallet_id = $1 AND state = 'active'`, walletID)
+		WHERE $1 IN (id, wallet_id) AND state = 'active'`, id)
 }

@@ -4,14 +4,12 @@ package wallet_test
 
 import (
 	"cmp"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
 )
 
@@ -146,7 +144,7 @@ func (w *world) lapse(rt *rapid.T) {
 	}
 	if h := rapid.SampledFrom(w.auth).Draw(rt, "lapses"); h.active && !h.over {
 		h.over = true
-		servers.Exec(w.t, w.db, `UPDATE authorizations SET created_at = created_at - $2::interval, expires_at = expires_at - $2::interval WHERE id = $1`, h.id, 2*time.Hour)
+		lapse(w.t, w.db, h.id)
 	}
 }
 

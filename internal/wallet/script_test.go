@@ -40,7 +40,7 @@ func (s *script) run(lines string) {
 			}
 		} else if over, ok := strings.CutPrefix(line, "over "); ok {
 			for name := range strings.FieldsSeq(over) {
-				lapseOne(s.t, s.db, s.holds[name].ID)
+				lapse(s.t, s.db, s.holds[name].ID)
 			}
 		} else if line != "" {
 			s.unit(strings.Split(line, "; "))
