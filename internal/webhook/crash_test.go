@@ -4,11 +4,13 @@ package webhook_test
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/testkit/servers"
 	"triprize/internal/webhook"
 )
 
@@ -50,41 +52,41 @@ func TestWhatWasSentAndNotRecordedComesAgainAsItWas(t *testing.T) {
 	}
 }
 
-// A worker that was stopped for longer than its lease records nothing: what another one has
-// done meanwhile stands.
-func TestAWorkerThatLostItsLeaseRecordsNothing(t *testing.T) {
+// A worker that was stopped for longer than its lease, or whose endpoint has gone meanwhile, records
+// nothing: what another one has done stands.
+func TestAWorkerThatIsFencedRecordsNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	r := newReceiver(t, status(500))
-	e, _ := w.endpoint("shop", r.url)
-	w.emit("shop", webhook.PurchaseCompleted, 2)
-	d := w.deliverer(2, unhurried)
-	stopped, goOn := make(chan struct{}), make(chan struct{})
-	remove := failpoint.Set("webhooks.sent", e.ID.String(), func() { close(stopped); <-goOn })
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	for name, c := range map[string]struct {
+		set       string
+		delivered int
+	}{
+		"another worker has the lease": {`lease_until = clock_timestamp() - interval '1 second'`, 2},
+		"the endpoint is disabled":     {`disabled_at = clock_timestamp(), disabled_reason = 'asked'`, 0},
+		"the endpoint is deleted":      {`deleted_at = clock_timestamp()`, 0},
+	} {
+		w := newWorld(t)
+		r := newReceiver(t, status(500))
+		e, _ := w.endpoint("shop", r.url)
+		w.emit("shop", webhook.PurchaseCompleted, 2)
+		d := w.deliverer(2, unhurried)
+		var stopped atomic.Bool
+		remove := failpoint.Set("webhooks.sent", e.ID.String(), func() {
+			if stopped.Swap(true) {
+				return // that is the other worker
+			}
+			servers.Exec(t, w.db, `UPDATE webhook_endpoints SET `+c.set)
+			if r.then(nil); c.delivered > 0 {
+				w.run(d, e)
+			}
+		})
 		if err := d.Run(t.Context(), e.Item()); err != nil {
-			t.Errorf("the stopped one: %v", err)
+			t.Errorf("%s: %v", name, err)
 		}
-	}()
-	<-stopped
-	remove()
-	r.then(nil)
-	if w.run(d, e).Claimed {
-		t.Error("two have the endpoint")
-	}
-	w.leaseEnds(e)
-	if result := w.run(d, e); result.Delivered != 2 {
-		t.Errorf("the other one: %+v", result)
-	}
-	close(goOn)
-	<-done
-	if got := w.now(e); got.Failures != 0 || got.PausedUntil != nil {
-		t.Errorf("got %+v", got)
-	}
-	if got := w.deliveries(e); got[webhook.Delivered] != 2 {
-		t.Errorf("got %v", got)
+		remove()
+		if failed, arrived := w.rows(`webhook_attempts WHERE error IS NOT NULL`), w.rows(`webhook_deliveries WHERE state = 'delivered'`); failed != 0 || arrived != c.delivered ||
+			w.rows(`webhook_endpoints WHERE failures > 0 OR paused_until IS NOT NULL`) != 0 {
+			t.Errorf("%s: %d failures are recorded, %d are delivered", name, failed, arrived)
+		}
 	}
 }
 

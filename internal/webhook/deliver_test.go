@@ -159,7 +159,7 @@ func TestAnEventThatIsRefusedIsTriedThirteenTimesAndStopsNoOther(t *testing.T) {
 	w := newWorld(t)
 	e0, _ := w.endpoint("shop", "http://127.0.0.1:1")
 	poison := w.emit("shop", webhook.PurchaseFailed, 1)[0]
-	w.tx(func(tx pgx.Tx) error { return webhook.Delete(t.Context(), tx, e0.ID) }) // it only made the event
+	w.delete(e0) // it only made the event
 	r := newReceiver(t, func(rw http.ResponseWriter, m message) {
 		if strings.Contains(m.body, poison.String()) {
 			rw.WriteHeader(http.StatusBadRequest)
@@ -167,7 +167,7 @@ func TestAnEventThatIsRefusedIsTriedThirteenTimesAndStopsNoOther(t *testing.T) {
 	})
 	e, _ := w.endpoint("shop", r.url)
 	event := servers.Value[uuid.UUID](t, w.db, `SELECT id FROM webhook_events`)
-	w.tx(func(tx pgx.Tx) error { return webhook.Replay(t.Context(), tx, e, event) })
+	w.replay(e, event)
 	d := w.deliverer(2, unhurried)
 	for i := range len(webhook.Schedule) + 1 {
 		w.emit("shop", webhook.PurchaseCompleted, 1)

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
@@ -22,7 +21,6 @@ import (
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
-	"triprize/internal/wallet"
 )
 
 // implied are the events that the tables imply, and told those that were written. No table says later
@@ -46,43 +44,17 @@ const (
 	told = `SELECT type, subject, version FROM webhook_events`
 )
 
-// wantTold checks that exactly the implied events are told, each once and to each endpoint.
+// wantTold checks that exactly the implied events are told, each once and to each endpoint, and counts them.
 func (w *world) wantTold(endpoints int) (types map[string]int) {
 	w.t.Helper()
-	for what, sql := range map[string]string{
-		"is missing":       `(` + implied + `) EXCEPT ALL (` + told + `)`,
-		"should not be":    `(` + told + `) EXCEPT ALL (` + implied + `)`,
-		"is not delivered": `SELECT e.type, e.subject, e.version FROM webhook_events e WHERE (SELECT count(*) FROM webhook_deliveries WHERE event_id = e.id) <> $1`,
-	} {
-		var args []any
-		if what == "is not delivered" {
-			args = []any{endpoints}
-		}
-		rows, err := w.db.Query(w.t.Context(), sql, args...)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		var kind string
-		var subject uuid.UUID
-		var version *int64
-		if _, err := pgx.ForEachRow(rows, []any{&kind, &subject, &version}, func() error {
-			w.t.Errorf("%s of %s %s", kind, subject, what)
-			return nil
-		}); err != nil {
-			w.t.Fatal(err)
-		}
+	for _, wrong := range servers.Value[[]string](w.t, w.db, `
+		SELECT coalesce(array_agg(wrong), '{}') FROM (
+			SELECT concat_ws(' ', type, subject, version, 'is missing') AS wrong FROM ((`+implied+`) EXCEPT ALL (`+told+`)) e
+			UNION ALL SELECT concat_ws(' ', type, subject, version, 'should not be') FROM ((`+told+`) EXCEPT ALL (`+implied+`)) e
+			UNION ALL SELECT concat_ws(' ', type, subject, version, 'is not delivered') FROM webhook_events e WHERE (SELECT count(*) FROM webhook_deliveries WHERE event_id = e.id) <> $1) w`, endpoints) {
+		w.t.Error(wrong)
 	}
-	types = make(map[string]int)
-	rows, err := w.db.Query(w.t.Context(), `SELECT type, count(*) FROM webhook_events GROUP BY type`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var kind string
-	var n int
-	if _, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { types[kind] = n; return nil }); err != nil {
-		w.t.Fatal(err)
-	}
-	return types
+	return servers.Value[map[string]int](w.t, w.db, `SELECT jsonb_object_agg(type, n) FROM (SELECT type, count(*) AS n FROM webhook_events GROUP BY type) e`)
 }
 
 // For all changes of purchases, holds, campaigns, jobs and wallets, in any order: the
@@ -98,7 +70,7 @@ func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
 	t.Log("seed", seed)
 	shop := &shop{world: w, chance: rand.New(rand.NewPCG(seed, 0))}
 	shop.holdService(t)
-	w.fill("mina", 1_000)
+	fixture.Wallet(t, w.db, "mina", 1_000)
 	for range 3 {
 		shop.campaigns = append(shop.campaigns, fixture.Campaign(t, w.db, fixture.Draft(6)))
 	}
@@ -118,25 +90,6 @@ func TestTheEventsAreExactlyThoseThatTheTablesImply(t *testing.T) {
 		}
 	}
 	fixture.Sound(t, w.db)
-}
-
-// fill opens a wallet for the client of the fixtures, and credits it.
-func (w *world) fill(owner string, balance money.Amount) {
-	w.t.Helper()
-	id := fixture.Wallet(w.t, w.db, owner, 0)
-	w.tx(func(tx pgx.Tx) error {
-		if _, err := tx.Exec(w.t.Context(), `UPDATE wallets SET client = 'test' WHERE id = $1`, id); err != nil {
-			return err
-		}
-		unit, err := wallet.Open(w.t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
-		if err != nil {
-			return err
-		}
-		if _, err := unit.Credit(id, wallet.Movement{Amount: balance}); err != nil {
-			return err
-		}
-		return unit.Write(w.t.Context(), tx)
-	})
 }
 
 // shop does what happens in a shop, by chance.
@@ -174,10 +127,7 @@ func (s *shop) holdService(t *testing.T) {
 		},
 		func(t *testing.T) { // a purchase is cancelled, if there is one
 			if id, campaignID, ok := s.any(`state = 'completed'`); ok {
-				refs := fixture.Accept(t, s.db, fixture.CancelRequest(t, campaignID, id), fixture.CancelRequest(t, campaignID, id))
-				if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
-					t.Fatal(err)
-				}
+				s.cancel(fixture.CancelRequest(t, campaignID, id), fixture.CancelRequest(t, campaignID, id))
 			}
 		},
 		func(t *testing.T) { // two parts of a purchase are cancelled at once
@@ -195,10 +145,7 @@ func (s *shop) holdService(t *testing.T) {
 				requests = append(requests, fixture.CancelRequestOf(t, campaignID,
 					sale.Cancellation{PurchaseID: bought.PurchaseID, Positions: []shape.Position{item.Position}, By: "app:test"}))
 			}
-			refs := fixture.Accept(t, s.db, requests...)
-			if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
-				t.Fatal(err)
-			}
+			s.cancel(requests...)
 		},
 		func(t *testing.T) { // a hold, which may be over at once, be released, or be bought
 			made, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(s.campaign(), user(), 0, 1))
@@ -251,10 +198,7 @@ func (s *shop) holdService(t *testing.T) {
 			if !ok {
 				return
 			}
-			refs := fixture.Accept(t, s.db, fixture.CancelRequest(t, campaignID, id))
-			if _, err := fixture.Seller(s.db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
-				t.Fatal(err)
-			}
+			s.cancel(fixture.CancelRequest(t, campaignID, id))
 			var back uuid.UUID
 			for _, set := range []string{`stuck = true`, `stuck = true`, `state = 'failed', stuck = false`, `state = 'open'`,
 				`state = 'succeeded', finished_at = clock_timestamp(), attempt = 1, attempt_at = clock_timestamp(), provider_id = 're_' || id`} {
@@ -270,6 +214,13 @@ func (s *shop) holdService(t *testing.T) {
 			s.happened("refund.failed", back) // stuck,
 			s.happened("refund.failed", back) // and refused
 		},
+	}
+}
+
+func (s *shop) cancel(requests ...job.Request) {
+	s.t.Helper()
+	if _, err := fixture.Seller(s.db).Cancel(s.t.Context(), fixture.Accept(s.t, s.db, requests...), sale.WaitForCampaign); err != nil {
+		s.t.Fatal(err)
 	}
 }
 

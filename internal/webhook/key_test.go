@@ -1,7 +1,6 @@
 package webhook_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -14,105 +13,87 @@ import (
 	"triprize/internal/webhook"
 )
 
-func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	newKey := func(client string) (prefix string) {
-		t.Helper()
-		text, err := key.Create(t.Context(), db, key.App, client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Split(text, "_")[1]
+// key makes a key of a client and returns its id.
+func (w *world) key(client string) string {
+	w.t.Helper()
+	text, err := key.Create(w.t.Context(), w.db, key.App, client)
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	revoke := func(keyID, successor string) error {
-		return inTx(t, db, func(tx pgx.Tx) error {
-			if err := key.Revoke(t.Context(), tx, keyID); err != nil {
+	return strings.Split(text, "_")[1]
+}
+
+// revoke revokes a key, and gives what it has made to its successor; without one it ends so many endpoints.
+func (w *world) revoke(keyID, successor string) (endpoints int, err error) {
+	err = w.try(func(tx pgx.Tx) error {
+		if err := key.Revoke(w.t.Context(), tx, keyID); err != nil {
+			return err
+		}
+		if successor != "" {
+			if err := key.CheckSuccessor(w.t.Context(), tx, keyID, successor); err != nil {
 				return err
 			}
-			if successor != "" {
-				if err := key.CheckSuccessor(t.Context(), tx, keyID, successor); err != nil {
-					return err
-				}
-			}
-			_, err := webhook.KeyRevoked(t.Context(), tx, keyID, successor)
-			return err
-		})
-	}
-	madeBy := func(key string) (e webhook.Endpoint, err error) {
-		url := "https://shop.example/hooks"
-		wanted := webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: url, Events: []string{"*"}, MadeBy: key}
-		err = inTx(t, db, func(tx pgx.Tx) (err error) {
-			e, err = webhook.Create(t.Context(), tx, wanted, []byte("sealed"), 16)
-			return err
-		})
-		return e, err
-	}
-	made := func(key string) webhook.Endpoint {
-		t.Helper()
-		e, err := madeBy(key)
-		if err != nil {
-			t.Fatal(err)
 		}
-		return e
-	}
-	now := func(e webhook.Endpoint) webhook.Endpoint {
-		t.Helper()
-		e, err := webhook.Get(t.Context(), db, e.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
-	stolen, good, other := newKey("shop"), newKey("shop"), newKey("other")
-	theirs, moved, kept := made(stolen), made(good), made(good)
-	elsewhere := "https://thief.example/hooks"
-	if err := inTx(t, db, func(tx pgx.Tx) error {
-		_, err := webhook.Patch(t.Context(), tx, moved.ID, webhook.Change{URL: &elsewhere, Key: stolen})
+		endpoints, err = webhook.KeyRevoked(w.t.Context(), tx, keyID, successor)
 		return err
-	}); err != nil {
-		t.Fatal(err)
+	})
+	return endpoints, err
+}
+
+// madeBy makes an endpoint with a key.
+func (w *world) madeBy(tx pgx.Tx, key string) (webhook.Endpoint, error) {
+	return webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: "https://shop.example/hooks", Events: []string{"*"}, MadeBy: key}, []byte("sealed"), 16)
+}
+
+func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	elsewhere := "https://thief.example/hooks"
+	move := func(e *webhook.Endpoint, key string) func(tx pgx.Tx) error {
+		return func(tx pgx.Tx) error {
+			_, err := webhook.Patch(t.Context(), tx, e.ID, webhook.Change{URL: &elsewhere, Key: key})
+			return err
+		}
 	}
+	enable := func(e *webhook.Endpoint, key string) func(tx pgx.Tx) error {
+		return func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, e.ID, key); return err }
+	}
+	stolen, good, other := w.key("shop"), w.key("shop"), w.key("other")
+	var theirs, moved, kept webhook.Endpoint
+	for e, key := range map[*webhook.Endpoint]string{&theirs: stolen, &moved: good, &kept: good} {
+		w.tx(func(tx pgx.Tx) (err error) { *e, err = w.madeBy(tx, key); return err })
+	}
+	w.tx(move(&moved, stolen))
 	for what, successor := range map[string]string{"of another client": other, "itself": stolen, "unknown": "000000000000"} {
-		if err := revoke(stolen, successor); err == nil {
+		if _, err := w.revoke(stolen, successor); err == nil {
 			t.Errorf("a successor that is %s is accepted", what)
 		}
 	}
-	if err := revoke(stolen, ""); err != nil {
-		t.Fatal(err)
+	if n, err := w.revoke(stolen, ""); n != 2 || err != nil {
+		t.Fatal(n, err)
 	}
 	for what, e := range map[string]webhook.Endpoint{"made": theirs, "moved": moved} {
-		if e := now(e); e.DisabledReason == nil || *e.DisabledReason != webhook.Revoked {
+		if e := w.now(e); e.DisabledReason == nil || *e.DisabledReason != webhook.Revoked {
 			t.Errorf("what the key has %s: %+v", what, e)
 		}
 	}
-	if e := now(kept); e.DisabledAt != nil {
+	if e := w.now(kept); e.DisabledAt != nil {
 		t.Errorf("what another key has made: %+v", e)
 	}
 	// A process that still knows the key makes nothing with it.
-	for what, do := range map[string]func(tx pgx.Tx) error{
-		"enable": func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, theirs.ID, stolen); return err },
-		"patch": func(tx pgx.Tx) error {
-			_, err := webhook.Patch(t.Context(), tx, kept.ID, webhook.Change{URL: &elsewhere, Key: stolen})
-			return err
-		},
-	} {
-		if err := inTx(t, db, do); fault.CodeOf(err) != fault.Unauthenticated {
+	for what, do := range map[string]func(tx pgx.Tx) error{"enable": enable(&theirs, stolen), "patch": move(&kept, stolen),
+		"make": func(tx pgx.Tx) error { _, err := w.madeBy(tx, stolen); return err }} {
+		if err := w.try(do); fault.CodeOf(err) != fault.Unauthenticated {
 			t.Errorf("%s with a revoked key: %v", what, err)
 		}
 	}
-	if _, err := madeBy(stolen); fault.CodeOf(err) != fault.Unauthenticated {
-		t.Errorf("an endpoint of a revoked key: %v", err)
-	}
-	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, theirs.ID, good); return err }); err != nil {
-		t.Fatal(err)
-	}
-	next := newKey("shop")
-	if err := revoke(good, next); err != nil {
+	w.tx(enable(&theirs, good))
+	next := w.key("shop")
+	if _, err := w.revoke(good, next); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range []webhook.Endpoint{theirs, kept} { // enabled by it; made by it
-		if e := now(e); e.DisabledAt != nil || e.MadeBy != next {
+		if e := w.now(e); e.DisabledAt != nil || e.MadeBy != next {
 			t.Errorf("given to another key: %+v", e)
 		}
 	}
@@ -121,30 +102,23 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 // A revocation waits for what is being made with the key, and ends it.
 func TestAnEndpointThatIsMadeWhileItsKeyIsRevokedIsDisabled(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	text, err := key.Create(t.Context(), db, key.App, "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyID, url := strings.Split(text, "_")[1], "https://shop.example/hooks"
+	w := newWorld(t)
+	keyID := w.key("shop")
 	var endpoints int
 	revoked := make(chan error, 1)
-	err = inTx(t, db, func(tx pgx.Tx) error {
-		if _, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: url, Events: []string{"*"}, MadeBy: keyID}, []byte("sealed"), 16); err != nil {
+	w.tx(func(tx pgx.Tx) error {
+		if _, err := w.madeBy(tx, keyID); err != nil {
 			return err
 		}
 		go func() {
-			revoked <- inTx(t, db, func(tx pgx.Tx) (err error) {
-				if err = key.Revoke(t.Context(), tx, keyID); err == nil {
-					endpoints, err = webhook.KeyRevoked(t.Context(), tx, keyID, "")
-				}
-				return err
-			})
+			var err error
+			endpoints, err = w.revoke(keyID, "")
+			revoked <- err
 		}()
-		servers.AwaitBlocked(t, db, 1)
+		servers.AwaitBlocked(t, w.db, 1)
 		return nil
 	})
-	if err = errors.Join(err, <-revoked); err != nil || endpoints != 1 {
+	if err := <-revoked; err != nil || endpoints != 1 {
 		t.Errorf("%d endpoints are disabled, %v", endpoints, err)
 	}
 }

@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/webhook"
@@ -23,12 +20,9 @@ import (
 func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	t.Parallel()
 	const events, few = 200, 12
-	db := servers.DB(t)
-	e, err := create(t, db, "shop", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	emit(t, db, "shop", 2*events) // half of them wait for the next round
+	w := newWorld(t)
+	e, db := w.hooks("shop"), w.db
+	w.emit("shop", webhook.HoldCreated, 2*events) // half of them wait for the next round
 
 	steps := make(map[string]int) // rows that the steps of a statement have made or left out, by its query
 	config := db.Config().ConnConfig
@@ -73,7 +67,7 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if left := rows(t, db, `webhook_deliveries WHERE state = 'pending'`); left != events {
+	if left := w.rows(`webhook_deliveries WHERE state = 'pending'`); left != events {
 		t.Errorf("%d are pending", left)
 	}
 	const statements = 5 // what is due, payloads, the endpoint, attempts, deliveries
@@ -87,42 +81,13 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatIsFencedRecordsNothing(t *testing.T) {
-	t.Parallel()
-	for name, fence := range map[string]string{
-		"another worker has the lease": `version = version + 1`,
-		"the endpoint is disabled":     `disabled_at = clock_timestamp(), disabled_reason = 'asked'`,
-		"the endpoint is deleted":      `deleted_at = clock_timestamp()`,
-	} {
-		db := servers.DB(t)
-		e, err := create(t, db, "shop", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		emit(t, db, "shop", 1)
-		due, err := webhook.DueEvents(t.Context(), db, e.ID, 1)
-		if err != nil || len(due) != 1 {
-			t.Fatalf("%d are due, %v", len(due), err)
-		}
-		servers.Exec(t, db, `UPDATE webhook_endpoints SET `+fence)
-		round := webhook.Round{Arrived: true, Sent: []webhook.Sent{{Attempt: webhook.Attempt{EventID: due[0].ID, EndpointID: e.ID, At: time.Now()}, Due: due[0].Due}}}
-		err = inTx(t, db, func(tx pgx.Tx) error {
-			_, err := webhook.Record(t.Context(), tx, e, round, time.Hour)
-			return err
-		})
-		if !errors.Is(err, lease.ErrFenced) || rows(t, db, "webhook_attempts") != 0 || rows(t, db, `webhook_deliveries WHERE state = 'delivered'`) != 0 {
-			t.Errorf("%s: %v, %d attempts", name, err, rows(t, db, "webhook_attempts"))
-		}
-	}
-}
-
 // An event goes to two endpoints, whose workers render it at once: its message is the one that
 // was stored first, also for the worker that has waited for it.
 func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 	t.Parallel()
 	const events = 20
-	db := servers.DB(t)
-	due := dueEvents(t, db, events)
+	w := newWorld(t)
+	due, db := w.due(events), w.db
 	first, second := make(map[uuid.UUID]json.RawMessage), make(map[uuid.UUID]json.RawMessage)
 	for _, d := range due {
 		first[d.ID], second[d.ID] = json.RawMessage(`{"n":1}`), json.RawMessage(`{"n":2}`)
@@ -133,7 +98,7 @@ func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 		err    error
 	}
 	waited := make(chan answer, 1)
-	if err := inTx(t, db, func(tx pgx.Tx) error {
+	w.tx(func(tx pgx.Tx) error {
 		stored, err := webhook.StorePayloads(t.Context(), tx, first)
 		if err != nil || len(stored) != events-1 {
 			t.Errorf("%d are stored, %v", len(stored), err)
@@ -144,9 +109,7 @@ func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 		}()
 		servers.AwaitBlocked(t, db, 1)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	got := <-waited
 	if got.err != nil || len(got.stored) != events {
 		t.Fatalf("%d are stored, %v", len(got.stored), got.err)
@@ -174,14 +137,14 @@ func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 func TestMessagesAreStoredInTheOrderOfTheirEvents(t *testing.T) {
 	t.Parallel()
 	const events = 200
-	db := servers.DB(t)
-	due := dueEvents(t, db, events)
+	w := newWorld(t)
+	due, db := w.due(events), w.db
 	messages := make(map[uuid.UUID]json.RawMessage)
 	for _, d := range due {
 		messages[d.ID] = json.RawMessage(`{}`)
 	}
 	stored := make(chan error, 1)
-	if err := inTx(t, db, func(tx pgx.Tx) error {
+	w.tx(func(tx pgx.Tx) error {
 		servers.Exec(t, tx, `SELECT FROM webhook_events WHERE id = (SELECT id FROM webhook_events ORDER BY id LIMIT 1) FOR UPDATE`)
 		go func() {
 			_, err := webhook.StorePayloads(t.Context(), db, messages)
@@ -192,25 +155,20 @@ func TestMessagesAreStoredInTheOrderOfTheirEvents(t *testing.T) {
 			t.Errorf("%d of %d are free while the first is waited for", free, events)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	if err := <-stored; err != nil {
 		t.Error(err)
 	}
 }
 
-// dueEvents are n events that a new endpoint is to hear of.
-func dueEvents(t *testing.T, db *pgxpool.Pool, n int) []webhook.DueEvent {
-	t.Helper()
-	e, err := create(t, db, "shop", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	emit(t, db, "shop", n)
-	due, err := webhook.DueEvents(t.Context(), db, e.ID, n)
+// due are n events that a new endpoint is to hear of, without their messages.
+func (w *world) due(n int) (due []webhook.DueEvent) {
+	w.t.Helper()
+	e := w.hooks("shop")
+	w.emit("shop", webhook.HoldCreated, n)
+	due, err := webhook.DueEvents(w.t.Context(), w.db, e.ID, n)
 	if err != nil || len(due) != n {
-		t.Fatalf("%d are due, %v", len(due), err)
+		w.t.Fatalf("%d are due, %v", len(due), err)
 	}
 	return due
 }

@@ -1,8 +1,6 @@
 package webhook_test
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,77 +9,38 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/webhook"
 )
 
-func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
-	t.Helper()
-	return postgres.InTx(context.WithoutCancel(t.Context()), db, do)
-}
-
-func create(t *testing.T, db *pgxpool.Pool, client string, most int) (e webhook.Endpoint, err error) {
-	t.Helper()
-	url := "https://shop.example/hooks"
-	now := time.Now()
-	wanted := webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: url, Events: []string{"*"}, VerifiedAt: &now}
-	err = inTx(t, db, func(tx pgx.Tx) (err error) {
-		e, err = webhook.Create(t.Context(), tx, wanted, []byte("sealed"), most)
+// reads returns how many rows of a table do reads, in a transaction.
+func (w *world) reads(table string, do func(tx pgx.Tx) error) (n int) {
+	w.t.Helper()
+	w.tx(func(tx pgx.Tx) error {
+		// Also what the session has read before, as long as that was not summed up.
+		const sql = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = $1`
+		before := servers.Value[int](w.t, tx, sql, table)
+		err := do(tx)
+		n = servers.Value[int](w.t, tx, sql, table) - before
 		return err
 	})
-	return e, err
-}
-
-func emit(t *testing.T, db *pgxpool.Pool, client string, n int) {
-	t.Helper()
-	events := make([]webhook.Event, n)
-	for i := range events {
-		events[i] = webhook.Event{Client: &client, Type: webhook.HoldCreated, Subject: uuidv7.New()}
-	}
-	if err := inTx(t, db, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		webhook.QueueEvents(&b, events)
-		return tx.SendBatch(t.Context(), &b).Close()
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func rows(t *testing.T, db *pgxpool.Pool, table string) (n int) {
-	t.Helper()
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// rowsRead returns how many rows of a table the session of tx has read: also before tx, as long as
-// that was not summed up.
-func rowsRead(t *testing.T, tx pgx.Tx, table string) (n int) {
-	t.Helper()
-	if err := tx.QueryRow(t.Context(), `
-		SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = $1`, table).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
 	return n
 }
 
 func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
+	w := newWorld(t)
 	const most, asked = 3, 8
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	made := 0
 	for range asked {
 		wg.Go(func() {
-			_, err := create(t, db, "shop", most)
+			_, err := w.tried("shop", most)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -92,36 +51,30 @@ func TestAClientHasAtMostItsNumberOfEndpointsHoweverManyItAsksForAtOnce(t *testi
 		})
 	}
 	wg.Wait()
-	if made != most || rows(t, db, "webhook_endpoints") != most {
+	if made != most || w.rows("webhook_endpoints") != most {
 		t.Errorf("%d were made", made)
 	}
-	if _, err := create(t, db, "other", most); err != nil {
+	if _, err := w.tried("other", most); err != nil {
 		t.Errorf("another client: %v", err)
 	}
 }
 
 func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	e, err := create(t, db, "shop", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t)
+	e := w.hooks("shop")
 	patch := func(c webhook.Change) (now webhook.Endpoint) {
-		if err := inTx(t, db, func(tx pgx.Tx) (err error) { now, err = webhook.Patch(t.Context(), tx, e.ID, c); return err }); err != nil {
-			t.Fatal(err)
-		}
+		w.tx(func(tx pgx.Tx) (err error) { now, err = webhook.Patch(t.Context(), tx, e.ID, c); return err })
 		return now
 	}
 	text, none, url := "for the till", "", "https://other.example"
 	if now := patch(webhook.Change{Description: &text}); *now.Description != text || now.URL != e.URL || len(now.Events) != 1 {
 		t.Errorf("got %+v", now)
 	}
-	if now := patch(webhook.Change{Events: []string{"hold.*", "purchase.failed"}}); fmt.Sprint(now.Events) != "[hold.* purchase.failed]" ||
-		*now.Description != text {
+	if now := patch(webhook.Change{Events: []string{"hold.*", "purchase.failed"}}); fmt.Sprint(now.Events) != "[hold.* purchase.failed]" || *now.Description != text {
 		t.Errorf("got %+v", now)
 	}
-	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = now(), failures = 3, paused_until = now() + interval '1 hour'`)
+	servers.Exec(t, w.db, `UPDATE webhook_endpoints SET failing_since = now(), failures = 3, paused_until = now() + interval '1 hour'`)
 	if now := patch(webhook.Change{Description: &none}); now.Description != nil || now.Failures != 3 || now.PausedUntil == nil {
 		t.Errorf("got %+v", now)
 	}
@@ -132,103 +85,62 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 
 func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	e, err := create(t, db, "shop", 16)
+	w := newWorld(t)
+	e, err := w.tried("shop", 16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secrets := func() (texts []string) {
-		list, err := webhook.Secrets(t.Context(), db, e.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, step := range []struct {
+		add     string
+		overlap time.Duration
+		after   time.Duration
+		want    string
+	}{
+		{"second", time.Hour, 0, "[second sealed]"},
+		{"third", 3 * time.Hour, 2 * time.Hour, "[third second]"},
+		{"fourth", 0, 0, "[fourth]"},
+		{"fifth", time.Hour, 0, "[fifth fourth]"},
+		{"leaked", 2 * time.Hour, 0, "[leaked fifth fourth]"},
+		{"safe", 0, 0, "[safe]"}, // nothing of before signs, however long it was to
+		{"1", time.Hour, 0, "[1 safe]"},
+		{"2", time.Hour, 0, "[2 1 safe]"},
+		{"3", time.Hour, 0, "[3 2 1 safe]"},
+		{"4", time.Hour, 0, "[4 3 2 1]"},
+	} {
+		w.clock.MoveOn(step.after)
+		w.tx(func(tx pgx.Tx) error { return webhook.AddSecret(t.Context(), tx, e.ID, []byte(step.add), step.overlap) })
+		list, err := webhook.Secrets(t.Context(), w.db, e.ID)
+		var got []string
 		for _, s := range list {
-			texts = append(texts, string(s.Sealed))
+			got = append(got, string(s.Sealed))
 		}
-		return texts
-	}
-	add := func(text string, overlap time.Duration) {
-		if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.AddSecret(t.Context(), tx, e.ID, []byte(text), overlap) }); err != nil {
-			t.Fatal(err)
+		if err != nil || fmt.Sprint(got) != step.want {
+			t.Errorf("%s: %v, %v; want %s", step.add, got, err, step.want)
 		}
 	}
-	add("second", time.Hour)
-	if got := fmt.Sprint(secrets()); got != "[second sealed]" {
-		t.Errorf("got %s", got)
-	}
-	clock.MoveOn(2 * time.Hour)
-	if got := fmt.Sprint(secrets()); got != "[second]" {
-		t.Errorf("got %s", got)
-	}
-	add("third", 0)
-	if got := fmt.Sprint(secrets()); got != "[third]" {
-		t.Errorf("got %s", got)
-	}
-	add("fourth", time.Hour)
-	add("leaked", 2*time.Hour)
-	add("safe", 0)
-	if got := fmt.Sprint(secrets()); got != "[safe]" { // nothing of before signs, however long it was to
-		t.Errorf("got %s", got)
-	}
-	for i := range 6 {
-		add(fmt.Sprint(i), time.Hour)
-	}
-	if got := fmt.Sprint(secrets()); got != "[5 4 3 2]" || rows(t, db, "webhook_secrets") != webhook.MostSecrets {
-		t.Errorf("got %s", got)
-	}
-	all, err := webhook.SecretsAfter(t.Context(), db, uuid.Nil, 10)
-	if err != nil || len(all) != webhook.MostSecrets {
+	all, err := webhook.SecretsAfter(t.Context(), w.db, uuid.Nil, 10)
+	if err != nil || len(all) != webhook.MostSecrets || w.rows("webhook_secrets") != webhook.MostSecrets {
 		t.Fatal(all, err)
 	}
-	if done, err := webhook.Reseal(t.Context(), db, all[0].ID, []byte("another"), []byte("new")); done || err != nil {
+	if done, err := webhook.Reseal(t.Context(), w.db, all[0].ID, []byte("another"), []byte("new")); done || err != nil {
 		t.Errorf("what is sealed otherwise by now is replaced: %v", err)
 	}
 }
 
 func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	mine, err := create(t, db, "shop", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := create(t, db, "other", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	emit(t, db, "shop", 2)
-	list, err := webhook.Deliveries(t.Context(), db, mine.ID, webhook.Filter{}, uuid.Nil, 10)
-	if err != nil || len(list) != 2 {
-		t.Fatal(list, err)
-	}
-	err = inTx(t, db, func(tx pgx.Tx) error { return webhook.Replay(t.Context(), tx, theirs, list[0].EventID) })
-	if fault.CodeOf(err) != fault.NotFound {
+	w := newWorld(t)
+	mine, theirs := w.hooks("shop"), w.hooks("other")
+	w.emit("shop", webhook.HoldCreated, 1)
+	delivery, _ := w.only(mine)
+	if err := w.try(func(tx pgx.Tx) error { return webhook.Replay(t.Context(), tx, theirs, delivery.EventID) }); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("got %v", err)
 	}
-	if err := inTx(t, db, func(tx pgx.Tx) error {
-		n, _, err := webhook.ReplaySpan(t.Context(), tx, theirs, webhook.LastHour(), 10)
-		if n != 0 {
-			t.Errorf("%d were replayed", n)
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := webhook.GetEvent(t.Context(), db, "other", list[0].EventID); fault.CodeOf(err) != fault.NotFound {
-		t.Errorf("got %v", err)
-	}
-	for _, client := range []string{"shop", ""} {
-		if e, err := webhook.GetEvent(t.Context(), db, client, list[0].EventID); err != nil || e.Type != webhook.HoldCreated {
+	w.replaySpan(theirs, 10, 0)
+	for client, want := range map[string]fault.Code{"other": fault.NotFound, "shop": "", "": ""} {
+		if e, err := webhook.GetEvent(t.Context(), w.db, client, delivery.EventID); fault.CodeOf(err) != want || err == nil && e.Type != webhook.HoldCreated {
 			t.Errorf("%q: %+v, %v", client, e, err)
 		}
-	}
-	first, err := webhook.StorePayloads(t.Context(), db, map[uuid.UUID]json.RawMessage{list[0].EventID: json.RawMessage(`{"n": 1}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if second, err := webhook.StorePayloads(t.Context(), db, map[uuid.UUID]json.RawMessage{list[0].EventID: json.RawMessage(`{"n": 2}`)}); err != nil ||
-		string(second[list[0].EventID]) != `{"n": 1}` || string(first[list[0].EventID]) != `{"n": 1}` {
-		t.Errorf("%s, then %s, %v", first, second, err)
 	}
 }
 
@@ -236,93 +148,62 @@ func TestAnEventOfAnotherClientIsNotReplayedAndNotShown(t *testing.T) {
 // none puts off what waits.
 func TestReplaysOfSpansShareOneRate(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	e, err := create(t, db, "shop", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t)
+	e := w.hooks("shop")
 	const events = 40
-	emit(t, db, "shop", events)
-	servers.Exec(t, db, `UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`)
-	replay := func(limit int) {
-		if err := inTx(t, db, func(tx pgx.Tx) error {
-			n, _, err := webhook.ReplaySpan(t.Context(), tx, e, webhook.LastHour(), limit)
-			if n != limit {
-				t.Errorf("%d replayed, want %d", n, limit)
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	w.emit("shop", webhook.HoldCreated, events)
+	servers.Exec(t, w.db, `UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`)
 	for _, limit := range []int{events / 2, events / 2, events, events} {
-		replay(limit)
+		w.replaySpan(e, limit, limit)
 	}
 	const gap = time.Second / webhook.ReplaysPerSecond
 	var total, least time.Duration
-	if err := db.QueryRow(t.Context(), `
+	if err := w.db.QueryRow(t.Context(), `
 		SELECT max(next_at) - min(next_at), min(gap) FROM (SELECT next_at, next_at - lag(next_at) OVER (ORDER BY next_at) AS gap FROM webhook_deliveries) d`).
 		Scan(&total, &least); err != nil || total != (events-1)*gap || least != gap {
 		t.Errorf("%d are due within %v, two of them within %v, %v", events, total, least, err)
 	}
-	last := servers.Value[uuid.UUID](t, db, `SELECT event_id FROM webhook_deliveries ORDER BY next_at DESC LIMIT 1`)
-	if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Replay(t.Context(), tx, e, last) }); err != nil {
-		t.Fatal(err)
-	}
-	if due, err := webhook.DueEvents(t.Context(), db, e.ID, events); err != nil || !slices.ContainsFunc(due, func(d webhook.DueEvent) bool { return d.ID == last }) {
+	last := servers.Value[uuid.UUID](t, w.db, `SELECT event_id FROM webhook_deliveries ORDER BY next_at DESC LIMIT 1`)
+	w.replay(e, last)
+	if due, err := webhook.DueEvents(t.Context(), w.db, e.ID, events); err != nil || !slices.ContainsFunc(due, func(d webhook.DueEvent) bool { return d.ID == last }) {
 		t.Errorf("one event that is asked for alone: %v, %v", due, err)
 	}
 }
 
 func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	e, err := create(t, db, "shop", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept, err := create(t, db, "shop", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	emit(t, db, "shop", 5)
-	if n := rows(t, db, "webhook_deliveries"); n != 10 {
-		t.Errorf("%d deliveries", n)
-	}
-	if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Delete(t.Context(), tx, e.ID) }); err != nil {
-		t.Fatal(err)
-	}
-	clock.MoveOn(2 * time.Minute)
-	emit(t, db, "shop", 1)
-	for n := 1; n > 0; {
-		if err := inTx(t, db, func(tx pgx.Tx) (err error) { n, err = webhook.DeleteEndpoints(t.Context(), tx, 3); return err }); err != nil {
-			t.Fatal(err)
+	w := newWorld(t)
+	e, kept := w.hooks("shop"), w.hooks("shop")
+	left := func(want string) {
+		t.Helper()
+		if got := fmt.Sprintf("%d endpoints with %d secrets, %d events, %d deliveries", w.rows("webhook_endpoints"), w.rows("webhook_secrets"),
+			w.rows("webhook_events"), w.rows("webhook_deliveries")); got != want {
+			t.Errorf("%s; want %s", got, want)
 		}
 	}
-	if endpoints, deliveries, secrets := rows(t, db, "webhook_endpoints"), rows(t, db, "webhook_deliveries"), rows(t, db, "webhook_secrets"); endpoints != 1 || deliveries != 6 || secrets != 1 {
-		t.Errorf("%d endpoints, %d deliveries, %d secrets", endpoints, deliveries, secrets)
-	}
-	clock.MoveOn(25 * time.Hour)
-	emit(t, db, "shop", 1)
+	w.emit("shop", webhook.HoldCreated, 5)
+	left("2 endpoints with 2 secrets, 5 events, 10 deliveries")
+	w.delete(e)
+	w.clock.MoveOn(2 * time.Minute)
+	w.emit("shop", webhook.HoldCreated, 1)
+	w.sweepEndpoints()
+	left("1 endpoints with 1 secrets, 6 events, 6 deliveries")
+	w.clock.MoveOn(25 * time.Hour)
+	w.emit("shop", webhook.HoldCreated, 1)
 	var from *time.Time
 	for total := 0; total < 6; {
-		n, to, err := webhook.DeleteEvents(t.Context(), db, 24*time.Hour, from, 4)
+		n, to, err := webhook.DeleteEvents(t.Context(), w.db, 24*time.Hour, from, 4)
 		if err != nil || n == 0 {
 			t.Fatal(n, err)
 		}
 		total, from = total+n, to
 	}
-	if events, deliveries := rows(t, db, "webhook_events"), rows(t, db, "webhook_deliveries"); events != 1 || deliveries != 1 {
-		t.Errorf("%d events, %d deliveries", events, deliveries)
-	}
-	if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Endpoints != 1 || w.Disabled != 0 {
-		t.Errorf("%+v, %v", w, err)
-	}
-	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.Disable(t.Context(), tx, kept.ID, webhook.Asked); return err }); err != nil {
-		t.Fatal(err)
-	}
-	if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Endpoints != 0 || w.Disabled != 1 {
-		t.Errorf("%+v, %v", w, err)
+	left("1 endpoints with 1 secrets, 1 events, 1 deliveries")
+	for disabled := range 2 {
+		if c, err := webhook.CountWaiting(t.Context(), w.db); err != nil || c.Endpoints != 1-disabled || c.Disabled != disabled {
+			t.Errorf("%+v, %v", c, err)
+		}
+		w.tx(func(tx pgx.Tx) error { _, err := webhook.Disable(t.Context(), tx, kept.ID, webhook.Asked); return err })
 	}
 }
 
@@ -330,68 +211,55 @@ func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 // disabled nothing waits.
 func TestTheBacklogOfEndpointsThatFailIsCounted(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
+	w := newWorld(t)
 	for _, client := range []string{"well", "fails", "failed first", "off"} {
-		if _, err := create(t, db, client, 10); err != nil {
-			t.Fatal(err)
-		}
-		emit(t, db, client, 3)
+		w.hooks(client)
+		w.emit(client, webhook.HoldCreated, 3)
 	}
-	want := func(least time.Duration, backlog int) {
-		t.Helper()
-		if w, err := webhook.CountWaiting(t.Context(), db); err != nil || w.Failing < least || w.Failing > least+time.Minute || w.Undelivered != backlog {
-			t.Errorf("%+v, %v; want %s, %d", w, err, least, backlog)
+	for _, c := range []struct {
+		client  string
+		hours   int
+		set     string
+		least   time.Duration
+		backlog int
+	}{
+		{"off", 9, `, disabled_at = now(), disabled_reason = 'failing'`, 0, 0},
+		{"fails", 1, `, paused_until = now() + interval '1 hour'`, time.Hour, 3},
+		{"failed first", 2, ``, 2 * time.Hour, 6},
+	} {
+		servers.Exec(t, w.db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - $1 * interval '1 hour', failures = 1`+c.set+` WHERE client = $2`, c.hours, c.client)
+		if got, err := webhook.CountWaiting(t.Context(), w.db); err != nil || got.Failing < c.least || got.Failing > c.least+time.Minute || got.Undelivered != c.backlog {
+			t.Errorf("%s: %+v, %v; want %s, %d", c.client, got, err, c.least, c.backlog)
 		}
 	}
-	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '9 hours', failures = 1, disabled_at = now(), disabled_reason = 'failing' WHERE client = 'off'`)
-	want(0, 0)
-	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '1 hour', failures = 1, paused_until = now() + interval '1 hour' WHERE client = 'fails'`)
-	want(time.Hour, 3)
-	servers.Exec(t, db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - interval '2 hours', failures = 1 WHERE client = 'failed first'`)
-	want(2*time.Hour, 6)
 }
 
 // DeleteEvents finds deliveries by their endpoints, so an endpoint outlives the transactions that have
 // found it.
 func TestADeliveryThatIsCommittedAfterItsEndpointWasDeletedGoesWithItsEvent(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	e, err := create(t, db, "shop", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sweep := func() {
-		t.Helper()
-		for n := 1; n > 0; {
-			if err := inTx(t, db, func(tx pgx.Tx) (err error) { n, err = webhook.DeleteEndpoints(t.Context(), tx, 3); return err }); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := inTx(t, db, func(tx pgx.Tx) error {
+	w := newWorld(t)
+	e := w.hooks("shop")
+	w.tx(func(tx pgx.Tx) error {
 		var b pgx.Batch
 		webhook.QueueEvents(&b, []webhook.Event{{Client: &e.Client, Type: webhook.HoldCreated, Subject: uuidv7.New()}})
 		if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
 			return err
 		}
-		if err := inTx(t, db, func(other pgx.Tx) error { return webhook.Delete(t.Context(), other, e.ID) }); err != nil {
-			return err
-		}
-		sweep()
+		w.delete(e)
+		w.sweepEndpoints()
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if n := rows(t, db, "webhook_deliveries"); n != 1 {
+	})
+	if n := w.rows("webhook_deliveries"); n != 1 {
 		t.Fatalf("%d deliveries: the test does not test", n)
 	}
-	clock.MoveOn(25 * time.Hour)
-	if n, _, err := webhook.DeleteEvents(t.Context(), db, 24*time.Hour, nil, 4); n != 1 || err != nil {
+	w.clock.MoveOn(25 * time.Hour)
+	if n, _, err := webhook.DeleteEvents(t.Context(), w.db, 24*time.Hour, nil, 4); n != 1 || err != nil {
 		t.Errorf("%d events, %v", n, err)
 	}
-	fixture.Sound(t, db)
-	sweep()
-	if n := rows(t, db, "webhook_endpoints"); n != 0 {
+	fixture.Sound(t, w.db)
+	w.sweepEndpoints()
+	if n := w.rows("webhook_endpoints"); n != 0 {
 		t.Errorf("%d endpoints are left", n)
 	}
 }
@@ -399,18 +267,16 @@ func TestADeliveryThatIsCommittedAfterItsEndpointWasDeletedGoesWithItsEvent(t *t
 // An endpoint's deliveries of a time lie side by side.
 func TestOldEventsAreDeletedWithOneLookAtEachEndpoint(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
+	w := newWorld(t)
 	const endpoints, events = 16, 100
 	for range endpoints {
-		if _, err := create(t, db, "shop", endpoints); err != nil {
-			t.Fatal(err)
-		}
+		w.hooks("shop")
 	}
 	for _, sql := range []string{`ANALYZE webhook_endpoints, webhook_deliveries, webhook_events`, `SELECT 1`} { // as small as they were, and as they are
-		emit(t, db, "shop", events)
-		servers.Exec(t, db, sql)
-		clock.MoveOn(25 * time.Hour)
-		if err := inTx(t, db, func(tx pgx.Tx) error {
+		w.emit("shop", webhook.HoldCreated, events)
+		servers.Exec(t, w.db, sql)
+		w.clock.MoveOn(25 * time.Hour)
+		w.tx(func(tx pgx.Tx) error {
 			looks := func() int {
 				return servers.Value[int](t, tx, `SELECT idx_scan FROM pg_stat_xact_user_tables WHERE relname = 'webhook_deliveries'`)
 			}
@@ -420,10 +286,8 @@ func TestOldEventsAreDeletedWithOneLookAtEachEndpoint(t *testing.T) {
 				t.Errorf("%d looks for %d events", made, n)
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if n := rows(t, db, "webhook_deliveries"); n != 0 {
+		})
+		if n := w.rows("webhook_deliveries"); n != 0 {
 			t.Errorf("%d deliveries are left", n)
 		}
 	}
@@ -432,30 +296,29 @@ func TestOldEventsAreDeletedWithOneLookAtEachEndpoint(t *testing.T) {
 // Neither those that are younger, nor older ones that somebody has locked.
 func TestOldEventsAreDeletedWithoutReadingWhatStays(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
+	w := newWorld(t)
 	const events, others = 20, 1000
-	if _, err := create(t, db, "shop", 1); err != nil {
-		t.Fatal(err)
-	}
-	emit(t, db, "shop", others)
-	if err := inTx(t, db, func(locks pgx.Tx) error {
+	w.hooks("shop")
+	w.emit("shop", webhook.HoldCreated, others)
+	w.tx(func(locks pgx.Tx) error {
 		servers.Exec(t, locks, `SELECT FROM webhook_events FOR UPDATE`)
-		emit(t, db, "shop", events)
-		clock.MoveOn(25 * time.Hour)
-		emit(t, db, "shop", others)
-		servers.Exec(t, db, `ANALYZE webhook_endpoints, webhook_deliveries, webhook_events`)
-		return inTx(t, db, func(tx pgx.Tx) error {
-			before := rowsRead(t, tx, "webhook_deliveries")
+		w.emit("shop", webhook.HoldCreated, events)
+		w.clock.MoveOn(25 * time.Hour)
+		w.emit("shop", webhook.HoldCreated, others)
+		servers.Exec(t, w.db, `ANALYZE webhook_endpoints, webhook_deliveries, webhook_events`)
+		read := w.reads("webhook_deliveries", func(tx pgx.Tx) error {
 			n, _, err := webhook.DeleteEvents(t.Context(), tx, 24*time.Hour, nil, others)
-			if read := rowsRead(t, tx, "webhook_deliveries") - before; n != events || read > others/2 {
-				t.Errorf("%d deliveries were read for %d events", read, n)
+			if n != events {
+				t.Errorf("%d events were deleted", n)
 			}
 			return err
 		})
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if n := rows(t, db, "webhook_deliveries"); n != 2*others {
+		if read > others/2 {
+			t.Errorf("%d deliveries were read for %d events", read, events)
+		}
+		return nil
+	})
+	if n := w.rows("webhook_deliveries"); n != 2*others {
 		t.Errorf("%d deliveries are left", n)
 	}
 }
@@ -481,33 +344,26 @@ func TestNoTriggerComparesEachRowOfABatchWithEach(t *testing.T) {
 // of other clients, however stale the statistics are.
 func TestEventsReadTheEndpointsOfTheirClientAndNoOthers(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
+	w := newWorld(t)
 	const events = 256
-	if _, err := create(t, db, "shop", 1); err != nil {
-		t.Fatal(err)
-	}
-	emitted := func() (read int) {
-		if err := inTx(t, db, func(tx pgx.Tx) error {
-			before := rowsRead(t, tx, "webhook_endpoints")
+	w.hooks("shop")
+	emitted := func() int {
+		return w.reads("webhook_endpoints", func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), `
 				SELECT emit_webhooks(array_agg(c), array_agg('hold.created'::text), array_agg(gen_random_uuid()), array_agg(NULL::bigint), array_agg(NULL::uuid))
 				FROM (SELECT CASE WHEN n % 2 = 0 THEN 'shop' ELSE 'none' END FROM generate_series(1, $1::int) n) AS e (c)`, events)
-			read = rowsRead(t, tx, "webhook_endpoints") - before
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return read
+		})
 	}
 	alone := emitted()
 	for _, others := range []string{`INSERT INTO webhook_endpoints (id, client, url, events)
 			SELECT gen_random_uuid(), 'other-' || n, 'https://other.example/', '{*}' FROM generate_series(1, 10000) n`, `ANALYZE webhook_endpoints`} {
-		servers.Exec(t, db, others)
+		servers.Exec(t, w.db, others)
 		if read := emitted(); read > alone {
 			t.Errorf("%d rows of endpoints are read, %d without those of others", read, alone)
 		}
 	}
-	if sent := rows(t, db, "webhook_deliveries"); sent != 3*events/2 {
+	if sent := w.rows("webhook_deliveries"); sent != 3*events/2 {
 		t.Errorf("%d deliveries", sent)
 	}
 }
@@ -515,29 +371,26 @@ func TestEventsReadTheEndpointsOfTheirClientAndNoOthers(t *testing.T) {
 // What failed is looked for when something is wrong: it is found among all that has arrived.
 func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	e, err := create(t, db, "shop", 16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := newWorld(t)
+	e := w.hooks("shop")
 	const events, failed = 3000, 2
-	emit(t, db, "shop", events)
+	w.emit("shop", webhook.HoldCreated, events)
 	for _, sql := range []string{
 		`UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`,
 		`UPDATE webhook_deliveries SET state = 'failed' WHERE event_id IN (SELECT event_id FROM webhook_deliveries ORDER BY event_id LIMIT 2)`, // the oldest
 		`ANALYZE webhook_deliveries, webhook_events`,
 	} {
-		servers.Exec(t, db, sql)
+		servers.Exec(t, w.db, sql)
 	}
-	if err := inTx(t, db, func(tx pgx.Tx) error {
-		before := rowsRead(t, tx, "webhook_deliveries")
+	read := w.reads("webhook_deliveries", func(tx pgx.Tx) error {
 		list, err := webhook.Deliveries(t.Context(), tx, e.ID, webhook.Filter{State: webhook.Failed}, uuid.Nil, 100)
-		if n := rowsRead(t, tx, "webhook_deliveries") - before; n > 10*failed || len(list) != failed {
-			t.Errorf("%d rows were read for %d", n, len(list))
+		if len(list) != failed {
+			t.Errorf("%d have failed", len(list))
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
+	})
+	if read > 10*failed {
+		t.Errorf("%d rows were read for %d", read, failed)
 	}
 }
 
@@ -545,26 +398,22 @@ func TestTheFewThatFailedAreFoundWithoutReadingWhatHasArrived(t *testing.T) {
 // not swept yet.
 func TestEndpointsThatAreMadeAndDeletedAllTheTimeDoNotPileUp(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
+	w := newWorld(t)
 	const most, tries = 2, 200
 	var refused error
 	for range tries {
-		e, err := create(t, db, "shop", most)
+		e, err := w.tried("shop", most)
 		if refused = err; err != nil {
 			break
 		}
-		if err := inTx(t, db, func(tx pgx.Tx) error { return webhook.Delete(t.Context(), tx, e.ID) }); err != nil {
-			t.Fatal(err)
-		}
+		w.delete(e)
 	}
-	if n := rows(t, db, "webhook_endpoints"); fault.CodeOf(refused) != fault.StateConflict || n >= tries {
+	if n := w.rows("webhook_endpoints"); fault.CodeOf(refused) != fault.StateConflict || n >= tries {
 		t.Fatalf("there are %d rows: %v", n, refused)
 	}
-	clock.MoveOn(2 * time.Minute)
-	if err := inTx(t, db, func(tx pgx.Tx) error { _, err := webhook.DeleteEndpoints(t.Context(), tx, tries); return err }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := create(t, db, "shop", most); err != nil {
+	w.clock.MoveOn(2 * time.Minute)
+	w.sweepEndpoints()
+	if _, err := w.tried("shop", most); err != nil {
 		t.Errorf("after the sweep: %v", err)
 	}
 }

@@ -134,12 +134,64 @@ func (w *world) deliverer(concurrency int, timeout time.Duration) *webhook.Deliv
 		webhook.DelivererSettings{Concurrency: concurrency, Timeout: timeout, GiveUpAfter: 72 * time.Hour, RunTime: w.turn}, servers.Logger(w.t), prometheus.NewRegistry())
 }
 
-// tx runs do in a transaction.
+// try runs do in a transaction; tx wants no error.
+func (w *world) try(do func(tx pgx.Tx) error) error {
+	return postgres.InTx(context.WithoutCancel(w.t.Context()), w.db, do)
+}
+
 func (w *world) tx(do func(tx pgx.Tx) error) {
 	w.t.Helper()
-	if err := postgres.InTx(context.WithoutCancel(w.t.Context()), w.db, do); err != nil {
+	if err := w.try(do); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// rows counts rows of a table, or of a table with a condition.
+func (w *world) rows(table string) int {
+	w.t.Helper()
+	return servers.Value[int](w.t, w.db, `SELECT count(*) FROM `+table)
+}
+
+// hooks makes an endpoint for all events of a client, to which nothing is sent.
+func (w *world) hooks(client string) webhook.Endpoint {
+	w.t.Helper()
+	e, _ := w.endpoint(client, "https://shop.example/hooks")
+	return e
+}
+
+// tried creates an endpoint, if its client has fewer than most.
+func (w *world) tried(client string, most int) (e webhook.Endpoint, err error) {
+	now := time.Now()
+	err = w.try(func(tx pgx.Tx) (err error) {
+		e, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: "https://shop.example/hooks", Events: []string{"*"}, VerifiedAt: &now}, []byte("sealed"), most)
+		return err
+	})
+	return e, err
+}
+
+// replaySpan sends again what the last hour had, and wants so many events.
+func (w *world) replaySpan(e webhook.Endpoint, limit, want int) {
+	w.t.Helper()
+	w.tx(func(tx pgx.Tx) error {
+		n, _, err := webhook.ReplaySpan(w.t.Context(), tx, e, webhook.LastHour(), limit)
+		if n != want {
+			w.t.Errorf("%d replayed, want %d", n, want)
+		}
+		return err
+	})
+}
+
+// sweepEndpoints deletes what is left of endpoints that were deleted.
+func (w *world) sweepEndpoints() {
+	w.t.Helper()
+	for n := 1; n > 0; {
+		w.tx(func(tx pgx.Tx) (err error) { n, err = webhook.DeleteEndpoints(w.t.Context(), tx, 3); return err })
+	}
+}
+
+func (w *world) delete(e webhook.Endpoint) {
+	w.t.Helper()
+	w.tx(func(tx pgx.Tx) error { return webhook.Delete(w.t.Context(), tx, e.ID) })
 }
 
 // endpoint makes an endpoint and returns it with its secret.

@@ -151,8 +151,6 @@ func TestNoReceiverKeepsASenderForEver(t *testing.T) {
 			forever(c, "x: "+strings.Repeat("y", 1000)+"\r\n", 0)
 		}, false},
 		"only early hints": {func(c net.Conn) { forever(c, "HTTP/1.1 103 Early Hints\r\n\r\n", 0) }, false},
-		"no HTTP":          {func(c net.Conn) { _, _ = io.WriteString(c, "220 mail.example ESMTP\r\n") }, false},
-		"hangs up":         {func(net.Conn) {}, false},
 		"an endless body": {func(c net.Conn) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
 			forever(c, strings.Repeat("z", 1000), 0)
@@ -229,17 +227,6 @@ func TestAnAnswerThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
 	}
 	if err := <-left; err != nil {
 		t.Error(err)
-	}
-}
-
-func TestACertificateThatNobodyKnowsIsNoReceiver(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("something was sent") }))
-	t.Cleanup(server.Close)
-	server.Config.ErrorLog = nil
-	answer := sender(t, unhurried, Options{}).Send(t.Context(), server.URL, Message{ID: "1", Secrets: []string{NewSecret()}})
-	if answer.Arrived() || !strings.Contains(answer.Text(), "certificate") {
-		t.Errorf("got %+v, %s", answer, answer.Text())
 	}
 }
 
