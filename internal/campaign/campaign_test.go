@@ -68,6 +68,22 @@ func begin(t *testing.T, db *pgxpool.Pool) pgx.Tx {
 	return tx
 }
 
+// behind does something that has to wait for a transaction, which is then committed or rolled back.
+func behind(t *testing.T, db *pgxpool.Pool, first pgx.Tx, commit bool, second func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- second() }()
+	servers.AwaitBlocked(t, db, 1)
+	end := first.Rollback
+	if commit {
+		end = first.Commit
+	}
+	if err := end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return <-done
+}
+
 func get(t *testing.T, db postgres.DB, id uuid.UUID) campaign.Campaign {
 	t.Helper()
 	c, err := campaign.Get(t.Context(), db, id)

@@ -43,14 +43,8 @@ func TestACancelledCampaignGivesBackAndSellsNothing(t *testing.T) {
 		"nothing":                      {nil, true, true},
 	} {
 		for way, want := range map[string]bool{"Queue": c.plain, "QueueBack": c.back} {
-			err := rollback(t, db, func(b *pgx.Batch) {
-				if way == "Queue" {
-					c.changes.Queue(b)
-				} else {
-					c.changes.QueueBack(b)
-				}
-			})
-			if (err == nil) != want || err != nil && !errors.Is(err, postgres.ErrRows) {
+			queue := map[string]func(*pgx.Batch){"Queue": c.changes.Queue, "QueueBack": c.changes.QueueBack}[way]
+			if err := rollback(t, db, queue); (err == nil) != want || err != nil && !errors.Is(err, postgres.ErrRows) {
 				t.Errorf("%s, %s: %v", name, way, err)
 			}
 		}

@@ -154,15 +154,3 @@ func TestACampaignHasNoMorePrizesThanOthersCanRead(t *testing.T) {
 		t.Errorf("one more: %q", got)
 	}
 }
-
-func TestATriangleHasAsManyPositionsAsItsLayersTogether(t *testing.T) {
-	t.Parallel()
-	for base, want := range map[int]int{3: 6, 4: 10, 50: 1275, 1000: 500_500} {
-		if n := fixture.Draft(base).Shape().Count(); n != want {
-			t.Errorf("base length %d: %d positions", base, n)
-		}
-	}
-	if n := (campaign.Counts{Total: 10, Reserved: 3, Sold: 4}).Available(); n != 3 {
-		t.Errorf("%d of 10 available when 3 are reserved and 4 sold", n)
-	}
-}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,34 +41,6 @@ func execution(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (holder uuid.UUID, 
 func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d time.Duration) {
 	t.Helper()
 	exec(t, db, `UPDATE campaigns SET execution_locked_at = clock_timestamp() - $2 * interval '1 second' WHERE id = $1`, id, d.Seconds())
-}
-
-func TestOneOfManyClaimsOfACampaignWins(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	for range 5 {
-		id := put(t, db, campaign.Drawing)
-		var won atomic.Int32
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				e, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease)
-				if err != nil {
-					t.Error(err)
-				}
-				if ok {
-					won.Add(1)
-					if holder, version := execution(t, db, id); e.CampaignID != id || holder != e.LockID || version != e.Version {
-						t.Errorf("the winner has %+v, the row %s at version %d", e, holder, version)
-					}
-				}
-			})
-		}
-		all.Wait()
-		if _, version := execution(t, db, id); won.Load() != 1 || version != 1 {
-			t.Errorf("%d of 8 claimed it, version %d", won.Load(), version)
-		}
-	}
 }
 
 func TestEveryClaimHasAHigherVersionAndALockOfItsOwn(t *testing.T) {
@@ -169,26 +139,12 @@ func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 		if err := e.Complete(t.Context(), tx); err != nil {
 			t.Fatal(err)
 		}
-		claimed := make(chan bool, 1)
-		go func() {
-			_, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease)
-			if err != nil {
-				t.Error(err)
-			}
-			claimed <- ok
-		}()
-		servers.AwaitBlocked(t, db, 1)
-		var err error
-		if commit {
-			err = tx.Commit(t.Context())
-		} else {
-			err = tx.Rollback(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok := <-claimed; ok == commit {
-			t.Errorf("the completion committed: %v; claimed by another: %v", commit, ok)
+		var claimed bool
+		if err := behind(t, db, tx, commit, func() (err error) {
+			_, claimed, err = campaign.Claim(t.Context(), db, id, "a worker", lease)
+			return err
+		}); err != nil || claimed == commit {
+			t.Errorf("the completion committed: %v; claimed by another: %v, %v", commit, claimed, err)
 		}
 	}
 }

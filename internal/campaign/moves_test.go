@@ -158,19 +158,9 @@ func TestOfTwoMovesAtOnceTheSecondSeesTheFirst(t *testing.T) {
 			if err := c.first(t, first, id); err != nil {
 				t.Fatal(name, err)
 			}
-			second := make(chan error, 1)
-			go func() { second <- pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return c.second(t, tx, id) }) }()
-			servers.AwaitBlocked(t, db, 1)
-			var err error
-			if commit {
-				err = first.Commit(t.Context())
-			} else {
-				err = first.Rollback(t.Context())
-			}
-			if err != nil {
-				t.Fatal(name, err)
-			}
-			err = <-second
+			err := behind(t, db, first, commit, func() error {
+				return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return c.second(t, tx, id) })
+			})
 			if _, broken := errors.AsType[*pgconn.PgError](err); broken {
 				t.Errorf("%s: the second was stopped by the database only: %v", name, err)
 			}

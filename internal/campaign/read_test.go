@@ -28,73 +28,36 @@ func page(t *testing.T, db *pgxpool.Pool, p campaign.Page) (ids []uuid.UUID) {
 	return ids
 }
 
-// putAll puts one campaign into each of the states and returns them newest first.
-func putAll(t *testing.T, db *pgxpool.Pool, states ...campaign.State) (ids []uuid.UUID) {
-	t.Helper()
-	for _, s := range states {
-		ids = append(ids, put(t, db, s))
-	}
-	slices.Reverse(ids)
-	return ids
-}
-
-func TestCampaignsAreListedNewestFirstInPages(t *testing.T) {
+// Whatever is made between two pages shifts nothing.
+func TestCampaignsAreListedNewestFirstInPagesAndByState(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	if got := page(t, db, campaign.Page{Limit: 10}); len(got) != 0 {
 		t.Errorf("before the first campaign: %v", got)
 	}
-	all := putAll(t, db, slices.Repeat([]campaign.State{campaign.Active}, 7)...)
-	for limit := 1; limit <= 8; limit++ {
-		var got []uuid.UUID
-		after := uuid.Nil
-		for {
-			ids := page(t, db, campaign.Page{After: after, Limit: limit})
-			if len(ids) > limit {
-				t.Fatalf("a page of %d has %d campaigns", limit, len(ids))
+	made := make(map[campaign.State][]uuid.UUID) // newest first; all under ""
+	for _, state := range slices.Repeat(campaign.States, 3) {
+		id := put(t, db, state)
+		made[state], made[""] = append([]uuid.UUID{id}, made[state]...), append([]uuid.UUID{id}, made[""]...)
+	}
+	for state, want := range made {
+		for limit := 1; limit <= 4; limit++ {
+			var got []uuid.UUID
+			for p := (campaign.Page{State: state, Limit: limit}); ; {
+				ids := page(t, db, p)
+				if len(ids) > limit || len(got) > 1000 {
+					t.Fatalf("a page of %d has %d campaigns after %d", limit, len(ids), len(got))
+				}
+				if got = append(got, ids...); len(ids) < limit {
+					break
+				}
+				p.After = ids[len(ids)-1]
+				put(t, db, campaign.Active) // is newer, and in no page that is to come
 			}
-			if got = append(got, ids...); len(ids) < limit || len(got) > len(all) {
-				break
+			if older := got[max(len(got)-len(want), 0):]; !slices.Equal(older, want) {
+				t.Errorf("%q in pages of %d: %v, want %v", state, limit, got, want)
 			}
-			after = ids[len(ids)-1]
 		}
-		if !slices.Equal(got, all) {
-			t.Errorf("in pages of %d: %v, want %v", limit, got, all)
-		}
-	}
-}
-
-func TestCampaignsMadeBetweenTwoPagesShiftNothing(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	old := putAll(t, db, slices.Repeat([]campaign.State{campaign.Active}, 5)...)
-	first := page(t, db, campaign.Page{Limit: 2})
-	made := putAll(t, db, campaign.Active, campaign.Pending, campaign.Active)
-	second := page(t, db, campaign.Page{After: first[1], Limit: 2})
-	third := page(t, db, campaign.Page{After: second[1], Limit: 2})
-	if got := slices.Concat(first, second, third); !slices.Equal(got, old) {
-		t.Errorf("got %v, want %v", got, old)
-	}
-	if got := page(t, db, campaign.Page{Limit: 4}); !slices.Equal(got, append(slices.Clone(made), old[0])) {
-		t.Errorf("a new first page: %v", got)
-	}
-}
-
-func TestCampaignsAreListedByState(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	all := putAll(t, db, slices.Concat(campaign.States, campaign.States)...)
-	for i, state := range campaign.States {
-		newer, older := all[len(campaign.States)-1-i], all[2*len(campaign.States)-1-i]
-		if got := page(t, db, campaign.Page{State: state, Limit: 10}); !slices.Equal(got, []uuid.UUID{newer, older}) {
-			t.Errorf("%s: %v", state, got)
-		}
-		if got := page(t, db, campaign.Page{State: state, After: newer, Limit: 10}); !slices.Equal(got, []uuid.UUID{older}) {
-			t.Errorf("%s, after the first: %v", state, got)
-		}
-	}
-	if got := page(t, db, campaign.Page{Limit: 100}); !slices.Equal(got, all) {
-		t.Errorf("whatever the state: %v", got)
 	}
 }
 
@@ -111,6 +74,9 @@ func TestAnUnknownCampaignIsNotFound(t *testing.T) {
 	}
 	if _, bound, err := campaign.CommitmentOf(t.Context(), db, id); err != nil || bound {
 		t.Errorf("CommitmentOf: %v, %v", bound, err)
+	}
+	if err := campaign.Lock(t.Context(), begin(t, db), id); fault.CodeOf(err) != fault.NotFound {
+		t.Errorf("Lock: %v", err)
 	}
 	if _, _, _, err := campaign.SoldNow(t.Context(), db, id); err == nil {
 		t.Error("SoldNow: none, and no error")

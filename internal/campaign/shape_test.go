@@ -143,27 +143,6 @@ func TestAPositionHasOneNameInSQLAndInGo(t *testing.T) {
 	}
 }
 
-func TestTheTablesRefuseShapesThatCannotBe(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := create(t, db, shaped(0, layersOf(5, 5)))
-	for _, change := range []string{
-		`UPDATE campaigns SET base_length = 3 WHERE id = $1`,
-		`UPDATE campaigns SET positions_total = 0 WHERE id = $1`,
-		`UPDATE campaigns SET positions_total = 500501 WHERE id = $1`,
-		`UPDATE layers SET positions = 0 WHERE campaign_id = $1`,
-		`UPDATE layers SET positions = NULL WHERE campaign_id = $1`,
-		`UPDATE layers SET first_number = 0 WHERE campaign_id = $1`,
-		`UPDATE layers SET label = '' WHERE campaign_id = $1`,
-		`UPDATE layers SET label = repeat('x', 101) WHERE campaign_id = $1`,
-		`UPDATE layers SET layer = 1001 WHERE campaign_id = $1 AND layer = 2`,
-	} {
-		if _, err := db.Exec(t.Context(), change, id); err == nil {
-			t.Errorf("%s", change)
-		}
-	}
-}
-
 func TestAPatchChangesTheShapeAsAWhole(t *testing.T) {
 	t.Parallel()
 	hall, triangle := shaped(0, layersOf(5, 5)), shaped(3, layersOf(1, 2, 3)) // as they are read back
