@@ -191,10 +191,15 @@ func TestHoweverOftenAKeyIsUsedAProcessWritesItOnceAMinute(t *testing.T) {
 				t.Errorf("%s: %d writes in %d minutes", key, n, minutes)
 			}
 		}
-		u.Close()
-		after := db.count()
+		time.Sleep(time.Minute)
+		idle := db.count()
+		time.Sleep(24 * time.Hour)
+		if u.Close(); db.count() != idle {
+			t.Error("it writes without uses")
+		}
+		u.Note("a")
 		time.Sleep(time.Hour)
-		if db.count() != after {
+		if db.count() != idle {
 			t.Error("it writes after its end")
 		}
 	})
@@ -222,20 +227,6 @@ func TestKeysThatAreUsedOneAfterTheOtherShareWrites(t *testing.T) {
 		}
 		if len(written) != keys {
 			t.Errorf("%d keys are written of %d", len(written), keys)
-		}
-	})
-}
-
-func TestWithoutUsesNothingIsWritten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := new(ledger)
-		u := key.NewUses(db)
-		u.Note("a")
-		time.Sleep(24 * time.Hour)
-		u.Close()
-		if n := db.count(); n != 1 {
-			t.Errorf("%d writes for one use", n)
 		}
 	})
 }

@@ -86,35 +86,22 @@ func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 func TestARevokedKeyStopsWhenItIsForgottenHoweverOftenItIsUsed(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	text, prefix, _ := create(t, db, key.App, "shop")
-	v := verifier(t, db, 200*time.Millisecond)
-	if _, err := v.Verify(t.Context(), text); err != nil {
-		t.Fatal(err)
-	}
-	revoke(t, db, prefix)
-	servers.Eventually(t, "the revoked key is refused", func() bool {
-		_, err := v.Verify(t.Context(), text) // each use comes sooner than a key is forgotten
-		if err != nil {
-			refused(t, "the revoked key", err)
+	for _, ttl := range []time.Duration{0, 200 * time.Millisecond} {
+		text, prefix, _ := create(t, db, key.App, "shop")
+		v := verifier(t, db, ttl)
+		if _, err := v.Verify(t.Context(), text); err != nil {
+			t.Fatal(err)
 		}
-		return err != nil
-	})
-	if _, err := v.Verify(t.Context(), text); err == nil {
-		t.Error("it works again")
+		revoke(t, db, prefix)
+		if ttl > 0 {
+			servers.Eventually(t, "the revoked key is refused", func() bool {
+				_, err := v.Verify(t.Context(), text) // each use comes sooner than a key is forgotten
+				return err != nil
+			})
+		}
+		_, err := v.Verify(t.Context(), text)
+		refused(t, "the revoked key", err)
 	}
-}
-
-func TestAVerifierThatRemembersNothingRefusesARevokedKeyAtOnce(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	text, prefix, _ := create(t, db, key.App, "shop")
-	v := verifier(t, db, 0)
-	if _, err := v.Verify(t.Context(), text); err != nil {
-		t.Fatal(err)
-	}
-	revoke(t, db, prefix)
-	_, err := v.Verify(t.Context(), text)
-	refused(t, "the revoked key", err)
 }
 
 func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
@@ -136,10 +123,6 @@ func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 	// A key that cannot be looked up is not called unknown: the client should try again.
 	if _, err := v.Verify(t.Context(), unasked); err == nil || fault.CodeOf(err) == fault.Unauthenticated {
 		t.Errorf("a key that cannot be looked up: %v", err)
-	}
-	for _, malformed := range []string{"malformed", "tp_0_" + secret, "tp_" + strings.Repeat("0", 1000) + "_" + secret, "tp_000000000000_0"} {
-		_, err = v.Verify(t.Context(), malformed)
-		refused(t, "a malformed key, which needs no look-up", err)
 	}
 }
 
@@ -222,7 +205,8 @@ func TestWhatIsNoKeyIsNotLookedUp(t *testing.T) {
 	v := verifier(t, asked, time.Hour)
 	zeros := strings.Repeat("0", 64)
 	for _, text := range []string{"tp_" + strings.Repeat("\xff", 12) + "_" + zeros, "tp_00000000000\x00_" + zeros, "tp_00000000000G_" + zeros, "tp_000000000000_" + strings.Repeat("\xff", 64),
-		"tp_' OR '1'='1_" + zeros, "TP_000000000000_" + zeros, "tp_000000000000_" + zeros + "\n", "\x00", strings.Repeat("tp_", 1000)} {
+		"tp_' OR '1'='1_" + zeros, "TP_000000000000_" + zeros, "tp_000000000000_" + zeros + "\n", "\x00", "malformed", "tp_0_" + zeros, "tp_000000000000_0",
+		"tp_" + strings.Repeat("0", 1000) + "_" + zeros, strings.Repeat("tp_", 1000)} {
 		_, err := v.Verify(t.Context(), text)
 		refused(t, text, err)
 	}
