@@ -1,6 +1,7 @@
 package campaign_test
 
 import (
+	"context"
 	"reflect"
 	"slices"
 	"strings"
@@ -160,29 +161,26 @@ func TestAPauseLastsFromTheFirstToTheResumption(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id, other := put(t, db, campaign.Active), put(t, db, campaign.Active)
-	do := func(what func(tx pgx.Tx) error) campaign.Campaign {
-		t.Helper()
-		if err := attempt(t, db, what); err != nil {
+	var paused []time.Time
+	for i, step := range []struct {
+		change func(context.Context, pgx.Tx, uuid.UUID) error
+		paused bool
+	}{{campaign.Resume, false}, {campaign.Pause, true}, {campaign.Pause, true}, {campaign.Resume, false}, {campaign.Pause, true}} {
+		if err := attempt(t, db, func(tx pgx.Tx) error { return step.change(t.Context(), tx, id) }); err != nil {
 			t.Fatal(err)
 		}
-		return get(t, db, id)
+		c := get(t, db, id)
+		if step.paused != (c.PausedAt != nil) || c.State != campaign.Active {
+			t.Fatalf("step %d: %+v", i, c)
+		}
+		if step.paused {
+			paused = append(paused, *c.PausedAt)
+		}
 	}
-	pause := func(tx pgx.Tx) error { return campaign.Pause(t.Context(), tx, id) }
-	resume := func(tx pgx.Tx) error { return campaign.Resume(t.Context(), tx, id) }
-	if c := do(resume); c.PausedAt != nil {
-		t.Errorf("resumed without a pause: %v", c.PausedAt)
+	if !paused[1].Equal(paused[0]) || !paused[2].After(paused[0]) {
+		t.Errorf("paused at %v, at first twice", paused)
 	}
-	first := do(pause).PausedAt
-	if second := do(pause).PausedAt; first == nil || second == nil || !second.Equal(*first) {
-		t.Errorf("paused at %v, and again at %v", first, second)
-	}
-	if c := do(resume); c.PausedAt != nil || c.State != campaign.Active {
-		t.Errorf("after the resumption: %+v", c)
-	}
-	if again := do(pause).PausedAt; again == nil || !again.After(*first) {
-		t.Errorf("a new pause since %v", again)
-	}
-	if c := get(t, db, other); c.PausedAt != nil {
+	if get(t, db, other).PausedAt != nil {
 		t.Error("another campaign was paused as well")
 	}
 }
