@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -15,12 +16,27 @@ import (
 
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
+	"triprize/internal/platform/redisx"
 	"triprize/internal/testkit/servers"
 )
 
 // Tests of how locks behave in time run on simulated servers and on the clock of
 // package synctest. No time passes there but what a test or the lock waits for, so
 // each result is the same on every machine.
+
+func TestMain(m *testing.M) {
+	redisx.LogTo(slog.New(slog.DiscardHandler)) // of servers that are away there is much to say
+	servers.Main(m)
+}
+
+// long is the life of locks that must not run out in a test.
+const long = time.Hour
+
+// persistent is for tests in which everybody gets the lock in the end.
+func persistent(s *config.Locks) { s.Tries, s.RetryDelay = 1_000_000, 2*time.Millisecond }
+
+// once is for tests in which it is to be seen whether a lock is taken.
+func once(s *config.Locks) { s.Tries = 1 }
 
 // The settings of locks on simulated servers.
 const (
@@ -35,8 +51,7 @@ var errAway = errors.New("the server is away")
 type simulated struct {
 	mu     sync.Mutex
 	values map[string]simulatedValue
-	sent   map[string]int // commands by their kind: take, extend, release
-	at     map[string][]time.Time
+	sent   []simulatedCommand
 	away   bool                          // every command fails
 	hangs  bool                          // every command waits until its context ends
 	before func(kind, name string) error // called before a command of a lock is answered; an error is its answer
@@ -46,6 +61,12 @@ type simulated struct {
 type simulatedValue struct {
 	text    string
 	expires time.Time // zero: never
+}
+
+type simulatedCommand struct {
+	kind string // take, extend, release, expire
+	key  string
+	at   time.Time
 }
 
 func (*simulated) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -73,8 +94,7 @@ func (s *simulated) answer(ctx context.Context, cmd redis.Cmder) error {
 	kind, name := kindOf(cmd)
 	args := cmd.Args()
 	s.mu.Lock()
-	s.sent[kind]++
-	s.at[kind] = append(s.at[kind], time.Now())
+	s.sent = append(s.sent, simulatedCommand{kind, name, time.Now()})
 	away, hangs, before := s.away, s.hangs, s.before
 	s.mu.Unlock()
 	if before != nil {
@@ -122,6 +142,11 @@ func (s *simulated) answer(ctx context.Context, cmd redis.Cmder) error {
 			}
 		}
 		cmd.(*redis.Cmd).SetVal(answer)
+	case "expire": // EXPIRE name s NX
+		value, there := s.get(name)
+		if there && value.expires.IsZero() {
+			s.values[name] = simulatedValue{value.text, time.Now().Add(time.Duration(args[2].(int64)) * time.Second)}
+		}
 	default:
 		return fmt.Errorf("the simulation does not know %v", args)
 	}
@@ -137,6 +162,8 @@ func kindOf(cmd redis.Cmder) (kind, name string) {
 		return "extend", args[3].(string)
 	case cmd.Name() == "evalsha" && len(args) == 5:
 		return "release", args[3].(string)
+	case cmd.Name() == "expire" && args[3] == "NX":
+		return "expire", args[1].(string)
 	}
 	return cmd.Name(), ""
 }
@@ -174,24 +201,38 @@ func (s *simulated) remove(name string) {
 	delete(s.values, "ns:lock:"+name)
 }
 
-// count returns how many commands of a kind were sent to the server.
-func (s *simulated) count(kind string) int {
+// commands returns the commands of a kind that were sent to the server.
+func (s *simulated) commands(kind string) (sent []simulatedCommand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sent[kind]
+	for _, one := range s.sent {
+		if one.kind == kind {
+			sent = append(sent, one)
+		}
+	}
+	return sent
 }
 
-// times returns when commands of a kind were sent.
-func (s *simulated) times(kind string) []time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]time.Time(nil), s.at[kind]...)
-}
+func (s *simulated) count(kind string) int { return len(s.commands(kind)) }
 
 func (s *simulated) set(change func(*simulated)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s)
+}
+
+// open returns a client as processes have it, but that its own timeouts end nothing:
+// only the context of a command can.
+func open(t *testing.T, url string) *redis.Client {
+	t.Helper()
+	settings := servers.Defaults(t).Redis
+	settings.URL, settings.Timeout = url, long
+	client, err := redisx.Open(settings, "triprize-test", redisx.Once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
 // cluster is some simulated servers and a locker on them.
@@ -215,7 +256,7 @@ func simulate(t *testing.T, n int, test func(t *testing.T, c *cluster), changes 
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, settings: settings}
 		for range n {
-			c.servers = append(c.servers, &simulated{values: make(map[string]simulatedValue), sent: make(map[string]int), at: make(map[string][]time.Time)})
+			c.servers = append(c.servers, &simulated{values: make(map[string]simulatedValue)})
 		}
 		c.locker, c.registry = c.process()
 		test(t, c)
@@ -245,4 +286,32 @@ func (c *cluster) each(change func(*simulated)) {
 	for _, server := range c.servers {
 		server.set(change)
 	}
+}
+
+// acquire takes locks that must be free.
+func acquire(t *testing.T, l *lock.Locker, names ...string) (release func()) {
+	t.Helper()
+	release, err := l.Acquire(t.Context(), names...)
+	if err != nil {
+		t.Fatalf("got %v", err)
+	}
+	return release
+}
+
+// measured returns the value of a counter, or how often a histogram was
+// observed, by its first label.
+func (c *cluster) measured(name, label string) (n int) {
+	c.t.Helper()
+	families, err := c.registry.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "triprize_lock_"+name && (label == "" || metric.GetLabel()[0].GetValue() == label) {
+				n += int(metric.GetCounter().GetValue()) + int(metric.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return n
 }

@@ -3,222 +3,227 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"strings"
-	"sync/atomic"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
-
-	"triprize/devkit/devstack"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
-	"triprize/internal/platform/redisx"
-	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) {
-	redisx.LogTo(slog.New(slog.DiscardHandler)) // of servers that are away there is much to say
-	servers.Main(m)
-}
-
-// long is the life of locks that must not run out in a test.
-const long = time.Hour
-
-// patient is for tests on real servers: nothing may end by its time there,
-// however slow the machine is.
-func patient(l *config.Locks) { l.TTL, l.Timeout = long, long/2 }
-
-// space is a namespace of its own on Redis.
-type space struct {
-	t         *testing.T
-	settings  config.Settings
-	rdb       *redis.Client
-	namespace string
-	registry  *prometheus.Registry // of locker
-	locker    *lock.Locker
-}
-
-func newSpace(t *testing.T, changes ...func(*config.Locks)) *space {
-	t.Helper()
-	s := &space{t: t, settings: servers.RedisSettings(t)}
-	s.namespace = s.settings.Redis.Namespace
-	patient(&s.settings.Locks)
-	s.rdb, s.registry, s.locker = s.process(changes...)
-	return s
-}
-
-// process returns what another process has that uses the same namespace.
-func (s *space) process(changes ...func(*config.Locks)) (*redis.Client, *prometheus.Registry, *lock.Locker) {
-	s.t.Helper()
-	for _, change := range changes {
-		change(&s.settings.Locks)
-	}
-	rdb, registry := servers.Redis(s.t, s.settings), prometheus.NewRegistry()
-	return rdb, registry, lock.New([]redis.UniversalClient{rdb}, s.namespace, s.settings.Locks, registry)
-}
-
-// key returns the Redis key of a lock.
-func (s *space) key(name string) string { return s.namespace + ":lock:" + name }
-
-// value returns what holds a lock, or nothing.
-func (s *space) value(name string) string {
-	s.t.Helper()
-	value, err := s.rdb.Get(s.t.Context(), s.key(name)).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		s.t.Fatal(err)
-	}
-	return value
-}
-
-// tries tells whether a lock can be had at the moment.
-func (s *space) tries(name string) bool {
-	s.t.Helper()
-	ran := false
-	err := s.locker.While(s.t.Context(), name, long, func(context.Context) { ran = true })
-	if (err == nil) != ran || err != nil && !errors.Is(err, lock.ErrTaken) {
-		s.t.Fatalf("ran: %v, error: %v", ran, err)
-	}
-	return ran
-}
-
-func TestALockIsHeldWhileTheWorkRunsAndFreeAfter(t *testing.T) {
+// What happens to the servers while the work runs decides whether its lock is lost, and when.
+func TestALockIsExtendedForAsLongAsAMajorityMayHaveIt(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t)
-	ran := false
-	err := s.locker.While(t.Context(), "a", long, func(ctx context.Context) {
-		ran = true
-		if s.tries("a") {
-			t.Error("a second holder")
+	const next = (ttl - ttl/100) / 3 // when the first extension comes
+	type row struct {
+		name     string
+		servers  int
+		fault    func(c *cluster)
+		mend     func(c *cluster) // after half the time of the lock
+		least    time.Duration    // until it is lost; 0: it is kept
+		most     time.Duration
+		attempts int // at least, on the last of the servers
+	}
+	away := func(n int) func(*cluster) {
+		return func(c *cluster) {
+			for i, server := range c.servers {
+				server.set(func(s *simulated) { s.away = i < n })
+			}
 		}
-		if !s.tries("b") {
-			t.Error("another lock is taken too")
+	}
+	rows := []row{
+		{name: "a short outage", servers: 1, fault: away(1), mend: away(0), attempts: 9},
+		{name: "deleted", servers: 1, fault: func(c *cluster) { c.servers[0].remove("a") }, least: next, most: next, attempts: 1},
+		{name: "taken by another", servers: 1, fault: func(c *cluster) { c.servers[0].put("a", "another", 0) }, least: next, most: next, attempts: 1},
+		{name: "one has it, one says no, and one does not answer", servers: 3,
+			fault: func(c *cluster) {
+				c.servers[0].remove("a")
+				c.servers[1].set(func(s *simulated) { s.away = true })
+			},
+			mend: away(0), attempts: 9},
+	}
+	for _, n := range []int{1, 3, 5} {
+		rows = append(rows,
+			row{name: fmt.Sprintf("a minority of %d away", n), servers: n, fault: away(n / 2), attempts: 9},
+			row{name: fmt.Sprintf("a majority of %d away", n), servers: n, fault: away(n/2 + 1), least: ttl * 9 / 10, most: ttl, attempts: 2})
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			simulate(t, row.servers, func(t *testing.T, c *cluster) {
+				other, began := c.other(), time.Now()
+				var theirs string
+				done := false
+				err := c.locker.While(t.Context(), "a", ttl, func(ctx context.Context) {
+					row.fault(c)
+					theirs = c.servers[0].holder("a")
+					sleep(ctx, ttl/2)
+					if row.mend != nil {
+						row.mend(c)
+					}
+					for range 20 {
+						sleep(ctx, ttl/7)
+						if row.least > 0 {
+							continue
+						}
+						if _, err := other.Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrTaken) {
+							t.Fatal(err)
+						}
+					}
+					lived, cause := time.Since(began), context.Cause(ctx)
+					if kept := row.least == 0; kept && cause != nil || !kept && (!errors.Is(cause, lock.ErrLost) || lived < row.least || lived > row.most) {
+						t.Errorf("after %s: %v", lived, cause)
+					}
+					time.Sleep(ttl) // the work goes on for some time
+					done = true
+				})
+				if errors.Is(err, lock.ErrLost) != (row.least > 0) || (err == nil) != (row.least == 0) || !done {
+					t.Errorf("got %v, the work is done: %v", err, done)
+				}
+				lost, attempts := c.measured("lost_total", ""), c.servers[row.servers-1].count("extend")
+				if lost != map[bool]int{true: 1}[row.least > 0] || attempts < row.attempts || row.least == next && attempts > 1 {
+					t.Errorf("%d losses are counted, after %d extensions", lost, attempts)
+				}
+				if row.least > 0 && c.servers[0].holder("a") != "" && c.servers[0].holder("a") != theirs {
+					t.Errorf("%q has it instead of %q", c.servers[0].holder("a"), theirs)
+				}
+				if row.least == 0 {
+					acquire(t, other, "a")()
+				}
+			}, once)
+		})
+	}
+}
+
+// sleep returns at once when the context has ended.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func TestExtensionsComeAfterAThirdOfWhatIsLeftAndNoneAfterTheWork(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server, last := c.servers[0], time.Now()
+		if err := c.locker.While(t.Context(), "a", ttl, func(context.Context) { time.Sleep(10 * ttl) }); err != nil {
+			t.Error(err)
 		}
-		if elsewhere := newSpace(t); !elsewhere.tries("a") {
-			t.Error("the lock is taken in another namespace too")
+		for i, one := range server.commands("extend") {
+			if pause := one.at.Sub(last); pause != (ttl-ttl/100)/3 {
+				t.Errorf("extension %d came after %s", i+1, pause)
+			}
+			last = one.at
 		}
-		if ctx.Err() != nil {
-			t.Errorf("the context has ended: %v", context.Cause(ctx))
+		if err := c.locker.While(t.Context(), "a", ttl, func(context.Context) {}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * ttl)
+		if extended, released := server.count("extend"), server.count("release"); extended != 30 || released != 2 {
+			t.Errorf("%d extensions, %d releases", extended, released)
 		}
 	})
-	if err != nil || !ran {
-		t.Fatalf("ran: %v, error: %v", ran, err)
-	}
-	if holder := s.value("a"); holder != "" {
-		t.Errorf("after the work %q holds it", holder)
-	}
-	if !s.tries("a") {
-		t.Error("after the work it is taken")
-	}
 }
 
-// counter counts the commands whose names begin with command.
-type counter struct {
-	command string
-	sent    atomic.Int64
-}
-
-func (*counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), c.command) {
-			c.sent.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (*counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func TestWhoFindsALockTakenDoesNotTryAgain(t *testing.T) {
+// A server whose clock is slow still has a lock that has run out for its holder.
+func TestALockThatRanOutForItsHolderIsNotExtendedThoughTheServerHasIt(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t)
-	if err := s.rdb.Set(t.Context(), s.key("a"), "somebody", long).Err(); err != nil {
-		t.Fatal(err)
-	}
-	tries := &counter{command: "set"}
-	s.rdb.AddHook(tries)
-	err := s.locker.While(t.Context(), "a", long, func(context.Context) { t.Error("it ran") })
-	if !errors.Is(err, lock.ErrTaken) {
-		t.Errorf("got %v", err)
-	}
-	if n := tries.sent.Load(); n != 1 {
-		t.Errorf("%d attempts", n)
-	}
-	if holder := s.value("a"); holder != "somebody" {
-		t.Errorf("now %q holds it", holder)
-	}
-}
-
-func TestOfManyOnlyOneHoldsALock(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	const tried = 20
-	var inside, most atomic.Int64
-	over := make(chan error, tried)
-	gate, refused := make(chan struct{}), make(chan struct{})
-	for range tried {
-		go func() {
-			<-gate
-			over <- s.locker.While(t.Context(), "a", long, func(context.Context) {
-				most.Store(max(most.Load(), inside.Add(1)))
-				<-refused // by now everybody else was
-				inside.Add(-1)
-			})
-		}()
-	}
-	close(gate)
-	for range tried - 1 {
-		if err := <-over; !errors.Is(err, lock.ErrTaken) {
-			t.Errorf("got %v", err)
-		}
-	}
-	close(refused)
-	if err := <-over; err != nil || most.Load() != 1 {
-		t.Errorf("%v, %d held it at once", err, most.Load())
-	}
-}
-
-func TestTheEndOfTheCallerIsNoLoss(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	reason := errors.New("shutting down")
-	ctx, end := context.WithCancelCause(t.Context())
-	err := s.locker.While(ctx, "a", long, func(held context.Context) {
-		end(reason)
-		<-held.Done()
-		if cause := context.Cause(held); !errors.Is(cause, reason) {
-			t.Errorf("the cause is %v", cause)
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		server.set(func(s *simulated) { // the holder's process is paused before its first extension
+			s.before = func(kind, _ string) error {
+				if kind == "extend" {
+					time.Sleep(ttl)
+				}
+				return nil
+			}
+		})
+		err := c.locker.While(t.Context(), "a", ttl, func(ctx context.Context) {
+			server.put("a", server.holder("a"), 0)
+			<-ctx.Done()
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			if value := server.values["ns:lock:a"]; !value.expires.IsZero() {
+				t.Errorf("it was extended to %s", value.expires)
+			}
+		})
+		if !errors.Is(err, lock.ErrLost) || server.holder("a") != "" {
+			t.Errorf("%v, or it was not given back", err)
 		}
 	})
-	if err != nil {
-		t.Errorf("got %v", err)
-	}
-	if holder := s.value("a"); holder != "" {
-		t.Errorf("%q still holds it", holder)
-	}
-	err = s.locker.While(ctx, "a", long, func(context.Context) { t.Error("it ran for a caller who is gone") })
-	if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrNoQuorum) {
-		t.Errorf("for a caller who is gone: %v", err)
-	}
 }
 
-func TestWithoutRedisNobodyCanSayWhoHoldsALock(t *testing.T) {
+// A scheduler that shuts down finishes its sweeps: no other one leads meanwhile.
+func TestTheEndOfTheCallerIsNoLossAndTheLockIsHeldUntilTheWorkEnds(t *testing.T) {
 	t.Parallel()
-	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings := servers.Defaults(t)
-	settings.Redis.URL = "redis://" + address + "/0"
-	locker := lock.New([]redis.UniversalClient{servers.Redis(t, settings)}, "ns", settings.Locks, prometheus.NewRegistry())
-	err = locker.While(t.Context(), "a", long, func(context.Context) { t.Error("it ran") })
-	if !errors.Is(err, lock.ErrNoQuorum) || errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrLost) {
-		t.Errorf("got %v", err)
-	}
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		reason := errors.New("shutting down")
+		ctx, end := context.WithCancelCause(t.Context())
+		err := c.locker.While(ctx, "a", ttl, func(held context.Context) {
+			end(reason)
+			<-held.Done()
+			time.Sleep(3 * ttl)
+			if _, err := c.other().Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrTaken) || !errors.Is(context.Cause(held), reason) {
+				t.Errorf("got %v, the cause is %v", err, context.Cause(held))
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		acquire(t, c.other(), "a")()
+		err = c.locker.While(ctx, "a", ttl, func(context.Context) { t.Error("it ran for a caller who is gone") })
+		if !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrTaken) || errors.Is(err, lock.ErrNoQuorum) {
+			t.Errorf("for a caller who is gone: %v", err)
+		}
+	}, once)
+}
+
+// A key without expiry, whatever wrote it, would never be released.
+func TestWhoFindsALockTakenDoesNotTryAgainAndSeesThatItExpires(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		server.put("a", "somebody", 0)
+		err := c.locker.While(t.Context(), "a", ttl, func(context.Context) { t.Error("it ran") })
+		if n := server.count("take"); !errors.Is(err, lock.ErrTaken) || n != 1 || server.holder("a") != "somebody" {
+			t.Errorf("%v after %d attempts; now %q holds it", err, n, server.holder("a"))
+		}
+		time.Sleep(ttl)
+		if holder := server.holder("a"); holder != "" {
+			t.Errorf("%q holds it for ever", holder)
+		}
+	})
+}
+
+func TestReleaseWaitsForTheExtensionUnderWay(t *testing.T) {
+	t.Parallel()
+	simulate(t, 1, func(t *testing.T, c *cluster) {
+		server := c.servers[0]
+		entered, out := make(chan struct{}), make(chan struct{})
+		server.set(func(s *simulated) {
+			s.before = func(kind, _ string) error {
+				if kind == "extend" { // also when its context has ended
+					close(entered)
+					<-out
+				}
+				return nil
+			}
+		})
+		released := make(chan error, 1)
+		go func() { released <- c.locker.While(t.Context(), "a", ttl, func(context.Context) { <-entered }) }()
+		<-entered
+		synctest.Wait()
+		if len(released) > 0 {
+			t.Error("it did not wait")
+		}
+		close(out)
+		if err := <-released; err != nil { // a lock that was given back is not lost
+			t.Error(err)
+		}
+		time.Sleep(3 * ttl)
+		if n := server.count("extend"); n != 1 || server.holder("a") != "" {
+			t.Errorf("%d extensions; %q holds it", n, server.holder("a"))
+		}
+	})
 }
