@@ -21,18 +21,19 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// beat runs the Heartbeat of a new worker until the test ends. It beats once, and is
-// heard for longer than any test runs.
+// beat runs the Heartbeat of a new worker until the test ends, and returns when it is
+// heard. It beats once, and counts as alive for longer than any test runs.
 func (s *space) beat() *queue.Heartbeat {
 	s.t.Helper()
-	p, _ := s.beatUntil(s.rdb, servers.Patience, time.Hour)
+	p, _ := s.beatUntil()
 	return p
 }
 
-// beatUntil runs the Heartbeat of a new worker on a client of its own, until
-// end is called, which waits until Run has returned.
-func (s *space) beatUntil(rdb *redis.Client, every, ttl time.Duration) (p *queue.Heartbeat, end func()) {
-	p = queue.NewHeartbeat(rdb, s.namespace, uuid.NewString(), config.Worker{HeartbeatInterval: every, HeartbeatTTL: ttl})
+// beatUntil is beat until end is called, which waits until Run has returned.
+func (s *space) beatUntil() (p *queue.Heartbeat, end func()) {
+	s.t.Helper()
+	id := uuid.NewString()
+	p = queue.NewHeartbeat(s.rdb, s.namespace, id, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -44,17 +45,8 @@ func (s *space) beatUntil(rdb *redis.Client, every, ttl time.Duration) (p *queue
 		<-done
 	}
 	s.t.Cleanup(end)
+	servers.Eventually(s.t, "the worker is heard", func() bool { return slices.Contains(s.present().Alive, id) })
 	return p, end
-}
-
-// heard returns the only worker that is alive in the namespace; empty when none is.
-func (s *space) heard() string {
-	s.t.Helper()
-	alive := s.present().Alive
-	if len(alive) > 1 {
-		s.t.Fatal(alive)
-	}
-	return strings.Join(alive, "")
 }
 
 // present returns what is known of the workers of the namespace.
@@ -67,28 +59,50 @@ func (s *space) present() queue.Processes {
 	return roles[queue.RoleWorker]
 }
 
+func (s *space) processes() string { return s.namespace + ":processes" }
+
 // age makes the processes of the namespace older, as when they have been silent for that long.
 func (s *space) age(by time.Duration) {
 	s.t.Helper()
-	key := s.namespace + ":processes"
-	all, err := s.rdb.ZRangeWithScores(s.t.Context(), key, 0, -1).Result()
+	all, err := s.rdb.ZRangeWithScores(s.t.Context(), s.processes(), 0, -1).Result()
 	if err != nil || len(all) == 0 {
 		s.t.Fatal(all, err)
 	}
 	for _, one := range all {
-		if err := s.rdb.ZIncrBy(s.t.Context(), key, -float64(by.Milliseconds()), one.Member.(string)).Err(); err != nil {
+		if err := s.rdb.ZIncrBy(s.t.Context(), s.processes(), -float64(by.Milliseconds()), one.Member.(string)).Err(); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 }
 
+// announce lets workers count as alive until some time from now.
+func (s *space) announce(until time.Duration, ids ...string) {
+	s.t.Helper()
+	now, err := s.rdb.Time(s.t.Context()).Result()
+	for _, id := range ids {
+		if err == nil {
+			err = s.rdb.ZAdd(s.t.Context(), s.processes(), redis.Z{Score: float64(now.Add(until).UnixMilli()), Member: "worker:" + id}).Err()
+		}
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // beats counts the beats of workers, which go nowhere; each second one fails.
-type beats struct{ sent atomic.Int64 }
+type beats struct {
+	sent  atomic.Int64
+	hangs atomic.Bool // no command is answered
+}
 
 func (*beats) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (b *beats) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if b.hangs.Load() {
+			<-ctx.Done()
+			cmd.SetErr(ctx.Err())
+		}
 		if cmd.Name() == "evalsha" && b.sent.Add(1)%2 == 0 {
 			cmd.SetErr(errAway)
 		}
@@ -100,7 +114,7 @@ func (*beats) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	return next
 }
 
-func TestAWorkerBeatsAtIntervalsThoughBeatsFail(t *testing.T) {
+func TestAWorkerBeatsAtIntervalsThoughBeatsFailOrHang(t *testing.T) {
 	t.Parallel()
 	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
@@ -108,7 +122,11 @@ func TestAWorkerBeatsAtIntervalsThoughBeatsFail(t *testing.T) {
 		rdb, counted, log := servers.Redis(t, settings), &beats{}, &servers.Journal{}
 		rdb.AddHook(counted)
 		ctx, end := context.WithCancel(t.Context())
-		go queue.NewHeartbeat(rdb, "ns", "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute}).Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			queue.NewHeartbeat(rdb, "ns", "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute}).Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
+		}()
 		for n := range int64(5) {
 			synctest.Wait()
 			if sent := counted.sent.Load(); sent != n+1 {
@@ -116,38 +134,58 @@ func TestAWorkerBeatsAtIntervalsThoughBeatsFail(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		time.Sleep(time.Second / 2)
-		end()
 		synctest.Wait()
-		if n := strings.Count(log.String(), "heartbeat not delivered"); n != 3 {
+		counted.hangs.Store(true)
+		time.Sleep(5 * time.Second / 2) // one beat ends by its own limit
+		began := time.Now()
+		end()
+		<-done
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("it deregisters for %s", took)
+		}
+		if n := strings.Count(log.String(), "heartbeat not delivered"); n != 4 {
 			t.Errorf("%d failures are logged", n)
 		}
 	})
 }
 
-// A worker that says nothing any more is silent for ten minutes, and then gone.
-func TestAWorkerThatDoesNotBeatIsSilentAndThenGone(t *testing.T) {
+// A worker that says nothing any more is stale for ten minutes, and then gone. One that ends deregisters.
+func TestAWorkerIsAliveThenStaleThenGone(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
+	check := func(when string, alive, stale, kept int64) {
+		t.Helper()
+		p := s.present()
+		if n, err := s.rdb.ZCard(t.Context(), s.processes()).Result(); err != nil || n != kept || len(p.Alive) != int(alive) || len(p.Stale) != int(stale) {
+			t.Errorf("%s: %+v, %d are kept, %v", when, p, n, err)
+		}
+	}
 	s.beat()
-	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
-	id := s.heard()
+	check("at first", 1, 0, 1)
 	s.age(time.Hour)
-	if p := s.present(); len(p.Alive) > 0 || len(p.Stale) != 1 || p.Stale[0] != id {
-		t.Errorf("after its time it is %+v", p)
-	}
+	check("after its time", 0, 1, 1)
 	s.age(10 * time.Minute)
-	if p := s.present(); len(p.Alive)+len(p.Stale) > 0 {
-		t.Errorf("ten minutes later it is %+v", p)
-	}
-	s.beat() // of another
-	servers.Eventually(t, "another worker is heard", func() bool { return s.heard() != "" })
-	if n, err := s.rdb.ZCard(t.Context(), s.namespace+":processes").Result(); err != nil || n != 1 {
-		t.Errorf("%d processes are kept, %v", n, err)
-	}
-	if rest, err := s.rdb.PTTL(t.Context(), s.namespace+":processes").Result(); err != nil || rest <= 0 || rest > time.Hour+10*time.Minute {
+	check("ten minutes later", 0, 0, 1)
+	_, end := s.beatUntil()
+	check("with another", 1, 0, 1)
+	if rest, err := s.rdb.PTTL(t.Context(), s.processes()).Result(); err != nil || rest <= 0 || rest > time.Hour+10*time.Minute {
 		t.Errorf("the set ends after %s, %v", rest, err)
 	}
+	if other := newSpace(t); len(other.present().Alive) > 0 {
+		t.Error("it is heard in another namespace")
+	}
+	end()
+	check("after its end", 0, 0, 0)
+	dead := make([]string, 1200) // workers that die again and again do not fill Redis
+	for i := range dead {
+		dead[i] = fmt.Sprint(i)
+	}
+	s.announce(0, dead...)
+	s.beat()
+	check("with many dead", 1, 999, 1000)
+	s.otherType(s.processes())
+	s.beat()
+	check("after its key was of another type", 1, 0, 1)
 }
 
 // A worker that was killed and its successor have the same host, and in a container the same pid, too.
@@ -165,153 +203,38 @@ func TestAWorkerForgetsThoseOfItsHostThatHaveEnded(t *testing.T) {
 	id := func(host string, pid int) string { return fmt.Sprintf("%s/%d/ABCDEFGH", host, pid) }
 	frozen, elsewhere := id(host, os.Getppid()), id("another-host", ended.Process.Pid)
 	beating := fmt.Sprintf("%s/%d/BEATS", host, ended.Process.Pid) // of another container with the name of this host
-	for _, dead := range []string{id(host, ended.Process.Pid), id(host, os.Getpid()), frozen, elsewhere} {
-		s.announced(dead, -time.Minute)
-	}
-	s.announced(beating, time.Hour)
+	s.announce(-time.Minute, id(host, ended.Process.Pid), id(host, os.Getpid()), frozen, elsewhere)
+	s.announce(time.Hour, beating)
 	s.beat()
-	servers.Eventually(t, "the worker is heard", func() bool { return len(s.present().Alive) == 2 })
 	servers.Eventually(t, "those that have ended are forgotten", func() bool { return len(s.present().Stale) <= 2 })
 	p := s.present()
-	slices.Sort(p.Stale)
-	want := []string{frozen, elsewhere}
-	slices.Sort(want)
-	if !slices.Equal(p.Stale, want) || !slices.Contains(p.Alive, beating) {
-		t.Errorf("%+v, want %v to be silent", p, want)
+	if len(p.Stale) != 2 || !slices.Contains(p.Stale, frozen) || !slices.Contains(p.Stale, elsewhere) || !slices.Contains(p.Alive, beating) {
+		t.Errorf("%+v, want %v and %v to be stale", p, frozen, elsewhere)
 	}
-}
-
-// announced lets a worker count as alive until some time from now.
-func (s *space) announced(id string, until time.Duration) {
-	s.t.Helper()
-	now, err := s.rdb.Time(s.t.Context()).Result()
-	if err == nil {
-		err = s.rdb.ZAdd(s.t.Context(), s.namespace+":processes", redis.Z{Score: float64(now.Add(until).UnixMilli()), Member: "worker:" + id}).Err()
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// Workers that die again and again do not fill Redis.
-func TestOnlyAThousandProcessesAreKept(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	now, err := s.rdb.Time(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := make([]redis.Z, 1200)
-	for i := range dead {
-		dead[i] = redis.Z{Score: float64(now.UnixMilli()), Member: fmt.Sprint("worker:", i)}
-	}
-	if err := s.rdb.ZAdd(t.Context(), s.namespace+":processes", dead...).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.beat()
-	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
-	if n, err := s.rdb.ZCard(t.Context(), s.namespace+":processes").Result(); err != nil || n != 1000 {
-		t.Errorf("%d processes are kept, %v", n, err)
-	}
-}
-
-func TestAWorkerThatEndsSaysFarewell(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	_, end := s.beatUntil(s.rdb, servers.Patience, time.Hour)
-	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
-	end()
-	if p := s.present(); len(p.Alive)+len(p.Stale) > 0 {
-		t.Errorf("after its end it is %+v", p)
-	}
-}
-
-func TestAWorkerIsHeardAgainAfterAnOutage(t *testing.T) {
-	t.Parallel()
-	settings, redisServer := privateRedis(t)
-	s := newSpaceOn(t, settings)
-	s.beatUntil(s.rdb, 100*time.Millisecond, time.Hour)
-	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
-	redisServer.Kill() // it keeps nothing
-	if err := redisServer.Start(); err != nil {
-		t.Fatal(err)
-	}
-	servers.Eventually(t, "the worker is heard again", func() bool {
-		roles, err := queue.ReadProcesses(t.Context(), s.rdb, s.namespace)
-		return err == nil && len(roles[queue.RoleWorker].Alive) == 1
-	})
-}
-
-func TestAFarewellDoesNotWaitForASilentRedis(t *testing.T) {
-	t.Parallel()
-	settings := servers.Defaults(t)
-	settings.Redis.URL = silent(t)
-	settings.Redis.Timeout = time.Hour // only the farewell's own limit ends it
-	s := newSpaceOn(t, settings)
-	_, end := s.beatUntil(s.rdb, 50*time.Millisecond, time.Minute)
-	end()
-}
-
-func TestKeysOfHeartbeatsAreThoseOfItsNamespace(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	p := s.beat()
-	task := uuid.New()
-	if _, err := p.Acquire(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
-	servers.Eventually(t, "the worker is heard", func() bool { return s.heard() != "" })
-	worker := s.heard()
-	if has, err := s.rdb.Get(t.Context(), s.namespace+":active-task:"+task.String()).Result(); err != nil || has != "IN_PROGRESS "+worker {
-		t.Errorf("%s has the task, not %s, %v", has, worker, err)
-	}
-	// Another namespace on the same Redis sees none of it.
-	other := newSpace(t)
-	if id := other.heard(); id != "" {
-		t.Errorf("heard elsewhere: %s", id)
-	}
-}
-
-// A worker that dies, and one that cannot reach Redis when its task is done, leave the
-// record of it behind.
-func TestARecordOfATaskEndsByItself(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	worker, task := s.beat(), s.enqueue(purchase)
-	s.handOut(task)
-	if _, err := worker.Acquire(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
-	servers.Eventually(t, "the task is held", func() bool { return s.states(task)[task] == queue.Active })
-	keys, err := s.rdb.Keys(t.Context(), s.namespace+":active*").Result()
-	if err != nil || len(keys) != 1 {
-		t.Fatal(keys, err)
-	}
-	if rest, err := s.rdb.PTTL(t.Context(), keys[0]).Result(); err != nil || rest <= 0 || rest > time.Hour {
-		t.Errorf("it ends after %s, %v; a task goes back to the queue after an hour", rest, err)
-	}
-	if err := s.rdb.PExpire(t.Context(), keys[0], time.Millisecond).Err(); err != nil {
-		t.Fatal(err)
-	}
-	servers.Eventually(t, "nobody has the task", func() bool { return s.states(task)[task] == queue.Orphaned })
 }
 
 // A worker may have been frozen for so long that another one has taken its task over.
 func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	frozen := queue.NewHeartbeat(s.rdb, s.namespace, "frozen", config.Worker{})
 	task := uuid.New()
+	key := s.namespace + ":active-task:" + task.String()
 	claim := func(worker *queue.Heartbeat, want bool) {
 		t.Helper()
 		if mine, err := worker.Acquire(t.Context(), task); err != nil || mine != want {
 			t.Errorf("it has the task: %v, %v", mine, err)
 		}
+		if rest := s.rdb.PTTL(t.Context(), key).Val(); rest <= 0 || rest > 5*time.Minute { // when asynq requeues the task
+			t.Errorf("its key ends after %s", rest)
+		}
 	}
+	frozen := queue.NewHeartbeat(s.rdb, s.namespace, "frozen", config.Worker{})
 	claim(frozen, true)
 	claim(frozen, true) // its own key, from a delivery before
+	if value := s.rdb.Get(t.Context(), key).Val(); value != "IN_PROGRESS frozen" {
+		t.Errorf("its key has %q", value)
+	}
 	heir := s.beat()
-	servers.Eventually(t, "the heir is heard", func() bool { return s.heard() != "" })
 	claim(heir, true)
 	if err := frozen.Release(t.Context(), task); err != nil {
 		t.Fatal(err)
@@ -321,7 +244,6 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim(frozen, true)
-	if rest := s.rdb.PTTL(t.Context(), s.namespace+":active-task:"+task.String()).Val(); rest <= 0 || rest > time.Hour {
-		t.Errorf("it ends after %s", rest)
-	}
+	s.otherType(key)
+	claim(heir, true)
 }

@@ -7,42 +7,40 @@ import (
 	"time"
 )
 
-func TestATaskThatIsPutOffUntilATimeComesBackThen(t *testing.T) {
-	t.Parallel()
-	why := errors.New("not due")
-	err := fmt.Errorf("a handler: %w", SnoozeFor(why, 42*time.Minute))
-	if !errors.Is(err, ErrSnoozed) || !errors.Is(err, why) || !isSnoozed(err) {
-		t.Errorf("%v is a failure", err)
-	}
-	for failures := range 3 {
-		if got := retryDelay(failures, err, nil); got != 42*time.Minute {
-			t.Errorf("after %d failures it comes back in %s", failures, got)
-		}
-	}
-	if got := retryDelay(0, SnoozeFor(why, -time.Hour), nil); got != 0 {
-		t.Errorf("what was due an hour ago comes back in %s", got)
-	}
-	if got := retryDelay(0, Snooze(why), nil); got < time.Second || got > 2*time.Second {
-		t.Errorf("what has no time comes back in %s", got)
-	}
-	if SnoozeFor(nil, time.Hour) != nil {
-		t.Error("no error became one")
-	}
-}
-
 // The pause doubles with each failure up to 30 s, and a quarter of it at most comes on top.
-func TestPausesDoubleUpToTheirLongest(t *testing.T) {
+func TestATaskComesBackWhenItsErrorSaysOrAfterPausesThatDouble(t *testing.T) {
 	t.Parallel()
-	fault := errors.New("a fault")
-	for failures, least := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 30 * time.Second, 30 * time.Second} {
+	why, fault := errors.New("not due"), errors.New("a fault")
+	put := fmt.Errorf("a handler: %w", SnoozeFor(why, 42*time.Minute))
+	for _, row := range []struct {
+		failures int
+		err      error
+		want     time.Duration
+		jitter   bool
+	}{
+		{0, put, 42 * time.Minute, false}, {2, put, 42 * time.Minute, false},
+		{0, SnoozeFor(why, -time.Hour), 0, false},
+		{0, Snooze(why), time.Second, true},
+		{0, fault, time.Second, true}, {1, fault, 2 * time.Second, true}, {2, fault, 4 * time.Second, true}, {3, fault, 8 * time.Second, true},
+		{4, fault, 16 * time.Second, true}, {5, fault, 30 * time.Second, true}, {6, fault, 30 * time.Second, true}, {10_000, fault, 30 * time.Second, true},
+	} {
+		most := row.want
+		if row.jitter {
+			most += row.want / 4
+		}
 		for range 100 { // its jitter is drawn anew each time
-			if got := retryDelay(failures, fault, nil); got < least || got > least+least/4 {
-				t.Fatalf("after %d failures it comes back in %s", failures, got)
+			if got := retryDelay(row.failures, row.err, nil); got < row.want || got > most {
+				t.Fatalf("after %v and %d failures it comes back in %s", row.err, row.failures, got)
 			}
 		}
 	}
-	if got := retryDelay(10_000, fault, nil); got < 30*time.Second || got > 38*time.Second {
-		t.Errorf("after 10,000 failures it comes back in %s", got)
+	for _, err := range []error{put, Snooze(why)} {
+		if !errors.Is(err, ErrSnoozed) || !errors.Is(err, why) || !isSnoozed(err) {
+			t.Errorf("%v is a failure", err)
+		}
+	}
+	if SnoozeFor(nil, time.Hour) != nil || Snooze(nil) != nil {
+		t.Error("no error became one")
 	}
 }
 

@@ -86,30 +86,6 @@ func (s *space) counted() (*redis.Client, *looks) {
 	return rdb, l
 }
 
-// into returns a handler that passes on the ids of tasks.
-func into(ids chan<- uuid.UUID) queue.Handler {
-	return func(_ context.Context, task queue.Task, _ bool) error {
-		ids <- task.ID
-		return nil
-	}
-}
-
-// unrung enqueues a purchase task as asynqmon does, or as when a wakeup is lost.
-func (s *space) unrung(options ...asynq.Option) uuid.UUID {
-	s.t.Helper()
-	return s.unrungOf(purchase, options...)
-}
-
-func (s *space) unrungOf(kind string, options ...asynq.Option) (id uuid.UUID) {
-	s.t.Helper()
-	id = uuid.New()
-	options = append(options, asynq.Queue(queue.Name(s.namespace, kind)), asynq.TaskID(id.String()))
-	if _, err := asynq.NewClientFromRedisClient(s.rdb).Enqueue(asynq.NewTask(kind, nil), options...); err != nil {
-		s.t.Fatal(err)
-	}
-	return id
-}
-
 // The woken worker takes the task, and looks once more before it waits again.
 func TestATaskWakesOneOfFiftyWorkers(t *testing.T) {
 	t.Parallel()
@@ -131,28 +107,7 @@ func TestATaskWakesOneOfFiftyWorkers(t *testing.T) {
 	}
 }
 
-func TestAWorkerWhoseSlotsAreFullLeavesTheRingToAnother(t *testing.T) {
-	t.Parallel()
-	s := newSpace(t)
-	held, end := make(chan uuid.UUID, 2), make(chan struct{})
-	hold := share(purchase, func(_ context.Context, task queue.Task, _ bool) error {
-		held <- task.ID
-		<-end
-		return nil
-	})
-	hold.Concurrency = 1
-	s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), hold).Timing(never, never))
-	t.Cleanup(func() { close(end) })
-	s.enqueue(purchase)
-	receive(t, held)
-	delivered := make(chan uuid.UUID, 1)
-	s.quiet(s.rdb, into(delivered))
-	if id := s.enqueue(purchase); receive(t, delivered) != id {
-		t.Error("another task was delivered")
-	}
-}
-
-// Each of these puts a task where workers take it.
+// Each of these puts a task where workers take it. What is given back has not failed.
 func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
@@ -168,7 +123,10 @@ func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
 	receive(t, held)
 	delivered := make(chan uuid.UUID, 2)
 	var before atomic.Bool
-	s.quiet(s.rdb, func(_ context.Context, task queue.Task, _ bool) error {
+	s.quiet(s.rdb, func(_ context.Context, task queue.Task, again bool) error {
+		if again {
+			t.Error("it is said to have failed")
+		}
 		delivered <- task.ID
 		if before.Swap(true) {
 			return nil
@@ -183,13 +141,16 @@ func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
 	}
 }
 
-func TestATaskWithoutARingIsFound(t *testing.T) {
+// A server believes its polls, and asks Redis for nothing that they say is not there.
+func TestATaskWithoutAWakeupAndOneThatAnotherProcessHasDelayedAreDelivered(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	delivered := make(chan uuid.UUID, 1)
 	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
-	if id := s.unrung(); receive(t, delivered) != id {
-		t.Error("another task was delivered")
+	for _, options := range [][]asynq.Option{nil, {asynq.ProcessIn(time.Second)}} {
+		if id := s.unrung(purchase, options...); receive(t, delivered) != id {
+			t.Error("another task was delivered")
+		}
 	}
 }
 
@@ -199,11 +160,9 @@ func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	s := newSpace(t)
 	server := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil), share(draw, nil))
 	t.Cleanup(server.Shutdown)
-	if err := s.rdb.Set(t.Context(), s.namespace+":wakeup:"+purchase, "of another type", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	s.unrung()
-	s.unrungOf(draw)
+	s.otherType(s.namespace + ":wakeup:" + purchase)
+	s.unrung(purchase)
+	s.unrung(draw)
 	for range 2 {
 		server.Poll(t.Context())
 		if n, err := s.rdb.LLen(t.Context(), s.namespace+":wakeup:"+draw).Result(); err != nil || n != 1 {
@@ -212,13 +171,19 @@ func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	}
 }
 
-// A server believes its polls, and asks Redis for nothing that they say is not there.
-func TestATaskThatAnotherProcessHasDelayedIsDelivered(t *testing.T) {
+// Tasks whose records are lost stand before it. No poll rings. The server is the test's own, as
+// asynq's inspector describes no queue beside such tasks.
+func TestATaskBehindThoseWithoutRecordsIsDelivered(t *testing.T) {
 	t.Parallel()
-	s := newSpace(t)
+	s, _ := ownSpace(t)
 	delivered := make(chan uuid.UUID, 1)
-	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
-	if id := s.unrung(asynq.ProcessIn(time.Second)); receive(t, delivered) != id {
+	s.quiet(s.rdb, into(delivered))
+	for range 50 {
+		if err := s.rdb.LPush(t.Context(), s.key("pending"), uuid.NewString()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if id := s.enqueue(purchase); receive(t, delivered) != id {
 		t.Error("another task was delivered")
 	}
 }
@@ -240,27 +205,6 @@ func TestAnIdleServerTouchesItsQueuesInPollsOnly(t *testing.T) {
 	receive(t, delivered)
 	if looks.takes.Load() == takes {
 		t.Error("looks are not counted")
-	}
-}
-
-// Tasks whose records are lost stand before it. No poll rings. The server is the test's own, as
-// asynq's inspector describes no queue beside such tasks.
-func TestATaskBehindThoseWithoutRecordsIsDelivered(t *testing.T) {
-	t.Parallel()
-	server, _ := servers.OwnRedis(t)
-	settings := servers.RedisSettings(t)
-	settings.Redis.URL = server.URL()
-	s := newSpaceOn(t, settings)
-	delivered := make(chan uuid.UUID, 1)
-	s.quiet(s.rdb, into(delivered))
-	key := "asynq:{" + queue.Name(s.namespace, purchase) + "}:pending"
-	for range 50 {
-		if err := s.rdb.LPush(t.Context(), key, uuid.NewString()).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if id := s.enqueue(purchase); receive(t, delivered) != id {
-		t.Error("another task was delivered")
 	}
 }
 
@@ -310,9 +254,7 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 		"no task can be taken": func(_ *space, l *looks) { l.refused.Store(true) },
 		"no wakeup can be pushed": func(s *space, l *looks) {
 			l.unpolled.Store(true) // a poll would delete the key
-			if err := s.rdb.Set(s.t.Context(), s.namespace+":wakeup:"+purchase, "of another type", 0).Err(); err != nil {
-				s.t.Fatal(err)
-			}
+			s.otherType(s.namespace + ":wakeup:" + purchase)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -344,7 +286,7 @@ func TestShutdownEndsAWaitAndTakesNoTask(t *testing.T) {
 		return nil
 	})
 	takes := looks.takes.Load()
-	id := s.unrung()
+	id := s.unrung(purchase)
 	down := make(chan struct{})
 	go func() {
 		defer close(down)

@@ -1,0 +1,187 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/devkit/devstack"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/queue"
+	"triprize/internal/testkit/servers"
+)
+
+func TestMain(m *testing.M) { servers.Main(m) }
+
+// The kinds of the tests.
+const (
+	draw     = "draw"
+	purchase = "purchase"
+)
+
+// space is a namespace of its own on Redis, with both ends of its queues and asynq's
+// own view of them.
+type space struct {
+	t         *testing.T
+	rdb       *redis.Client
+	settings  config.Settings
+	namespace string
+	client    *queue.Client
+	finder    *queue.Finder
+	inspector *asynq.Inspector
+}
+
+func newSpace(t *testing.T) *space {
+	t.Helper()
+	return newSpaceOn(t, servers.RedisSettings(t))
+}
+
+func newSpaceOn(t *testing.T, settings config.Settings) *space {
+	t.Helper()
+	rdb, namespace := servers.Redis(t, settings), settings.Redis.Namespace
+	return &space{
+		t: t, rdb: rdb, settings: settings, namespace: namespace,
+		client: queue.NewClient(rdb, namespace), finder: queue.NewFinder(rdb, namespace),
+		inspector: asynq.NewInspectorFromRedisClient(rdb),
+	}
+}
+
+// ownSpace is a space on a Redis that the test may stop and empty.
+func ownSpace(t *testing.T) (*space, *devstack.Redis) {
+	t.Helper()
+	server, _ := servers.OwnRedis(t)
+	settings := servers.RedisSettings(t)
+	settings.Redis.URL = server.URL()
+	return newSpaceOn(t, settings), server
+}
+
+// enqueue puts a new task in the queue of a kind and returns its id.
+func (s *space) enqueue(kind string) uuid.UUID {
+	s.t.Helper()
+	id := uuid.New()
+	if err := s.client.Enqueue(s.t.Context(), queue.Task{ID: id, Kind: kind, Payload: []byte("payload of " + id.String())}); err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// unrung enqueues a task as asynqmon does, or as when a wakeup is lost.
+func (s *space) unrung(kind string, options ...asynq.Option) (id uuid.UUID) {
+	s.t.Helper()
+	id = uuid.New()
+	options = append(options, asynq.Queue(queue.Name(s.namespace, kind)), asynq.TaskID(id.String()))
+	if _, err := asynq.NewClientFromRedisClient(s.rdb).Enqueue(asynq.NewTask(kind, nil), options...); err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// key returns asynq's key for a part of the queue of purchases.
+func (s *space) key(part string) string {
+	return "asynq:{" + queue.Name(s.namespace, purchase) + "}:" + part
+}
+
+// otherType makes a key one of another type than it should be.
+func (s *space) otherType(key string) {
+	s.t.Helper()
+	if err := s.rdb.Set(s.t.Context(), key, "of another type", 0).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// info returns what asynq knows of a purchase task.
+func (s *space) info(id uuid.UUID) *asynq.TaskInfo {
+	s.t.Helper()
+	info, err := s.inspector.GetTaskInfo(queue.Name(s.namespace, purchase), id.String())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return info
+}
+
+// states finds purchase tasks.
+func (s *space) states(ids ...uuid.UUID) map[uuid.UUID]queue.TaskState {
+	s.t.Helper()
+	states, err := s.finder.Find(s.t.Context(), purchase, ids)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return states
+}
+
+// workerSettings wait for tasks for as long as a test does.
+var workerSettings = config.Worker{ShutdownTimeout: servers.Patience}
+
+// share returns a share that no test uses up.
+func share(kind string, handle queue.Handler) queue.Consumer {
+	return queue.Consumer{Kind: kind, Concurrency: 10, Handle: handle}
+}
+
+// serve starts a server of purchase tasks and shuts it down when the test ends.
+func (s *space) serve(handler queue.Handler) *queue.Server {
+	s.t.Helper()
+	return s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(s.t), share(purchase, handler)))
+}
+
+func (s *space) start(server *queue.Server) *queue.Server {
+	s.t.Helper()
+	if err := server.Start(context.Background()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(server.Shutdown)
+	return server
+}
+
+// receive takes from a channel, or fails the test.
+func receive[T any](t *testing.T, c <-chan T) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-time.After(servers.Patience):
+		t.Fatal("nothing came")
+	}
+	return value
+}
+
+// into returns a handler that passes on the ids of tasks.
+func into(ids chan<- uuid.UUID) queue.Handler {
+	return func(_ context.Context, task queue.Task, _ bool) error {
+		ids <- task.ID
+		return nil
+	}
+}
+
+// refusing fails the commands of a name or on a key, as a Redis does that goes away just then.
+type refusing struct{ command string }
+
+var errAway = errors.New("redis is away")
+
+func (refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == r.command || slices.Contains(cmd.Args(), any(r.command)) {
+			cmd.SetErr(errAway)
+			return errAway
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (r refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == r.command {
+				cmd.SetErr(errAway)
+				return errAway
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
