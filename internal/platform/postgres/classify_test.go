@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -12,169 +13,209 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 )
 
-// expect checks how an error is classified, bare and wrapped, and that it is
-// the error the test means. state is empty for an error that has none.
-func expect(t *testing.T, err error, state string, transient bool) {
+// expectTransient checks how an error is classified, bare and wrapped.
+func expectTransient(t *testing.T, what string, err error, transient bool) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("no error: the test does not test")
-	}
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && pg.Code != state || !ok && state != "" {
-		t.Fatalf("got %v, want %s: the test does not test", err, state)
+		t.Fatalf("%s: no error: the test does not test", what)
 	}
 	for _, e := range []error{err, fmt.Errorf("sale.Sell: %w", err), errors.Join(errors.New("rollback"), err)} {
 		if postgres.IsTransient(e) != transient {
-			t.Errorf("%v: transient %v", e, !transient)
+			t.Errorf("%s: %v (%T): transient %v", what, e, err, !transient)
 		}
 	}
 }
 
-// open returns a pool with changed settings on a fresh database, which has a
-// table marks with the rows 1 and 2, and another pool in which nothing runs out.
-func open(t *testing.T, change func(*config.Postgres)) (changed, other *pgxpool.Pool) {
-	t.Helper()
-	settings := servers.Settings(t)
-	normal := settings.Postgres
-	patient(&settings.Postgres)
-	other = servers.Pool(t, settings)
-	settings.Postgres = normal
-	_, err := other.Exec(t.Context(), `
-		CREATE TABLE marks (n int CONSTRAINT marks_key PRIMARY KEY, note text CHECK (note <> ''));
-		INSERT INTO marks VALUES (1, 'a'), (2, 'b')`)
-	if err != nil {
-		t.Fatal(err)
+// stateOf returns the state that Postgres gave an error, or "".
+func stateOf(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code
 	}
-	change(&settings.Postgres)
-	return servers.Pool(t, settings), other
+	return ""
 }
 
 // patient lets no statement, no wait for a lock and no transaction run out.
-func patient(p *config.Postgres) {
-	p.LockTimeout, p.StatementTimeout, p.IdleInTransactionTimeout = time.Hour, time.Hour, time.Hour
+func patient(t *testing.T, change func(*config.Postgres)) *pgxpool.Pool {
+	t.Helper()
+	settings := servers.Patient(servers.Settings(t))
+	if change != nil {
+		change(&settings.Postgres)
+	}
+	return servers.Pool(t, settings)
 }
 
-func begin(t *testing.T, db *pgxpool.Pool, sql string) pgx.Tx {
+// away returns settings for a Postgres that is not there.
+func away(t *testing.T) config.Postgres {
 	t.Helper()
-	tx, err := db.Begin(t.Context())
+	address, err := devstack.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	servers.Exec(t, tx, sql)
-	return tx
+	settings := servers.Defaults(t).Postgres
+	settings.URL = "postgres://user:hunter2@" + address + "/nowhere"
+	return settings
 }
 
-func TestAFaultOfTheStatementIsNotTransient(t *testing.T) {
+func TestStatesAreToldApart(t *testing.T) {
 	t.Parallel()
-	db, _ := open(t, patient)
-	for sql, state := range map[string]string{
-		`INSERT INTO marks VALUES (1, 'c')`:    "23505",
-		`INSERT INTO marks VALUES (3, '')`:     "23514",
-		`INSERT INTO marks VALUES (NULL, 'c')`: "23502",
-		`SELECT 1 / 0`:                         "22012",
-		`SELECT * FROM nowhere`:                "42P01",
-		`SELEKT`:                               "42601",
+	db := servers.DB(t)
+	for state, transient := range map[string]bool{
+		"08006": true, "08P01": true, "53100": true, "53200": true, "53300": true, "57P01": true, "57P03": true, "57014": true, "40001": true, "40P01": true,
+		"55P03": true, "25006": true, "25P03": true, "40002": true,
+		"55006": false, "25001": false, "25P02": false, "23502": false, "23503": false, "23505": false, "23514": false, "22012": false, "22021": false,
+		"42601": false, "42P01": false, "P0001": false, "54000": false, "58030": false, "XX000": false,
 	} {
-		_, err := db.Exec(t.Context(), sql)
-		expect(t, err, state, false)
+		_, err := db.Exec(t.Context(), fmt.Sprintf(`DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '%s'; END $$`, state))
+		if got := stateOf(err); got != state {
+			t.Errorf("%s is raised as %q", state, got)
+		}
+		expectTransient(t, state, err, transient)
 	}
 	if postgres.IsTransient(nil) {
 		t.Error("no error is a fault")
 	}
-	if postgres.IsTransient(pgx.ErrNoRows) || postgres.IsTransient(errors.New("57014 in words only")) {
-		t.Error("an error that has nothing to do with it is")
+	for _, err := range []error{pgx.ErrNoRows, errors.New("57014 in words only")} {
+		expectTransient(t, "an error that has nothing to do with it", err, false)
 	}
 }
 
-func TestALockThatIsNotGivenInTimeIsTransient(t *testing.T) {
+func TestTheEndOfATimeOrOfAContextIsTransient(t *testing.T) {
 	t.Parallel()
-	db, other := open(t, func(p *config.Postgres) { p.LockTimeout = 100 * time.Millisecond })
-	begin(t, other, `UPDATE marks SET note = 'c' WHERE n = 1`)
-	_, err := db.Exec(t.Context(), `UPDATE marks SET note = 'd' WHERE n = 1`)
-	expect(t, err, "55P03", true)
-	_, err = db.Exec(t.Context(), `SELECT FROM marks FOR UPDATE NOWAIT`)
-	expect(t, err, "55P03", true)
-}
-
-func TestAStatementThatTakesTooLongIsTransient(t *testing.T) {
-	t.Parallel()
-	db, _ := open(t, func(p *config.Postgres) { p.StatementTimeout = 100 * time.Millisecond })
-	_, err := db.Exec(t.Context(), `SELECT pg_sleep(3600)`)
-	expect(t, err, "57014", true)
-}
-
-func TestADeadlockIsTransient(t *testing.T) {
-	t.Parallel()
-	db, other := open(t, patient)
-	a := begin(t, db, `UPDATE marks SET note = 'a' WHERE n = 1`)
-	b := begin(t, db, `UPDATE marks SET note = 'b' WHERE n = 2`)
-	var wg sync.WaitGroup
-	var errA, errB error
-	wg.Go(func() {
-		_, errA = a.Exec(context.Background(), `UPDATE marks SET note = 'a' WHERE n = 2`)
-		_ = a.Rollback(context.Background())
-	})
-	wg.Go(func() {
-		_, errB = b.Exec(context.Background(), `UPDATE marks SET note = 'b' WHERE n = 1`)
-		_ = b.Rollback(context.Background())
-	})
-	wg.Wait()
-	if (errA == nil) == (errB == nil) {
-		t.Fatalf("one should lose: %v, %v", errA, errB)
-	}
-	if errA == nil {
-		errA = errB
-	}
-	expect(t, errA, "40P01", true)
-	if err := other.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestALostRaceOfSerializableTransactionsIsTransient(t *testing.T) {
-	t.Parallel()
-	db, other := open(t, patient)
-	late, err := db.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = late.Rollback(context.Background()) }()
-	servers.Exec(t, late, `SELECT FROM marks`)
-	servers.Exec(t, other, `UPDATE marks SET note = 'c' WHERE n = 1`)
-	_, err = late.Exec(t.Context(), `UPDATE marks SET note = 'd' WHERE n = 1`)
-	expect(t, err, "40001", true)
-}
-
-func TestAStandbyIsTransient(t *testing.T) {
-	t.Parallel()
-	db, _ := open(t, patient)
-	tx, err := db.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly}) // as every transaction there is
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `UPDATE marks SET note = 'c' WHERE n = 1`)
-	expect(t, err, "25006", true)
-	_, err = tx.Exec(t.Context(), `SELECT 1`) // the transaction was broken by the statement before
-	expect(t, err, "25P02", false)
-}
-
-// States that a test cannot bring about are raised by the server.
-func TestStatesAreToldApart(t *testing.T) {
-	t.Parallel()
-	db, _ := open(t, patient)
-	for state, transient := range map[string]bool{
-		"08006": true, "08P01": true, "53100": true, "53200": true, "53300": true, "57P01": true, "57P03": true, "57014": true, "40001": true,
-		"55P03": true, "25006": true, "25P03": true, "40002": true,
-		"55006": false, "25001": false, "25P02": false, "23503": false, "23514": false, "22021": false, "P0001": false, "54000": false, "58030": false, "XX000": false,
+	const short = 100 * time.Millisecond
+	within, cancel := context.WithTimeout(t.Context(), short)
+	defer cancel()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, row := range map[string]struct {
+		ctx   context.Context
+		sql   string
+		state string // or is
+		is    error
+	}{
+		"a statement that takes too long":  {t.Context(), `SELECT pg_sleep(3600)`, "57014", nil},
+		"a lock that is not given in time": {t.Context(), `SELECT pg_advisory_lock(1)`, "55P03", nil},
+		"a context that ends":              {within, `SELECT pg_sleep(3600)`, "", context.DeadlineExceeded},
+		"a context that has ended":         {ended, `SELECT 1`, "", context.Canceled},
 	} {
-		_, err := db.Exec(t.Context(), fmt.Sprintf(`DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '%s'; END $$`, state))
-		expect(t, err, state, transient)
+		db := patient(t, func(p *config.Postgres) {
+			if row.state != "" {
+				p.StatementTimeout, p.LockTimeout = map[string]time.Duration{"57014": short, "55P03": time.Hour}[row.state], short
+			}
+		})
+		holder, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers.Exec(t, holder, `SELECT pg_advisory_xact_lock(1)`)
+		_, err = db.Exec(row.ctx, row.sql)
+		if stateOf(err) != row.state || row.is != nil && !errors.Is(err, row.is) {
+			t.Errorf("%s: %v", name, err)
+		}
+		expectTransient(t, name, err, true)
+		_ = holder.Rollback(t.Context())
+	}
+	// Nobody gives a connection back while all are in use.
+	small := patient(t, func(p *config.Postgres) { p.MaxConnections = 2 })
+	acquire(t, small)
+	acquire(t, small)
+	within, cancel = context.WithTimeout(t.Context(), short)
+	defer cancel()
+	_, err := small.Exec(within, `SELECT 1`)
+	expectTransient(t, "a full pool", err, true)
+}
+
+// acquire returns a connection and the server's process id of it.
+func acquire(t *testing.T, db *pgxpool.Pool) (conn *pgxpool.Conn, pid uint32) {
+	t.Helper()
+	conn, err := db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	return conn, conn.Conn().PgConn().PID()
+}
+
+// terminate ends a session from outside, as an operator or a shutdown does.
+func terminate(t *testing.T, db *pgxpool.Pool, pid uint32) {
+	t.Helper()
+	if !servers.Value[bool](t, db, `SELECT pg_terminate_backend($1)`, pid) {
+		t.Fatal("it is not terminated")
+	}
+	servers.Eventually(t, "the session has ended", func() bool {
+		return !servers.Value[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid)
+	})
+}
+
+// Which error comes first, the server's last words or the end of the connection, is up to the kernel.
+func TestASessionThatIsTerminatedIsTransient(t *testing.T) {
+	t.Parallel()
+	db := patient(t, nil)
+	servers.Exec(t, db, `CREATE TABLE marks (n int)`)
+	t.Run("between two statements", func(t *testing.T) {
+		conn, pid := acquire(t, db)
+		terminate(t, db, pid)
+		_, err := conn.Exec(t.Context(), `SELECT 1`)
+		expectTransient(t, "the first", err, true)
+		_, err = conn.Exec(t.Context(), `SELECT 1`) // now the client knows that it is dead
+		expectTransient(t, "the second", err, true)
+		if stateOf(err) != "" || !postgres.NothingSent(err) {
+			t.Errorf("%v: something was sent", err)
+		}
+	})
+	t.Run("in a statement", func(t *testing.T) {
+		conn, pid := acquire(t, db)
+		over := make(chan error, 1)
+		go func() {
+			_, err := conn.Exec(context.Background(), `SELECT pg_sleep(3600)`)
+			over <- err
+		}()
+		servers.Eventually(t, "the statement runs", func() bool {
+			return servers.Value[bool](t, db, `SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'`, pid)
+		})
+		terminate(t, db, pid)
+		err := <-over
+		expectTransient(t, "a statement at work", err, true)
+		if stateOf(err) != "57P01" || postgres.NothingSent(err) {
+			t.Errorf("%v, or a statement that was at work was not sent", err)
+		}
+	})
+	t.Run("before the commit", func(t *testing.T) {
+		tx, err := db.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers.Exec(t, tx, `INSERT INTO marks VALUES (1)`)
+		terminate(t, db, tx.Conn().PgConn().PID())
+		expectTransient(t, "a commit", tx.Commit(t.Context()), true)
+		if n := rows(t, db); n != 0 {
+			t.Errorf("%d rows", n)
+		}
+	})
+}
+
+func TestAPostgresThatIsAwayIsTransientAndOpenDoesNotNeedIt(t *testing.T) {
+	t.Parallel()
+	db, err := postgres.Open(t.Context(), away(t), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.Exec(t.Context(), `SELECT 1`)
+	expectTransient(t, "a statement", err, true)
+	if stateOf(err) != "" || containsPassword(err) {
+		t.Errorf("got %v", err)
+	}
+	_, err = db.Begin(t.Context())
+	expectTransient(t, "a transaction", err, true)
+	db.Close()
+	_, err = db.Exec(t.Context(), `SELECT 1`)
+	expectTransient(t, "a pool that is closed", err, true)
+	for _, err := range []error{net.ErrClosed, io.EOF, io.ErrUnexpectedEOF} {
+		expectTransient(t, "a connection that ends", err, true)
 	}
 }

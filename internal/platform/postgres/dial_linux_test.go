@@ -8,15 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 )
 
 func TestTheClientsEndGivesUpAPeerThatVanished(t *testing.T) {
 	t.Parallel()
-	db, _ := open(t, func(*config.Postgres) {})
-	conn, _ := acquire(t, db)
+	conn, _ := acquire(t, servers.DB(t))
 	tcp, ok := conn.Conn().PgConn().Conn().(*net.TCPConn)
 	if !ok {
 		t.Fatalf("the test needs a plain TCP connection, not a %T", conn.Conn().PgConn().Conn())

@@ -25,6 +25,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	gate.SetTimeout(50 * time.Millisecond)
 	patient, brief := gate.Retry(0), gate.FirstTry(0)
 	var open []pgx.Tx
+	// fill begins n transactions, and no more can begin.
 	fill := func(what string, pool postgres.Pool, n int) {
 		t.Helper()
 		for range n {
@@ -38,14 +39,22 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 			t.Errorf("one more %s: %v", what, err)
 		}
 	}
+	rollback := func() {
+		t.Helper()
+		for _, tx := range open {
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		open = nil
+	}
 	fill("patient", patient, 3)
 	fill("brief", brief, 3)
 	if n := db.Stat().AcquiredConns(); n != 6 {
 		t.Errorf("%d connections are in use", n)
 	}
-	var one int
-	if err := brief.QueryRow(t.Context(), `SELECT 1`).Scan(&one); err != nil {
-		t.Errorf("reading: %v", err)
+	if one := servers.Value[int](t, brief, `SELECT 1`); one != 1 {
+		t.Errorf("reading: %v", one)
 	}
 	if counted, err := registry.Gather(); err != nil || counted[0].GetMetric()[0].GetCounter().GetValue() != 2 ||
 		counted[1].GetMetric()[0].GetHistogram().GetSampleCount() != 8 {
@@ -56,29 +65,19 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	}
 	open = open[1:]
 	fill("patient", patient, 1)
-	for _, tx := range open {
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	open = nil
+	rollback()
 	fill("brief", brief, 6)
 	if _, err := patient.Begin(t.Context()); !errors.Is(err, postgres.ErrNoPermit) {
 		t.Errorf("without a permit: %v", err)
 	}
-	for _, tx := range open {
-		_ = tx.Rollback(t.Context())
-	}
+	rollback()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := brief.Begin(gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("for one who has left: %v", err)
 	}
-	open = nil
 	fill("patient", patient, 3) // every permit was given back
-	for _, tx := range open {
-		_ = tx.Rollback(t.Context())
-	}
+	rollback()
 }
 
 func TestATransactionOfAGateBoundsItsLockWaitsFromTheStart(t *testing.T) {
@@ -87,9 +86,8 @@ func TestATransactionOfAGateBoundsItsLockWaitsFromTheStart(t *testing.T) {
 	gate := postgres.NewGate(db, prometheus.NewRegistry())
 	for pool, want := range map[postgres.Pool]string{gate.FirstTry(70 * time.Millisecond): "70ms", gate.Retry(time.Microsecond): "1ms", gate.FirstTry(0): "5min"} {
 		err := postgres.InTx(t.Context(), pool, func(tx pgx.Tx) error {
-			var got string
-			if err := tx.QueryRow(t.Context(), `SHOW lock_timeout`).Scan(&got); err != nil || got != want {
-				t.Errorf("it is %s (%v), want %s", got, err, want)
+			if got := servers.Value[string](t, tx, `SHOW lock_timeout`); got != want {
+				t.Errorf("it is %s, want %s", got, want)
 			}
 			return nil
 		})
@@ -97,9 +95,8 @@ func TestATransactionOfAGateBoundsItsLockWaitsFromTheStart(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	var after string
-	if err := db.QueryRow(t.Context(), `SHOW lock_timeout`).Scan(&after); err != nil || after != "5min" {
-		t.Errorf("afterwards it is %s, %v", after, err)
+	if after := servers.Value[string](t, db, `SHOW lock_timeout`); after != "5min" {
+		t.Errorf("afterwards it is %s", after)
 	}
 }
 

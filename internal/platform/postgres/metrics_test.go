@@ -167,24 +167,3 @@ func TestADeadlockCountsForItsTransaction(t *testing.T) {
 		t.Errorf("%v deadlocks are counted", n)
 	}
 }
-
-// BenchmarkMeasured is what a small transaction costs with metrics and without.
-func BenchmarkMeasured(b *testing.B) {
-	measuredDB, _ := measured(b, 4)
-	for name, db := range map[string]*pgxpool.Pool{"without": servers.DB(b), "with": measuredDB} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				err := postgres.InTx(b.Context(), db, func(tx pgx.Tx) error {
-					var batch pgx.Batch
-					batch.Queue(`SELECT id FROM wallets WHERE id = $1 FOR NO KEY UPDATE`, uuid.Nil)
-					batch.Queue(`SELECT 1`)
-					return tx.SendBatch(b.Context(), &batch).Close()
-				})
-				if err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -7,11 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/devkit/devstack"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 )
@@ -72,67 +69,6 @@ func TestTimesComeBackInUTC(t *testing.T) {
 	}
 }
 
-func TestUUIDsTravelThereAndBack(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	ids := []uuid.UUID{uuid.New(), uuid.Nil, uuid.Must(uuid.NewV7())}
-	for _, id := range ids {
-		var back uuid.UUID
-		var text string
-		if err := db.QueryRow(t.Context(), `SELECT $1::uuid, $1::text`, id).Scan(&back, &text); err != nil {
-			t.Fatal(err)
-		}
-		if back != id || text != id.String() {
-			t.Errorf("%s came back as %s, the server has %s", id, back, text)
-		}
-	}
-	var list []uuid.UUID
-	var pointer, none *uuid.UUID
-	if err := db.QueryRow(t.Context(), `SELECT $1::uuid[], $2::uuid, $3::uuid`, ids, &ids[0], none).Scan(&list, &pointer, &none); err != nil {
-		t.Fatal(err)
-	}
-	if len(list) != len(ids) || list[0] != ids[0] || list[2] != ids[2] || *pointer != ids[0] || none != nil {
-		t.Errorf("got %v, %v, %v", list, pointer, none)
-	}
-}
-
-func TestUUIDsTravelAsBytes(t *testing.T) {
-	t.Parallel()
-	conn, err := servers.DB(t).Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	id := uuid.New()
-	rows, err := conn.Query(t.Context(), `SELECT $1::uuid`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		t.Fatal(rows.Err())
-	}
-	if format, raw := rows.FieldDescriptions()[0].Format, rows.RawValues()[0]; format != pgx.BinaryFormatCode || string(raw) != string(id[:]) {
-		t.Errorf("it came in format %d as %q", format, raw)
-	}
-	if sent, err := conn.Conn().TypeMap().Encode(2950, pgx.BinaryFormatCode, id, nil); err != nil || string(sent) != string(id[:]) { // 2950 is uuid
-		t.Errorf("it is sent as %q, %v", sent, err)
-	}
-}
-
-func TestOpenDoesNotNeedPostgres(t *testing.T) {
-	t.Parallel()
-	settings := away(t)
-	db, err := postgres.Open(t.Context(), settings, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	if err := db.Ping(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
@@ -147,10 +83,8 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 			t.Errorf("%q was accepted", url)
 			continue
 		}
-		for _, e := range []error{err, errors.Unwrap(err)} {
-			if e != nil && strings.Contains(e.Error(), "hunter2") {
-				t.Errorf("the password is in %q", e)
-			}
+		if containsPassword(err) || containsPassword(errors.Unwrap(err)) {
+			t.Errorf("the password is in %q", err)
 		}
 		if !strings.Contains(err.Error(), "postgres.url") {
 			t.Errorf("%q does not name the setting", err)
@@ -158,88 +92,49 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 	}
 }
 
-// away returns settings for a Postgres that is not there.
-func away(t *testing.T) config.Postgres {
-	t.Helper()
-	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
-	settings := servers.Defaults(t).Postgres
-	settings.URL = "postgres://user:hunter2@" + address + "/nowhere"
-	return settings
-}
+func containsPassword(err error) bool { return err != nil && strings.Contains(err.Error(), "hunter2") }
 
 // rows counts the rows of the table marks.
-func rows(t *testing.T, db postgres.DB) (n int) {
+func rows(t *testing.T, db postgres.DB) int {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM marks`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return servers.Value[int](t, db, `SELECT count(*) FROM marks`)
 }
 
 func TestATransactionIsCommittedOrLeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	servers.Exec(t, db, `CREATE TABLE marks (n int)`)
-	mark := func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), `INSERT INTO marks VALUES (1)`)
-		return err
-	}
-	if err := postgres.InTx(t.Context(), db, mark); err != nil || rows(t, db) != 1 {
-		t.Fatalf("%v, %d rows", err, rows(t, db))
-	}
 	refusal := errors.New("refused")
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		return errors.Join(mark(tx), refusal)
-	})
-	if !errors.Is(err, refusal) || rows(t, db) != 1 {
-		t.Errorf("after an error: %v, %d rows", err, rows(t, db))
-	}
-	func() {
-		defer func() {
-			if p := recover(); p != "a defect" {
-				t.Errorf("recovered %v", p)
+	for name, row := range map[string]struct {
+		end   func(cancel func()) error
+		rows  int
+		err   error // or any other than nil, without rows
+		panic any
+	}{
+		"done":              {end: func(func()) error { return nil }, rows: 1},
+		"an error":          {end: func(func()) error { return refusal }, err: refusal},
+		"a panic":           {end: func(func()) error { panic("a defect") }, panic: "a defect"},
+		"its context ended": {end: func(cancel func()) error { cancel(); return nil }},
+	} {
+		servers.Exec(t, db, `TRUNCATE marks`)
+		ctx, cancel := context.WithCancel(t.Context())
+		func() {
+			defer func() {
+				if p := recover(); p != row.panic {
+					t.Errorf("%s: recovered %v", name, p)
+				}
+			}()
+			err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
+				servers.Exec(t, tx, `INSERT INTO marks VALUES (1)`)
+				return row.end(cancel)
+			})
+			if (err == nil) != (row.rows > 0) || row.err != nil && !errors.Is(err, row.err) {
+				t.Errorf("%s: %v", name, err)
 			}
 		}()
-		_ = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			if err := mark(tx); err != nil {
-				t.Error(err)
-			}
-			panic("a defect")
-		})
-	}()
-	if n := rows(t, db); n != 1 {
-		t.Errorf("after a panic: %d rows", n)
-	}
-	ctx, end := context.WithCancel(t.Context())
-	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		defer end()
-		return mark(tx)
-	})
-	if err == nil || rows(t, db) != 1 {
-		t.Errorf("after its context ended: %v, %d rows", err, rows(t, db))
-	}
-	if n := db.Stat().AcquiredConns(); n != 0 {
-		t.Errorf("%d connections are still in use", n)
-	}
-}
-
-func TestATransactionIsReadCommitted(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		var level string
-		if err := tx.QueryRow(t.Context(), `SHOW transaction_isolation`).Scan(&level); err != nil {
-			return err
+		cancel()
+		if n, used := rows(t, db), db.Stat().AcquiredConns(); n != row.rows || used != 0 {
+			t.Errorf("%s: %d rows, %d connections are still in use", name, n, used)
 		}
-		if level != "read committed" {
-			t.Errorf("it is %s", level)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -38,6 +38,9 @@ func TestAnIDIsTheSameOnItsWayThroughPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if format := rows.FieldDescriptions()[0].Format; format != pgx.BinaryFormatCode {
+		t.Errorf("they come in format %d", format)
+	}
 	read, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil || len(read) != 2 || read[0] != id || read[1] != other {
 		t.Errorf("read %v, %v, want %v", read, err, ids)
