@@ -103,41 +103,50 @@ func TestKeysRotate(t *testing.T) {
 	p := newPublisher(t, jwk(t, "old", rsaKey(), nil))
 	b := newBench(t, p.settings)
 	byOld, byNew := b.byKey(t, jwt.SigningMethodRS256, "old", rsaKey()), b.byKey(t, jwt.SigningMethodRS256, "new", otherRSA())
-	b.believed(t, "the old key", byOld)
-	p.publish(t, jwk(t, "new", otherRSA(), nil), jwk(t, "old", rsaKey(), nil))
-	b.clock.move(pause)
-	b.believed(t, "the new key", byNew)
-	b.believed(t, "the old key, still published", byOld)
-	p.publish(t, jwk(t, "new", otherRSA(), nil))
-	b.clock.move(pause)
-	b.refused(t, "a key that never was", b.byKey(t, jwt.SigningMethodRS256, "none", rsaKey()), unknownKey)
-	b.refused(t, "the old key, withdrawn", byOld, unknownKey)
-	b.believed(t, "the new key, alone", byNew)
-	p.publish(t, jwk(t, "new", rsaKey(), nil))
-	b.clock.move(pause)
-	b.refused(t, "a key that never was", b.byKey(t, jwt.SigningMethodRS256, "none", rsaKey()), unknownKey)
-	b.refused(t, "a key that was replaced under its name", byNew, badSignature)
-	p.publish(t)
-	b.clock.move(pause)
-	b.refused(t, "a key, all being withdrawn", byOld, unknownKey)
-	b.refused(t, "the last key, withdrawn", b.byKey(t, jwt.SigningMethodRS256, "new", rsaKey()), unknownKey)
+	unknown := b.byKey(t, jwt.SigningMethodRS256, "none", rsaKey()) // causes a fetch
+	b.believed(t, "the first key", byOld)
+	for what, step := range []struct {
+		keys              []object
+		first, byOld, new string // the reason why a token is refused; "": it is believed
+	}{
+		{[]object{jwk(t, "new", otherRSA(), nil), jwk(t, "old", rsaKey(), nil)}, byNew, "", ""},
+		{[]object{jwk(t, "new", otherRSA(), nil)}, unknown, unknownKey, ""},
+		{[]object{jwk(t, "new", rsaKey(), nil)}, unknown, unknownKey, badSignature}, // replaced under its name
+		{nil, unknown, unknownKey, unknownKey},
+	} {
+		p.publish(t, step.keys...)
+		b.clock.move(pause)
+		if _, err := b.Verify(t.Context(), step.first); (err == nil) != (step.first == byNew) {
+			t.Errorf("step %d: %v", what, err)
+		}
+		for raw, reason := range map[string]string{byOld: step.byOld, byNew: step.new} {
+			if reason == "" {
+				b.believed(t, fmt.Sprint("step ", what), raw)
+			} else {
+				b.refused(t, fmt.Sprint("step ", what), raw, reason)
+			}
+		}
+	}
 }
 
-// A withdrawn key stops working though no unknown one asks for a fetch.
-func TestKeysAreFetchedAtIntervals(t *testing.T) {
+// Keys come, and go, without a request that asks for them: by the test's clock no time passes.
+func TestKeysAreFetchedAtIntervalsAlsoAfterAFailedFirstFetch(t *testing.T) {
 	t.Parallel()
-	p := newPublisher(t, jwk(t, "k", ed(), nil))
+	p := newPublisher(t)
+	p.answerWith(http.StatusServiceUnavailable, "")
 	b := newBench(t, func(settings *config.Tokens) {
 		p.settings(settings)
 		settings.JWKSRefreshInterval = 5 * time.Millisecond
 	})
 	raw := b.byKey(t, jwt.SigningMethodEdDSA, "k", ed())
-	b.believed(t, "the key", raw)
-	p.publish(t)
-	servers.Eventually(t, "the withdrawn key is no longer believed", func() bool {
-		_, err := b.Verify(t.Context(), raw)
-		return err != nil
-	})
+	b.unavailable(t, "at start", raw)
+	for _, keys := range [][]object{{jwk(t, "k", ed(), nil)}, nil} {
+		p.publish(t, keys...)
+		servers.Eventually(t, "the keys are those that are published", func() bool {
+			_, err := b.Verify(t.Context(), raw)
+			return (err == nil) == (keys != nil)
+		})
+	}
 }
 
 func TestMadeUpKeysDoNotReachTheIssuer(t *testing.T) {
@@ -158,23 +167,15 @@ func TestMadeUpKeysDoNotReachTheIssuer(t *testing.T) {
 		}
 		all.Wait()
 	}
-	storm(0)
-	if n := p.asked.Load(); n != 1 {
-		t.Errorf("asked %d times, want once, at start", n)
-	}
-	for round := 1; round <= 3; round++ {
+	for round := range 4 {
+		storm(round)
 		b.clock.move(pause - time.Nanosecond)
 		storm(round)
-		if n := int(p.asked.Load()); n != round {
-			t.Errorf("asked %d times before the pause is over, want %d", n, round)
+		if n := int(p.asked.Load()); n != round+1 { // the first at start
+			t.Errorf("asked %d times before pause %d is over", n, round+1)
 		}
 		b.clock.move(time.Nanosecond)
-		storm(round)
-		if n := int(p.asked.Load()); n != round+1 {
-			t.Errorf("asked %d times after the pause, want %d", n, round+1)
-		}
 	}
-	b.clock.move(pause)
 	b.refused(t, "HS256", b.byKey(t, jwt.SigningMethodHS256, "made-up", []byte(secret)), badSignature)
 	if n := p.asked.Load(); n != 4 {
 		t.Errorf("asked %d times: an algorithm that is never allowed caused one", n)
@@ -198,6 +199,16 @@ func TestCachedKeysOutliveTheirServer(t *testing.T) {
 		"too much":        func() { p.answerWith(http.StatusOK, `{"keys":[]}`+strings.Repeat(" ", 1<<20)) },
 		"a redirect":      func() { p.handle(http.RedirectHandler(elsewhere.URL, http.StatusFound).ServeHTTP) },
 		"a broken answer": func() { p.handle(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }) },
+		"an endless answer": func() {
+			p.handle(func(w http.ResponseWriter, _ *http.Request) {
+				for range 64 {
+					if _, err := w.Write(bytes.Repeat([]byte(" "), 1<<20)); err != nil {
+						return
+					}
+				}
+				t.Error("64 MB were read")
+			})
+		},
 	} {
 		spoil()
 		before := p.asked.Load()
@@ -243,24 +254,6 @@ func TestWithoutAnyKeyNobodyCanTell(t *testing.T) {
 	}
 }
 
-// The first keys come without a request that asks for them.
-func TestAFailedFirstFetchIsRepeated(t *testing.T) {
-	t.Parallel()
-	p := newPublisher(t)
-	p.answerWith(http.StatusServiceUnavailable, "")
-	b := newBench(t, func(settings *config.Tokens) {
-		p.settings(settings)
-		settings.JWKSRefreshInterval = 5 * time.Millisecond
-	})
-	raw := b.byKey(t, jwt.SigningMethodEdDSA, "k", ed())
-	b.unavailable(t, "at start", raw)
-	p.publish(t, jwk(t, "k", ed(), nil))
-	servers.Eventually(t, "the keys are there", func() bool { // by the test's clock no time passes
-		_, err := b.Verify(t.Context(), raw)
-		return err == nil
-	})
-}
-
 // hang makes the server silent until the test ends, and tells of each request.
 func (p *publisher) hang(t *testing.T) <-chan struct{} {
 	t.Helper()
@@ -290,28 +283,6 @@ func TestAFetchAndARequestEndThoughTheServerIsSilent(t *testing.T) {
 		t.Errorf("a request has an end: %v", err)
 	}
 	patient.Close()
-}
-
-func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
-	t.Parallel()
-	const much = 64 << 20
-	p := newPublisher(t)
-	written := make(chan int, 1)
-	p.handle(func(w http.ResponseWriter, _ *http.Request) {
-		n, block := 0, bytes.Repeat([]byte(" "), 1<<20)
-		for n < much {
-			m, err := w.Write(block)
-			if n += m; err != nil {
-				break
-			}
-		}
-		written <- n
-	})
-	b := newBench(t, p.settings)
-	b.unavailable(t, "a token", b.byKey(t, jwt.SigningMethodEdDSA, "k", ed()))
-	if n := <-written; n == much {
-		t.Errorf("%d bytes were read", n)
-	}
 }
 
 // A question while the first fetch is about to begin causes no second one.

@@ -95,7 +95,6 @@ func TestForgeriesOfATokenWithTheSecret(t *testing.T) {
 	for _, name := range sorted(cases) {
 		b.refused(t, name, cases[name].raw, cases[name].reason)
 	}
-	b.believed(t, "a long token", b.hs256(t, object{"padding": strings.Repeat("x", 4<<10)}))
 }
 
 func TestForgeriesOfATokenWithAPublishedKey(t *testing.T) {
