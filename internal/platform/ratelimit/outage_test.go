@@ -16,30 +16,10 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// newLine returns a space behind a line to Redis that can go dead.
-func newLine(t *testing.T, change ...func(*config.Limits)) (*servers.Line, *space) {
-	t.Helper()
-	p := newSpace(t, change...)
-	var l *servers.Line
-	l, p.rdb = servers.OnLine(t, p.rdb)
-	p.rdb.AddHook(p.clock)
-	return l, p
-}
-
-// The client's own timeouts are a minute; how long it takes is shown on a simulated
-// clock.
-func TestWhileRedisIsSilentRequestsPass(t *testing.T) {
-	t.Parallel()
-	l, p := newLine(t, func(c *config.Limits) { c.ClientRate, c.Budget = 1, 50*time.Millisecond })
-	l.Die()
-	verdict := p.limiter(t).User(t.Context(), "shop", "alice")
-	if !verdict.Allowed || len(headers(verdict)) != 0 || verdict.RetryAfterSeconds() != 0 {
-		t.Errorf("%+v", verdict)
-	}
-	if got := p.outcomes(t); got["away"] != 1 || got["passed"] != 0 {
-		t.Errorf("counted %v", got)
-	}
-}
+const (
+	budget = 50 * time.Millisecond
+	rest   = time.Second + time.Nanosecond // until Redis is asked again that has not answered
+)
 
 // simulated is a Redis that passes each request, or is silent.
 type simulated struct {
@@ -69,59 +49,50 @@ func (s *simulated) ProcessPipelineHook(redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) {
+// simulate runs a test with a limit of users on a simulated Redis and clock.
+func simulate(t *testing.T, burst int, test func(t *testing.T, server *simulated, limiter *ratelimit.Limiter)) {
+	t.Helper()
 	t.Parallel()
-	const budget, rest = 50 * time.Millisecond, time.Second
 	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
-		server := &simulated{}
-		rdb := servers.Redis(t, settings)
+		server, rdb := &simulated{}, servers.Redis(t, settings)
 		rdb.AddHook(server)
-		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: budget}, nil)
+		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: burst, ClientBurst: 5, Budget: budget}, nil)
 		t.Cleanup(limiter.Close)
+		test(t, server, limiter)
+	})
+}
+
+func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) {
+	simulate(t, 5, func(t *testing.T, server *simulated, limiter *ratelimit.Limiter) {
 		users := 0
-		ask := func(policy string) (took time.Duration) {
+		ask := func(what, policy string, took time.Duration, asked int64) {
 			t.Helper()
-			began := time.Now()
+			began, before := time.Now(), server.asked.Load()
 			users++
-			if verdict := allow(t.Context(), limiter, "shop", strconv.Itoa(users)); !verdict.Allowed || verdict.Policy != policy {
-				t.Errorf("%+v", verdict)
-			}
+			verdict := allow(t.Context(), limiter, "shop", strconv.Itoa(users))
 			synctest.Wait()
-			return time.Since(began)
+			if !verdict.Allowed || verdict.Policy != policy || (len(headers(verdict)) == 0) != (policy == "") || time.Since(began) != took || server.asked.Load()-before != asked {
+				t.Fatalf("%s: %+v after %s, Redis was asked %d times", what, verdict, time.Since(began), server.asked.Load()-before)
+			}
 		}
-		if took := ask("user"); took != 0 {
-			t.Errorf("in health it took %s", took)
-		}
+		ask("in health", "user", 0, 1)
 		server.silent.Store(true)
 		for range 3 {
-			if took := ask(""); took != budget {
-				t.Errorf("it took %s", took)
-			}
+			ask("at first", "", budget, 1)
 		}
 		for range 3 {
-			before := server.asked.Load()
 			for range 100 {
-				if took := ask(""); took != 0 {
-					t.Errorf("it took %s", took)
-				}
+				ask("within a second", "", 0, 0)
 			}
-			if n := server.asked.Load() - before; n != 0 {
-				t.Errorf("asked %d times", n)
-			}
-			time.Sleep(rest + time.Nanosecond)
-			ask("") // tries whether Redis is back
-			if n := server.asked.Load() - before; n != 1 {
-				t.Errorf("after a second asked %d times", n)
-			}
+			time.Sleep(rest)
+			ask("after a second", "", budget, 1) // tries whether Redis is back
 		}
 		server.silent.Store(false)
-		time.Sleep(rest + time.Nanosecond)
+		time.Sleep(rest)
 		for range 3 {
-			if took := ask("user"); took != 0 {
-				t.Errorf("after it is back it took %s", took)
-			}
+			ask("after it is back", "user", 0, 1)
 		}
 	})
 }
@@ -129,15 +100,7 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 // Requests that passed before an outage are charged after it, but for those that Redis may have
 // heard of. A burst of 59 has a slack of 2.
 func TestWhatRedisHasNotHeardOfIsToldWhenItIsBack(t *testing.T) {
-	t.Parallel()
-	settings := servers.Defaults(t)
-	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
-	synctest.Test(t, func(t *testing.T) {
-		server := &simulated{}
-		rdb := servers.Redis(t, settings)
-		rdb.AddHook(server)
-		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 59, ClientBurst: 5, Budget: time.Millisecond}, nil)
-		t.Cleanup(limiter.Close)
+	simulate(t, 59, func(t *testing.T, server *simulated, limiter *ratelimit.Limiter) {
 		ask := func(user string, n int) {
 			for range n {
 				if verdict := limiter.User(t.Context(), "shop", user); !verdict.Allowed {
@@ -157,7 +120,7 @@ func TestWhatRedisHasNotHeardOfIsToldWhenItIsBack(t *testing.T) {
 			t.Errorf("Redis was asked %d times, and then %d times", asked, n)
 		}
 		server.silent.Store(false)
-		time.Sleep(time.Second + time.Nanosecond)
+		time.Sleep(rest)
 		ask("alice", 1)
 		if n := server.told.Load(); n != 3 {
 			t.Errorf("Redis was told of %d requests: 2 from before the outage, one from after it", n)
@@ -171,16 +134,8 @@ func TestWhatRedisHasNotHeardOfIsToldWhenItIsBack(t *testing.T) {
 
 // A flood that makes Redis slow must not take the limits away that would end it.
 func TestWhileRedisIsSilentTheProcessCountsAlone(t *testing.T) {
-	t.Parallel()
-	settings := servers.Defaults(t)
-	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
-	synctest.Test(t, func(t *testing.T) {
-		server := &simulated{}
+	simulate(t, 5, func(t *testing.T, server *simulated, limiter *ratelimit.Limiter) {
 		server.silent.Store(true)
-		rdb := servers.Redis(t, settings)
-		rdb.AddHook(server)
-		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: 5, ClientRate: 100, ClientBurst: 100, Budget: time.Millisecond}, nil)
-		t.Cleanup(limiter.Close)
 		passed := func(user string, n int) (passed int) {
 			for range n {
 				verdict := limiter.User(t.Context(), "shop", user)
@@ -192,11 +147,8 @@ func TestWhileRedisIsSilentTheProcessCountsAlone(t *testing.T) {
 			}
 			return passed
 		}
-		if n := passed("alice", 50); n != 5 {
-			t.Errorf("%d of 50 passed, want the burst", n)
-		}
-		if n := passed("bob", 50); n != 5 {
-			t.Errorf("%d of another user's passed", n)
+		if a, b := passed("alice", 50), passed("bob", 50); a != 5 || b != 5 {
+			t.Errorf("%d and %d of 50 passed, want the burst", a, b)
 		}
 		time.Sleep(2 * time.Second)
 		if n := passed("alice", 50); n != 2 && n != 3 { // Redis is tried again meanwhile, which takes a moment
@@ -205,67 +157,17 @@ func TestWhileRedisIsSilentTheProcessCountsAlone(t *testing.T) {
 	})
 }
 
-func TestLimitsHoldAgainWhenRedisIsBack(t *testing.T) {
-	t.Parallel()
-	l, p := newLine(t, func(c *config.Limits) { c.Budget = 200 * time.Millisecond })
-	limiter := p.limiter(t)
-	asked := func() bool { return allow(t.Context(), limiter, "shop", "alice").Policy == "user" }
-	servers.Eventually(t, "Redis is asked before the outage", asked)
-	l.Die()
-	for range 4 {
-		if verdict := allow(t.Context(), limiter, "shop", "alice"); !verdict.Allowed || verdict.Policy != "" {
-			t.Fatalf("in the outage: %+v", verdict)
-		}
-	}
-	l.Live()
-	servers.Eventually(t, "Redis is asked again", asked)
-	servers.Eventually(t, "somebody is refused again", func() bool { return !allow(t.Context(), limiter, "shop", "alice").Allowed })
-}
-
-func TestARedisThatHasForgottenTheScriptIsNotAway(t *testing.T) {
-	t.Parallel()
-	p := newSpace(t, func(c *config.Limits) { c.UserBurst = 19 })
-	asked := &counter{}
-	p.rdb.AddHook(asked)
-	limiter := p.limiter(t)
-	for i := range 10 { // more in a row than the breaker stands
-		if err := p.rdb.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if verdict := allow(t.Context(), limiter, "shop", "alice"); verdict.Policy != "user" {
-			t.Fatalf("after %d times: %+v", i+1, verdict)
-		}
-	}
-	if asked.alone.Load() != 0 {
-		t.Errorf("%d scripts were sent alone", asked.alone.Load())
-	}
-}
-
-// forgetful makes Redis forget its scripts before every second pipeline.
-type forgetful struct {
-	rdb       *redis.Client // another one
-	pipelines atomic.Int64
-}
-
-func (*forgetful) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*forgetful) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (f *forgetful) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if f.pipelines.Add(1)%2 == 0 {
-			if err := f.rdb.ScriptFlush(ctx).Err(); err != nil {
-				return err
-			}
-		}
-		return next(ctx, cmds)
-	}
-}
-
+// Redis forgets its scripts before every second pipeline, more often than the breaker stands.
 func TestForgettingTheScriptInTheMiddleLetsNobodyThrough(t *testing.T) {
 	t.Parallel()
 	p := newSpace(t)
-	p.rdb.AddHook(&forgetful{rdb: p.clock.rdb})
+	wire := p.watch(func(pipeline int64) {
+		if pipeline%2 == 0 {
+			if err := p.clock.rdb.ScriptFlush(t.Context()).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	limiter := p.limiter(t)
 	var passed atomic.Int64
 	var all sync.WaitGroup
@@ -279,10 +181,7 @@ func TestForgettingTheScriptInTheMiddleLetsNobodyThrough(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := passed.Load(); n != 5 {
-		t.Errorf("%d requests passed", n)
-	}
-	if got := p.outcomes(t); got["away"] != 0 {
-		t.Errorf("counted %v", got)
+	if n, away := passed.Load(), p.outcomes(t)["away"]; n != 5 || away != 0 || wire.alone.Load() != 0 {
+		t.Errorf("%d requests passed, %v did not reach Redis, %d scripts went alone", n, away, wire.alone.Load())
 	}
 }

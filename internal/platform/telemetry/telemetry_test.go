@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/platform/config"
@@ -26,6 +30,14 @@ func started(checks ...telemetry.Check) *telemetry.Health {
 	h := telemetry.NewHealth(checks...)
 	h.Started()
 	return h
+}
+
+func fine(name string, required bool) telemetry.Check {
+	return telemetry.Check{Name: name, Required: required, Probe: func(context.Context) error { return nil }}
+}
+
+func broken(name string, required bool) telemetry.Check {
+	return telemetry.Check{Name: name, Required: required, Probe: func(context.Context) error { return errors.New("secret-host refuses") }}
 }
 
 func TestAProcessThatStartsIsNotReadyWhateverItsChecksSay(t *testing.T) {
@@ -44,41 +56,58 @@ func TestAProcessThatStartsIsNotReadyWhateverItsChecksSay(t *testing.T) {
 	}
 }
 
-func TestOneRequiredThingThatIsMissingOutweighsAll(t *testing.T) {
+// One required thing that is missing outweighs all.
+func TestReadinessIsThatOfTheWorstCheck(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	old := telemetry.Check{Name: "old", Required: true, Probe: func(context.Context) error {
+		return fmt.Errorf("%w: secret-host has version 5", telemetry.ErrMigrations)
+	}}
+	for _, row := range []struct {
 		checks []telemetry.Check
-		want   string
+		status string
+		http   int
+		want   map[string]string
 	}{
-		"nothing to check":                {nil, telemetry.StatusOK},
-		"required after optional":         {[]telemetry.Check{broken("a", false), broken("b", true)}, telemetry.StatusUnavailable},
-		"optional after required":         {[]telemetry.Check{broken("a", true), broken("b", false)}, telemetry.StatusUnavailable},
-		"fine after broken":               {[]telemetry.Check{broken("a", true), fine("b", true)}, telemetry.StatusUnavailable},
-		"optional, then all that is fine": {[]telemetry.Check{broken("a", false), fine("b", true)}, telemetry.StatusDegraded},
+		{nil, "ok", http.StatusOK, map[string]string{}},
+		{[]telemetry.Check{fine("a", true), fine("b", false)}, "ok", http.StatusOK, map[string]string{"a": "ok", "b": "ok"}},
+		{[]telemetry.Check{fine("a", true), broken("b", false)}, "degraded", http.StatusOK, map[string]string{"a": "ok", "b": "unavailable"}},
+		{[]telemetry.Check{broken("a", false), fine("b", true)}, "degraded", http.StatusOK, map[string]string{"a": "unavailable", "b": "ok"}},
+		{[]telemetry.Check{broken("a", true), fine("b", true)}, "unavailable", http.StatusServiceUnavailable, map[string]string{"a": "unavailable", "b": "ok"}},
+		{[]telemetry.Check{broken("a", true), broken("b", false)}, "unavailable", http.StatusServiceUnavailable, map[string]string{"a": "unavailable", "b": "unavailable"}},
+		{[]telemetry.Check{broken("a", false), broken("b", true)}, "unavailable", http.StatusServiceUnavailable, map[string]string{"a": "unavailable", "b": "unavailable"}},
+		{[]telemetry.Check{old}, "unavailable", http.StatusServiceUnavailable, map[string]string{"old": "migrations"}},
 	} {
-		got := started(c.checks...).Ready()
-		if got.Status != c.want || len(got.Checks) != len(c.checks) {
-			t.Errorf("%s: %+v", name, got)
+		if got := started(row.checks...).Ready(); got.Status != row.status || got.HTTPStatus() != row.http || !maps.Equal(got.Checks, row.want) {
+			t.Errorf("got %+v, want %s %v", got, row.status, row.want)
 		}
 	}
 }
 
 // What the process can do without is given up soon, so that people get an answer; what it needs is
-// given time.
-func TestAProbeThatHangsIsGivenUp(t *testing.T) {
+// given time. Other probes lose nothing by it.
+func TestAProbeThatHangsIsGivenUpAndTakesNothingFromOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for required, want := range map[bool]time.Duration{false: 400 * time.Millisecond, true: 2 * time.Second} {
-			began := time.Now()
-			got := started(fine("other", true), telemetry.Check{Name: "hangs", Required: required, Probe: func(ctx context.Context) error {
+			hangs := telemetry.Check{Name: "hangs", Required: required, Probe: func(ctx context.Context) error {
 				<-ctx.Done()
 				return ctx.Err()
-			}}).Ready()
-			if took := time.Since(began); took != want {
-				t.Errorf("required %t: it took %s", required, took)
-			}
-			if got.Checks["hangs"] != telemetry.StatusUnavailable || (got.Status == telemetry.StatusUnavailable) != required {
-				t.Errorf("required %t: %+v", required, got)
+			}}
+			slow := telemetry.Check{Name: "slow", Probe: func(ctx context.Context) error {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(300 * time.Millisecond):
+					return nil
+				}
+			}}
+			for _, checks := range [][]telemetry.Check{{hangs, slow}, {slow, hangs}} {
+				began := time.Now()
+				got := started(checks...).Ready()
+				if took := time.Since(began); took != want || got.Checks["hangs"] != telemetry.StatusUnavailable || got.Checks["slow"] != telemetry.StatusOK ||
+					(got.Status == telemetry.StatusUnavailable) != required {
+					t.Errorf("required %t: %+v after %s", required, got, took)
+				}
 			}
 		}
 	})
@@ -109,49 +138,18 @@ func TestWritesFailUntilOneSucceeds(t *testing.T) {
 	})
 }
 
-func TestWhatHangsTakesNothingFromTheOtherProbes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		hangs := telemetry.Check{Name: "postgres", Required: true, Probe: func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		}}
-		slow := telemetry.Check{Name: "redis", Probe: func(ctx context.Context) error {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(300 * time.Millisecond):
-				return nil
-			}
-		}}
-		for _, checks := range [][]telemetry.Check{{hangs, slow}, {slow, hangs}} {
-			got := started(checks...).Ready()
-			if got.Checks["redis"] != telemetry.StatusOK || got.Checks["postgres"] != telemetry.StatusUnavailable {
-				t.Errorf("got %+v", got)
-			}
-		}
-	})
-}
-
-func TestLogsHaveTheProcessAndTheLevelsAskedFor(t *testing.T) {
+func TestLogsHaveTheProcessTheLevelsAndTheFormatAskedFor(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	logger := telemetry.NewLogger(config.Log{Level: "warn", Format: "json"}, "worker", &out)
 	logger.Info("not asked for")
 	logger.Warn("careful", "campaign", 7)
 	var line map[string]any
-	if err := json.Unmarshal(out.Bytes(), &line); err != nil { // also when there are two
-		t.Fatalf("%v: logged:\n%s", err, out.String())
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil || line["process"] != "worker" || line["level"] != "WARN" || line["msg"] != "careful" { // an error also when there are two
+		t.Errorf("%v: logged:\n%s", err, out.String())
 	}
-	if line["process"] != "worker" || line["level"] != "WARN" || line["msg"] != "careful" {
-		t.Errorf("the line is %v", line)
-	}
-}
-
-func TestLogsAreTextWhenAskedFor(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	logger := telemetry.NewLogger(config.Log{Level: "debug", Format: "text"}, "api", &out)
+	out.Reset()
+	logger = telemetry.NewLogger(config.Log{Level: "debug", Format: "text"}, "api", &out)
 	logger.Debug("hello")
 	telemetry.Flush(logger)
 	if text := out.String(); !strings.Contains(text, "level=DEBUG msg=hello process=api") {
@@ -163,35 +161,29 @@ func TestThePoolSaysHowBusyItIs(t *testing.T) {
 	t.Parallel()
 	settings := servers.Settings(t)
 	settings.Postgres.MaxConnections = 7
-	db := servers.Pool(t, settings)
-	registry := prometheus.NewRegistry()
+	db, registry := servers.Pool(t, settings), prometheus.NewRegistry()
 	telemetry.RegisterPool(registry, db)
-	for range 2 {
+	var connections [3]*pgxpool.Conn
+	for i := range connections {
 		conn, err := db.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Release()
+		t.Cleanup(conn.Release)
+		connections[i] = conn
 	}
-	spare, err := db.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	spare.Release()
+	connections[0].Release()
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(map[string]float64)
 	for _, family := range families {
-		metric := family.GetMetric()[0]
-		got[family.GetName()] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+		got[family.GetName()] = family.GetMetric()[0].GetGauge().GetValue()
 	}
-	for name, want := range map[string]float64{
-		"triprize_postgres_connections": 3, "triprize_postgres_connections_in_use": 2, "triprize_postgres_connections_max": 7,
-	} {
-		if got[name] != want {
-			t.Errorf("%s is %v, want %v", name, got[name], want)
+	for name, want := range map[string]float64{"connections": 3, "connections_in_use": 2, "connections_max": 7} {
+		if got["triprize_postgres_"+name] != want {
+			t.Errorf("%s is %v, want %v", name, got["triprize_postgres_"+name], want)
 		}
 	}
 }
