@@ -14,28 +14,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gate is a flush that waits to be let through and records what it was given.
+// gate is a flush that waits to be let through.
 type gate struct {
-	mu      sync.Mutex
-	flushes [][]int
 	entered chan int      // the size of a flush that has begun
 	open    chan struct{} // one token lets one flush finish
-	fail    func([]int) error
 }
 
 func newGate() *gate { return &gate{entered: make(chan int, 100), open: make(chan struct{}, 100)} }
 
 func (g *gate) flush(_ context.Context, items []int) ([]int, error) {
-	g.mu.Lock()
-	g.flushes = append(g.flushes, slices.Clone(items))
-	g.mu.Unlock()
 	g.entered <- len(items)
 	<-g.open
-	if g.fail != nil {
-		if err := g.fail(items); err != nil {
-			return nil, err
-		}
-	}
 	doubled := make([]int, len(items))
 	for i, x := range items {
 		doubled[i] = 2 * x
@@ -179,52 +168,46 @@ func TestAFlushThatHangsHoldsUpTheNextForATimeOnly(t *testing.T) {
 	})
 }
 
-func TestOneBadItemFailsAlone(t *testing.T) {
-	g := newGate()
-	bad := errors.New("bad item")
-	g.fail = func(items []int) error {
-		if slices.Contains(items, 5) {
-			return bad
-		}
-		return nil
-	}
-	c := New(options(), g.flush)
-	g.pass(100)
-	items := []int{1, 2, 3, 4, 5, 6, 7, 8}
-	results, errs := DoAll(t.Context(), items, always(c))
-	for i, x := range items {
-		if x == 5 {
-			if !errors.Is(errs[i], bad) {
-				t.Errorf("the bad item got %v", errs[i])
+func TestAFlushThatFailsIsTriedInHalvesUnlessItConcernsAll(t *testing.T) {
+	bad, away := errors.New("bad item"), errors.New("database is away")
+	for name, row := range map[string]struct {
+		fail   func(items []int) error
+		failed []int // of 1 to 8
+		is     error
+		most   int // items that are flushed, each time that they are
+	}{
+		"a bad item": {func(items []int) error {
+			if slices.Contains(items, 5) {
+				return bad
 			}
-		} else if errs[i] != nil || results[i] != 2*x {
-			t.Errorf("%d: got %d, %v", x, results[i], errs[i])
+			return nil
+		}, []int{5}, bad, 8 + 8 + 4 + 2},
+		"a panic": {func(items []int) error {
+			if slices.Contains(items, 3) {
+				panic("three")
+			}
+			return nil
+		}, []int{3}, nil, 8 + 8 + 4 + 2},
+		"a fault of the whole": {func([]int) error { return away }, []int{1, 2, 3, 4, 5, 6, 7, 8}, away, 8},
+	} {
+		flushed := 0
+		opts := options()
+		opts.Whole = func(err error) bool { return errors.Is(err, away) }
+		c := New(opts, func(_ context.Context, items []int) ([]int, error) {
+			flushed += len(items)
+			return items, row.fail(items)
+		})
+		items := []int{1, 2, 3, 4, 5, 6, 7, 8}
+		results, errs := DoAll(t.Context(), items, always(c))
+		c.Close()
+		for i, x := range items {
+			if fails := slices.Contains(row.failed, x); (errs[i] != nil) != fails || !fails && results[i] != x || fails && row.is != nil && !errors.Is(errs[i], row.is) {
+				t.Errorf("%s: item %d: %d, %v", name, x, results[i], errs[i])
+			}
 		}
-	}
-	c.Close()
-}
-
-func TestAFaultOfTheWholeIsNotTriedInHalves(t *testing.T) {
-	g := newGate()
-	away := errors.New("database is away")
-	g.fail = func([]int) error { return away }
-	opts := options()
-	opts.Whole = func(err error) bool { return errors.Is(err, away) }
-	c := New(opts, g.flush)
-	g.pass(100)
-	_, errs := DoAll(t.Context(), []int{1, 2, 3, 4}, always(c))
-	c.Close()
-	for _, err := range errs {
-		if !errors.Is(err, away) {
-			t.Errorf("got %v", err)
+		if flushed > row.most {
+			t.Errorf("%s: %d items were flushed", name, flushed)
 		}
-	}
-	total := 0
-	for _, f := range g.flushes {
-		total += len(f)
-	}
-	if total != 4 {
-		t.Errorf("4 items were flushed %d times", total)
 	}
 }
 
@@ -276,20 +259,6 @@ func TestCloseDrainsAndRefuses(t *testing.T) {
 		}
 		c.Close() // twice does no harm
 	})
-}
-
-func TestAPanicIsAnErrorOfItsItemOnly(t *testing.T) {
-	c := New(options(), func(_ context.Context, items []int) ([]int, error) {
-		if slices.Contains(items, 3) {
-			panic("three")
-		}
-		return items, nil
-	})
-	_, errs := DoAll(t.Context(), []int{1, 2, 3, 4}, always(c))
-	c.Close()
-	if errs[2] == nil || errs[0] != nil || errs[1] != nil || errs[3] != nil {
-		t.Errorf("got %v", errs)
-	}
 }
 
 func TestACallerThatGivesUpLeavesTheOthersAlone(t *testing.T) {
