@@ -9,24 +9,63 @@ import (
 	"testing"
 	"time"
 
+	"triprize.example/draw/beacon"
+
 	"triprize/configs"
 	"triprize/internal/platform/failpoint"
 )
 
-// required gives the settings that have no default.
-func required(t *testing.T) {
-	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://localhost/triprize")
-	t.Setenv("TRIPRIZE_REDIS_URL", "redis://localhost:6379/0")
-}
-
-func TestTheDocumentsRateLimitIsTheDefault(t *testing.T) {
-	required(t)
-	s, err := Load("")
-	if err != nil {
+func write(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "triprize.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+// required gives the settings that have no default, unless the test has them already.
+func required(t *testing.T) {
+	t.Helper()
+	for name, value := range map[string]string{"TRIPRIZE_POSTGRES_URL": "postgres://localhost/triprize", "TRIPRIZE_REDIS_URL": "redis://localhost:6379/0"} {
+		if _, isSet := os.LookupEnv(name); !isSet {
+			t.Setenv(name, value)
+		}
+	}
+}
+
+// loads loads settings from the text of a file. With reasons it wants them refused, and all of the reasons
+// in the error. No error repeats what a test keeps secret, which is hunter2.
+func loads(t *testing.T, text string, reasons ...string) Settings {
+	t.Helper()
+	required(t)
+	s, err := Load(write(t, text))
+	if (err == nil) != (reasons == nil) {
+		t.Fatalf("got %v, want %q", err, reasons)
+	}
+	for _, reason := range reasons {
+		if !strings.Contains(err.Error(), reason) {
+			t.Errorf("%q does not say %q", err, reason)
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("%q repeats a secret", err)
+	}
+	return s
+}
+
+func TestTheDefaultsAreThoseOfTheDocuments(t *testing.T) {
+	s := loads(t, "")
 	if l := s.Limits; l.UserRate != 10 || l.UserBurst != 20 || l.ClientRate != 20_000 || l.ClientBurst != 20_000 {
 		t.Errorf("got %+v", l)
+	}
+	if p := s.Payments; p.Reservation != 15*time.Minute || p.ReturnURL != "" || p.AllowTest ||
+		p.Stripe != (Stripe{MethodTypes: "card", Rate: 80}) || p.Stripe.Enabled() || p.Stripe.Live() {
+		t.Errorf("got %+v", p)
+	}
+	chain, err := s.Beacon.Chain()
+	if err != nil || chain.Hash() != beacon.Quicknet().Hash() || !s.Beacon.Default || !s.Beacon.Enabled() || len(s.Beacon.URLs()) != 4 {
+		t.Errorf("got %+v, the chain is %+v, %v", s.Beacon, chain, err)
 	}
 }
 
@@ -91,19 +130,7 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 			if c.env[0] != "" {
 				t.Setenv(c.env[0], c.env[1])
 			}
-			file := ""
-			if c.file != "" {
-				file = write(t, c.file)
-			}
-			_, err := Load(file)
-			if err == nil {
-				t.Fatal("accepted")
-			}
-			for _, want := range c.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
-				}
-			}
+			loads(t, c.file, c.want...)
 		})
 	}
 }
@@ -182,22 +209,7 @@ func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 		"a life without measure": {file: "max_lifetime: -1s", want: []string{"tokens.max_lifetime", "at least 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			required(t)
-			_, err := Load(write(t, "tokens:\n  "+c.file+"\n"))
-			if c.want == nil && err != nil {
-				t.Fatal(err)
-			}
-			if c.want != nil && err == nil {
-				t.Fatal("accepted")
-			}
-			for _, want := range c.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
-				}
-			}
-			if err != nil && strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("%q repeats the secret", err)
-			}
+			loads(t, "tokens:\n  "+c.file+"\n", c.want...)
 		})
 	}
 }
@@ -265,13 +277,4 @@ func commented(t *testing.T, lines []string, name, indent string, section reflec
 			commented(t, lines[at+1:], name+"."+own, indent+"  ", field.Type)
 		}
 	}
-}
-
-func write(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "triprize.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
 }

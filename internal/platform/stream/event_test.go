@@ -11,12 +11,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The server has a clock that runs for good, and a janitor that sleeps on after
-// its end for a while.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
-		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // received is an event as a client sees it.
 type received struct{ id, name, data string }

@@ -6,16 +6,12 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
-	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/valyala/fasthttp"
-	"github.com/valyala/fasthttp/fasthttputil"
 
 	"triprize/internal/platform/config"
 	"triprize/internal/testkit/servers"
@@ -126,88 +122,97 @@ func TestAStreamBeginsWithAHintThatVaries(t *testing.T) {
 	}
 }
 
-func TestASilentStreamHasHeartbeats(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		settings := patient()
-		settings.Heartbeat = time.Second
-		done := make(chan struct{})
-		began := time.Now()
-		client, over := served(settings, nil, done)
-		for i := range 3 {
-			until(t, client, ": ping\n\n")
-			if after := time.Since(began); after != time.Duration(i+1)*settings.Heartbeat {
-				t.Errorf("heartbeat %d came after %s", i+1, after)
-			}
-		}
-		close(done)
-		until(t, client, "\n\n")
-		if err := await(t, over); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // ending is the last event of a stream.
 func ending(reason string) received {
 	return received{name: "end", data: `{"reason":"` + reason + `"}`}
 }
 
-func TestAStreamEndsWithItsSource(t *testing.T) {
+// A stream ends after the last event, also when that is the first, with its source, and at once when its context
+// ends, however many events wait.
+func TestAStreamSaysWhyItEnds(t *testing.T) {
 	t.Parallel()
-	events := make(chan Event, 2)
-	events <- Event{Data: []byte("a")}
-	events <- Event{Data: []byte("b")}
-	close(events)
-	var sent bytes.Buffer
-	if err := serve(bufio.NewWriter(&sent), patient(), events, nil); err != nil {
-		t.Fatal(err)
-	}
-	if got, _, _ := parse(sent.String()); len(got) != 3 || got[1].data != "b" || got[2] != ending(Over) {
-		t.Errorf("received %q", got)
+	revoked, revoke := context.WithCancelCause(t.Context())
+	revoke(ErrRevoked)
+	over, shutdown := context.WithCancel(t.Context())
+	shutdown()
+	const bad = "a\nb"
+	many := slices.Repeat([]string{"x"}, 100)
+	for name, row := range map[string]struct {
+		ctx     context.Context
+		first   []string
+		waiting []string // in the source
+		open    bool     // the source goes on
+		want    []string // data
+		reason  string
+		err     error
+	}{
+		"its source is closed":       {t.Context(), nil, []string{"a", "b"}, false, []string{"a", "b"}, Over, nil},
+		"the last event":             {t.Context(), []string{"present"}, []string{"last", "too much"}, true, []string{"present", "last"}, Over, nil},
+		"it was over before":         {t.Context(), []string{"last"}, many, true, []string{"last"}, Over, nil},
+		"shutdown":                   {over, nil, many, true, nil, Shutdown, nil},
+		"its key is revoked":         {revoked, nil, many, true, nil, Revoked, nil},
+		"an event that is not to be": {t.Context(), nil, []string{bad}, true, nil, "", ErrField},
+	} {
+		for range 50 { // a select without preference would send some of the events
+			source := make(chan string, 100)
+			for _, one := range row.waiting {
+				source <- one
+			}
+			if !row.open {
+				close(source)
+			}
+			var sent bytes.Buffer
+			err := Relay(row.ctx, bufio.NewWriter(&sent), patient(), source, func(s string) Event {
+				if s == bad {
+					return Event{ID: s}
+				}
+				return Event{Name: "job", Data: []byte(s), Last: s == "last"}
+			}, row.first...)
+			var want []received
+			for _, data := range row.want {
+				want = append(want, received{name: "job", data: data})
+			}
+			if row.reason != "" {
+				want = append(want, ending(row.reason))
+			}
+			if got, _, _ := parse(sent.String()); !errors.Is(err, row.err) || !slices.Equal(got, want) {
+				t.Fatalf("%s: received %q, %v", name, got, err)
+			}
+		}
 	}
 }
 
-func TestAStreamEndsAfterTheLastEvent(t *testing.T) {
+func TestASilentStreamHasHeartbeatsAndEndsWithItsAgeOrAtAShutdown(t *testing.T) {
 	t.Parallel()
-	word := func(s string) Event { return Event{Name: "job", Data: []byte(s), Last: s == "final"} }
-	source := make(chan string, 2)
-	source <- "final"
-	source <- "too much"
-	var sent bytes.Buffer
-	if err := Relay(t.Context(), bufio.NewWriter(&sent), patient(), source, word, "present"); err != nil {
-		t.Fatal(err)
+	for _, reason := range []string{Age, Shutdown} {
+		synctest.Test(t, func(t *testing.T) {
+			settings := patient()
+			settings.Heartbeat, settings.MaxAge = time.Second, 10*time.Second
+			done := make(chan struct{})
+			began := time.Now()
+			client, over := served(settings, make(chan Event), done)
+			for i := range 3 {
+				until(t, client, ": ping\n\n")
+				if after := time.Since(began); after != time.Duration(i+1)*settings.Heartbeat {
+					t.Errorf("heartbeat %d came after %s", i+1, after)
+				}
+			}
+			if reason == Shutdown {
+				synctest.Wait() // it waits for an event now
+				close(done)
+			}
+			rest, err := io.ReadAll(client)
+			if err := errors.Join(err, await(t, over)); err != nil {
+				t.Error(err)
+			}
+			if got, _, _ := parse(string(rest)); len(got) != 1 || got[0] != ending(reason) {
+				t.Errorf("received %q", got)
+			}
+			if age := time.Since(began); reason == Age && (age > settings.MaxAge || age < settings.MaxAge*9/10) || reason == Shutdown && age != 3*time.Second {
+				t.Errorf("it ended after %s", age)
+			}
+		})
 	}
-	if got, _, _ := parse(sent.String()); len(got) != 3 || got[0].data != "present" || got[1].data != "final" || got[2] != ending(Over) {
-		t.Errorf("received %q", got)
-	}
-	sent.Reset()
-	if err := Relay(t.Context(), bufio.NewWriter(&sent), patient(), source, word, "final"); err != nil { // it was over before it began
-		t.Fatal(err)
-	}
-	if got, _, _ := parse(sent.String()); len(got) != 2 || got[0].data != "final" || got[1] != ending(Over) || len(source) != 1 {
-		t.Errorf("received %q", got)
-	}
-}
-
-func TestAnOldStreamEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		settings := patient()
-		settings.MaxAge = 10 * time.Second
-		began := time.Now()
-		client, over := served(settings, make(chan Event), nil)
-		all, err := io.ReadAll(client)
-		if err := errors.Join(err, await(t, over)); err != nil {
-			t.Error(err)
-		}
-		if got, _, _ := parse(string(all)); len(got) != 1 || got[0] != ending(Age) {
-			t.Errorf("received %q", got)
-		}
-		if age := time.Since(began); age > settings.MaxAge || age < settings.MaxAge*9/10 {
-			t.Errorf("it ended after %s", age)
-		}
-	})
 }
 
 // busy is a source that always has an event ready.
@@ -226,21 +231,6 @@ func busy(t *testing.T) <-chan Event {
 	return events
 }
 
-func TestADrainingServerEndsASilentStream(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		done := make(chan struct{})
-		client, over := served(patient(), make(chan Event), done)
-		until(t, client, "\n\n")
-		synctest.Wait() // it waits for an event now
-		close(done)
-		until(t, client, "event: end\ndata: {\"reason\":\"shutdown\"}\n\n")
-		if err := await(t, over); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestADrainingServerEndsABusyStreamBetweenEvents(t *testing.T) {
 	t.Parallel()
 	done := make(chan struct{})
@@ -256,25 +246,6 @@ func TestADrainingServerEndsABusyStreamBetweenEvents(t *testing.T) {
 	}
 	if all := begun + string(rest); !strings.HasSuffix(all, "data: first line\ndata: second line\n\nevent: end\ndata: {\"reason\":\"shutdown\"}\n\n") {
 		t.Errorf("it ended with %q", all[max(0, len(all)-60):])
-	}
-}
-
-func TestEndsDoNotWaitForAPauseInTheEvents(t *testing.T) {
-	t.Parallel()
-	done := make(chan struct{})
-	close(done)
-	events := make(chan Event, 100)
-	for range cap(events) {
-		events <- Event{Data: []byte("x")}
-	}
-	for range 50 { // a select without preference would send about 50 events
-		var sent bytes.Buffer
-		if err := serve(bufio.NewWriter(&sent), patient(), events, done); err != nil {
-			t.Fatal(err)
-		}
-		if got, _, _ := parse(sent.String()); len(got) != 1 || got[0] != ending(Shutdown) {
-			t.Fatalf("%d events were sent, the last %q", len(got), got[len(got)-1])
-		}
 	}
 }
 
@@ -298,89 +269,5 @@ func TestAClientThatIsGoneEndsTheStream(t *testing.T) {
 				t.Errorf("it ended with %v", err)
 			}
 		})
-	}
-}
-
-func TestABadEventEndsTheStreamWithAnError(t *testing.T) {
-	t.Parallel()
-	events := make(chan Event, 1)
-	events <- Event{ID: "a\nb"}
-	if err := serve(bufio.NewWriter(io.Discard), patient(), events, nil); !errors.Is(err, ErrField) {
-		t.Errorf("it ended with %v", err)
-	}
-}
-
-// silent is a logger that says nothing.
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
-
-// Through the real server: events come one by one, a slow client misses what was
-// replaced meanwhile, and one that hangs up is noticed.
-func TestStreamsThroughTheServer(t *testing.T) {
-	t.Parallel()
-	settings := patient()
-	settings.Heartbeat = 20 * time.Millisecond
-	newest := make(chan Event, 1) // as a subscription is: the next replaces what was not taken
-	over := make(chan error, 1)
-	listener := fasthttputil.NewInmemoryListener()
-	server := &fasthttp.Server{Logger: silent{}, Handler: func(ctx *fasthttp.RequestCtx) {
-		ctx.SetContentType(ContentType)
-		ctx.SetBodyStreamWriter(func(w *bufio.Writer) { over <- serve(w, settings, newest, nil) })
-	}}
-	stopped := make(chan error, 1)
-	go func() { stopped <- server.Serve(listener) }()
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return listener.Dial() }}
-	t.Cleanup(func() {
-		transport.CloseIdleConnections()
-		_ = listener.Close()
-		_ = server.Shutdown()
-		if err := <-stopped; err != nil {
-			t.Error(err)
-		}
-	})
-	response, err := (&http.Client{Transport: transport}).Get("http://server/events")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if got := response.Header.Get("Content-Type"); got != ContentType {
-		t.Errorf("the content type is %s", got)
-	}
-	newest <- Event{ID: "a", Data: []byte("x")}
-	until(t, response.Body, "id: a\ndata: x\n\n")
-
-	// Until the connection is full, events are taken; then the newest waits.
-	payload := bytes.Repeat([]byte("x"), 64<<10)
-	const last = 2000
-	for i := range last + 1 {
-		select {
-		case <-newest:
-		default:
-		}
-		newest <- Event{ID: strconv.Itoa(i), Data: payload}
-	}
-	read := until(t, response.Body, "id: "+strconv.Itoa(last)+"\n")
-	events, _, _ := parse(read)
-	if len(events) > last/2 {
-		t.Errorf("a client that did not read got %d of %d events", len(events), last)
-	}
-	_ = response.Body.Close()
-	if err := await(t, over); err == nil {
-		t.Error("the stream ended well although its client hung up")
-	}
-}
-
-// A client whose key is revoked knows that it cannot come back.
-func TestAStreamOfARevokedKeySaysSo(t *testing.T) {
-	t.Parallel()
-	ctx, revoke := context.WithCancelCause(t.Context())
-	revoke(ErrRevoked)
-	var sent bytes.Buffer
-	if err := Relay(ctx, bufio.NewWriter(&sent), patient(), make(chan Event), func(e Event) Event { return e }); err != nil {
-		t.Fatal(err)
-	}
-	if got, _, _ := parse(sent.String()); len(got) != 1 || got[0] != ending(Revoked) {
-		t.Errorf("received %q", got)
 	}
 }
