@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,55 +65,91 @@ func up(t *testing.T, m *schema.Migrator) []string {
 }
 
 // things lists the tables, functions and types of a database, but for goose's own.
-func things(t *testing.T, db *pgxpool.Pool) (names []string) {
+func things(t *testing.T, db *pgxpool.Pool) []string {
 	t.Helper()
-	err := db.QueryRow(t.Context(), `
+	return servers.Value[[]string](t, db, `
 		SELECT coalesce(array_agg(name ORDER BY name), '{}') FROM (
 			SELECT relname::text AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname NOT LIKE 'goose_db_version%'
-			UNION ALL SELECT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace) all_names`).Scan(&names)
-	if err != nil {
+			UNION ALL SELECT proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace) all_names`)
+}
+
+// version returns the number of a migration.
+func version(t *testing.T, file string) (n int64) {
+	t.Helper()
+	if _, err := fmt.Sscanf(file, "%05d_", &n); err != nil {
 		t.Fatal(err)
 	}
-	return names
+	return n
 }
 
-func TestAnEmptyDatabaseIsBroughtToTheNewestVersion(t *testing.T) {
+// A database goes up, all the way down and up again, and is the same. Each version but the newest is refused
+// with what to do.
+func TestEveryMigrationIsAppliedOnceAndCanBeTakenBack(t *testing.T) {
 	t.Parallel()
 	db := emptyDB(t)
-	m := migrator(t, db)
-	if err := schema.Check(t.Context(), db); !errors.Is(err, schema.ErrOld) {
-		t.Errorf("before: %v", err)
+	m, names := migrator(t, db), files(t)
+	last := len(names) - 1
+	if newest, err := schema.Newest(); err != nil || newest != version(t, names[last]) {
+		t.Fatalf("the newest is %d, %v", newest, err)
 	}
-	done := up(t, m)
-	if len(done) != len(files(t)) {
-		t.Errorf("%d migrations applied: %v", len(done), done)
-	}
-	for i, file := range files(t) {
-		if !strings.Contains(done[i], file) {
-			t.Errorf("line %d does not name %s: %s", i, file, done[i])
+	// expect checks that the first migrations are applied, and no others.
+	expect := func(applied int) {
+		t.Helper()
+		lines, err := m.Status(t.Context())
+		if err != nil || len(lines) != len(names) {
+			t.Fatalf("%v, %v", lines, err)
+		}
+		for i, name := range names {
+			fields := strings.Fields(lines[i])
+			if want := map[bool]string{true: "applied", false: "pending"}[i < applied]; fields[0] != want || fields[1] != name || (len(fields) == 4) != (i < applied) {
+				t.Errorf("line %d is %q, want %s %s", i, lines[i], want, name)
+			}
+		}
+		err = schema.Check(t.Context(), db)
+		if errors.Is(err, schema.ErrOld) != (applied <= last) || (err == nil) != (applied > last) {
+			t.Errorf("with %d migrations: %v", applied, err)
+		}
+		if applied != last {
+			return
+		}
+		for _, want := range []string{"triprize migrate up", fmt.Sprintf("version %d", version(t, names[last-1])), fmt.Sprintf("needs %d", version(t, names[last]))} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q does not say %q", err, want)
+			}
 		}
 	}
-	if err := schema.Check(t.Context(), db); err != nil {
-		t.Errorf("after: %v", err)
+	expect(0)
+	done := up(t, m)
+	for i, name := range names {
+		if len(done) != len(names) || !strings.Contains(done[i], name) {
+			t.Fatalf("done is %q", done)
+		}
 	}
-	fixture.Campaign(t, db, fixture.Draft(3)) // and the program can work on it
+	expect(len(names))
+	full := things(t, db)
+	if again, other := up(t, m), up(t, migrator(t, db)); len(again)+len(other) != 0 {
+		t.Errorf("done again: %v, %v", again, other)
+	}
+	fixture.Campaign(t, db, fixture.Draft(3)) // the program can work on it
 	fixture.Sound(t, db)
-}
-
-func TestASecondUpDoesNothing(t *testing.T) {
-	t.Parallel()
-	db := emptyDB(t)
-	m := migrator(t, db)
-	up(t, m)
-	before := things(t, db)
-	if done := up(t, m); len(done) != 0 {
-		t.Errorf("it did %v", done)
+	for i := range slices.Backward(names) {
+		done, err := m.Down(t.Context())
+		if err != nil || len(done) != 1 || !strings.Contains(done[0], names[i]) {
+			t.Fatalf("taking back %s: %v, %v", names[i], done, err)
+		}
+		expect(i)
 	}
-	if done := up(t, migrator(t, db)); len(done) != 0 {
-		t.Errorf("another migrator did %v", done)
+	if done, err := m.Down(t.Context()); err != nil || len(done) != 0 {
+		t.Errorf("taking back nothing: %v, %v", done, err)
 	}
-	if after := things(t, db); fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Errorf("%v became %v", before, after)
+	if left := things(t, db); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if done := up(t, m); len(done) != len(names) {
+		t.Errorf("applied again: %v", done)
+	}
+	if again := things(t, db); !slices.Equal(again, full) {
+		t.Errorf("%v became %v", full, again)
 	}
 }
 
@@ -139,76 +176,12 @@ func TestTwoThatMigrateAtOnceBothSucceedAndApplyEachMigrationOnce(t *testing.T) 
 	if total != len(files(t)) {
 		t.Errorf("%d migrations applied of %d: %v", total, len(files(t)), done)
 	}
-	var twice int
-	err := db.QueryRow(t.Context(), `SELECT count(*) FROM (SELECT FROM goose_db_version GROUP BY version_id HAVING count(*) > 1) v`).Scan(&twice)
-	if err != nil || twice != 0 {
-		t.Errorf("%d versions were recorded twice, %v", twice, err)
+	if twice := servers.Value[int](t, db, `SELECT count(*) FROM (SELECT FROM goose_db_version GROUP BY version_id HAVING count(*) > 1) v`); twice != 0 {
+		t.Errorf("%d versions were recorded twice", twice)
 	}
-	var locks int
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&locks); err != nil || locks != 0 {
-		t.Errorf("%d locks are left, %v", locks, err)
+	if locks := servers.Value[int](t, db, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); locks != 0 {
+		t.Errorf("%d locks are left", locks)
 	}
-}
-
-func TestEveryMigrationCanBeTakenBackAndAppliedAgain(t *testing.T) {
-	t.Parallel()
-	db := emptyDB(t)
-	m := migrator(t, db)
-	up(t, m)
-	full := things(t, db)
-	names := files(t)
-	for i := range names {
-		newest := names[len(names)-1-i]
-		done, err := m.Down(t.Context())
-		if err != nil || len(done) != 1 || !strings.Contains(done[0], newest) {
-			t.Fatalf("taking back %s: %v, %v", newest, done, err)
-		}
-		if err := schema.Check(t.Context(), db); !errors.Is(err, schema.ErrOld) {
-			t.Errorf("without %s: %v", newest, err)
-		}
-	}
-	if done, err := m.Down(t.Context()); err != nil || len(done) != 0 {
-		t.Errorf("taking back nothing: %v, %v", done, err)
-	}
-	if left := things(t, db); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
-	}
-	if done := up(t, m); len(done) != len(names) {
-		t.Errorf("applied again: %v", done)
-	}
-	if again := things(t, db); fmt.Sprint(again) != fmt.Sprint(full) {
-		t.Errorf("%v became %v", full, again)
-	}
-}
-
-func TestStatusTellsWhatIsAppliedAndWhatIsPending(t *testing.T) {
-	t.Parallel()
-	db := emptyDB(t)
-	m := migrator(t, db)
-	expect := func(applied int) {
-		t.Helper()
-		lines, err := m.Status(t.Context())
-		if err != nil || len(lines) != len(files(t)) {
-			t.Fatalf("%v, %v", lines, err)
-		}
-		for i, file := range files(t) {
-			word, at := "pending", false
-			if i < applied {
-				word, at = "applied", true
-			}
-			fields := strings.Fields(lines[i])
-			if fields[0] != word || fields[1] != file || (len(fields) == 4) != at {
-				t.Errorf("line %d is %q, want %s %s", i, lines[i], word, file)
-			}
-		}
-	}
-	expect(0)
-	up(t, m)
-	expect(len(files(t)))
-	if _, err := m.Down(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	expect(len(files(t)) - 1)
 }
 
 // The database of the commit before version 1.0, as pg_dump writes it.
@@ -246,7 +219,7 @@ func TestADatabaseOfBefore1IsRefusedAndLeftAsItIs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if after := things(t, db); fmt.Sprint(after) != fmt.Sprint(before) {
+	if after := things(t, db); !slices.Equal(after, before) {
 		t.Errorf("%v became %v", before, after)
 	}
 }
