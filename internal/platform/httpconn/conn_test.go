@@ -216,11 +216,7 @@ func TestWhoNeverReadsIsCutAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	l := open(t, Options{WriteTimeout: 200 * time.Millisecond})
 	client, server := connect(t, l)
-	send(t, client, "GET / HTTP/1.1\r\n\r\n")
-	buffer := make([]byte, 100)
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
-	}
+	request(t, client, server)
 	if n, err := server.Write(make([]byte, 64<<20)); err == nil {
 		t.Errorf("%d bytes were written to nobody", n)
 	}
@@ -232,43 +228,12 @@ func TestWhoNeverReadsIsCutAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// A piece of an answer that a client takes now and then is all it gets, when each
-// comes in time.
-func TestWhoReadsInDropsIsCut(t *testing.T) {
-	t.Parallel()
-	const bound = 400 * time.Millisecond
-	client, server := connect(t, open(t, Options{WriteTimeout: bound}))
-	_ = client.SetReadBuffer(4096)
-	send(t, client, "GET / HTTP/1.1\r\n\r\n")
-	buffer := make([]byte, 100)
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
-	}
-	cut := make(chan error, 1)
-	go func() { _, err := server.Write(make([]byte, 64<<20)); cut <- err }()
-	for waiting := true; waiting; {
-		select {
-		case err := <-cut:
-			if err == nil {
-				t.Error("it was written")
-			}
-			waiting = false
-		case <-time.After(bound / 40):
-			_, _ = client.Read(buffer[:8]) // 800 bytes a second
-		}
-	}
-}
-
 func TestAnIdleConnectionIsClosedInSilence(t *testing.T) {
 	t.Parallel()
 	client, server := connect(t, open(t, Options{IdleTimeout: 50 * time.Millisecond}))
-	send(t, client, "GET / HTTP/1.1\r\n\r\n")
-	buffer := make([]byte, 100)
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
-	}
+	request(t, client, server)
 	send(t, server, "HTTP/1.1 204 No Content\r\n\r\n")
-	if n, err := server.Read(buffer); n != 0 || !errors.Is(err, io.EOF) {
+	if n, err := server.Read(make([]byte, 100)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("%d, %v", n, err)
 	}
 	_ = server.Close()

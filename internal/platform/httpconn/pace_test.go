@@ -40,55 +40,48 @@ func request(t *testing.T, client net.Conn, server *Conn) {
 	}
 }
 
-func TestABodyMayTakeAsLongAsItNeedsIfItComesFastEnough(t *testing.T) {
-	for name, c := range map[string]struct {
+func TestABodyOrAnAnswerMayTakeAsLongAsItNeedsIfItIsFastEnough(t *testing.T) {
+	const enough = 20 * bound
+	for name, row := range map[string]struct {
 		perSecond int
+		body      bool
 		cutAfter  time.Duration // 0: never
-	}{"at the pace": {minRate, 0}, "at half the pace": {minRate / 2, 2 * bound}} {
+	}{
+		"a body at the pace":         {minRate, true, 0},
+		"a body at half the pace":    {minRate / 2, true, 2 * bound},
+		"an answer above the pace":   {minRate + 100, false, 0},
+		"an answer at half the pace": {minRate / 2, false, 2 * bound},
+	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, client net.Conn, server *Conn) {
-				go func() {
-					_, err := io.WriteString(client, "POST / HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n")
-					for piece := make([]byte, c.perSecond); err == nil; _, err = client.Write(piece) {
-						time.Sleep(time.Second)
-					}
-				}()
-				began, buffer := time.Now(), make([]byte, 4096)
-				for time.Since(began) < 20*bound {
-					if _, err := server.Read(buffer); err != nil {
-						break
-					}
-				}
-				lasted := time.Since(began)
-				if c.cutAfter == 0 && lasted < 20*bound || c.cutAfter > 0 && (lasted < c.cutAfter-2*time.Second || lasted > c.cutAfter+2*time.Second) {
-					t.Errorf("it was cut after %s", lasted)
-				}
-			})
-		})
-	}
-}
-
-func TestAnAnswerMayTakeAsLongAsItNeedsIfItIsReadFastEnough(t *testing.T) {
-	for name, c := range map[string]struct {
-		perSecond int
-		isCut     bool
-	}{"above the pace": {minRate + 100, false}, "at half the pace": {minRate / 2, true}} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, func(t *testing.T, client net.Conn, server *Conn) {
-				request(t, client, server)
-				go func() {
-					buffer := make([]byte, c.perSecond)
-					for err := error(nil); err == nil; _, err = io.ReadFull(client, buffer) {
-						time.Sleep(time.Second)
-					}
-				}()
+				piece := make([]byte, row.perSecond)
 				began := time.Now()
-				n, err := server.Write(make([]byte, 200*(minRate+100)))
-				if c.isCut != (err != nil) || time.Since(began) < bound {
-					t.Errorf("after %s: %d bytes, %v", time.Since(began), n, err)
+				var lasted time.Duration
+				if row.body {
+					go func() {
+						_, err := io.WriteString(client, "POST / HTTP/1.1\r\nContent-Length: 100000000\r\n\r\n")
+						for ; err == nil; _, err = client.Write(piece) {
+							time.Sleep(time.Second)
+						}
+					}()
+					for buffer, err := make([]byte, 4096), error(nil); err == nil && lasted < enough; lasted = time.Since(began) {
+						_, err = server.Read(buffer)
+					}
+				} else {
+					request(t, client, server)
+					go func() {
+						for err := error(nil); err == nil; _, err = io.ReadFull(client, piece) {
+							time.Sleep(time.Second)
+						}
+					}()
+					_, err := server.Write(make([]byte, int(enough/time.Second)*(minRate+100)))
+					lasted = time.Since(began)
+					if cut := counted(server.listener.metrics.cut.WithLabelValues("slow-reader")); (err != nil) != (row.cutAfter > 0) || (cut == 1) != (row.cutAfter > 0) {
+						t.Errorf("%v, %v were cut", err, cut)
+					}
 				}
-				if cut := counted(server.listener.metrics.cut.WithLabelValues("slow-reader")); (cut == 1) != c.isCut {
-					t.Errorf("%v were cut", cut)
+				if row.cutAfter == 0 && lasted < enough-2*time.Second || row.cutAfter > 0 && (lasted < bound || lasted > row.cutAfter+2*time.Second) {
+					t.Errorf("it lasted %s", lasted)
 				}
 			})
 		})
@@ -130,4 +123,25 @@ func TestSilenceBetweenAnswersIsNotSlow(t *testing.T) {
 		}
 		request(t, client, server)
 	})
+}
+
+func TestWhatIsMovedMakesUpForTheTimeThatItTook(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		waited time.Duration
+		moved  int
+		left   time.Duration
+	}{
+		"nothing":           {3 * time.Second, 0, 5 * time.Second},
+		"too little":        {3 * time.Second, minRate, 6 * time.Second},
+		"just enough":       {3 * time.Second, 3 * minRate, 8 * time.Second},
+		"more":              {time.Second, 2 * minRate, 9 * time.Second},
+		"no more than all":  {time.Second, 100 * minRate, 10 * time.Second},
+		"nothing, too long": {9 * time.Second, 0, -time.Second},
+	} {
+		a := slack{limit: 10 * time.Second, left: 8 * time.Second}
+		if a.use(c.waited, c.moved); a.left != c.left {
+			t.Errorf("%s: %s are left, want %s", name, a.left, c.left)
+		}
+	}
 }

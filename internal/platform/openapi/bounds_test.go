@@ -92,8 +92,6 @@ func unknown(n int) string {
 	return b.String()
 }
 
-// What is looked at before anything is made of a body must cost next to nothing: this
-// counts what is allocated for a megabyte that is refused.
 // A text may have two faults at once, the last of which would exceed the bound.
 func TestFaultsDoNotExceedTheirBound(t *testing.T) {
 	t.Parallel()
@@ -106,6 +104,8 @@ func TestFaultsDoNotExceedTheirBound(t *testing.T) {
 	}
 }
 
+// What is looked at before anything is made of a body must cost next to nothing: this
+// counts what is allocated for a megabyte that is refused.
 func TestARefusedMegabyteCostsNoMemory(t *testing.T) {
 	o := operation(t, "requestPurchase")
 	for name, body := range map[string]string{
@@ -157,18 +157,31 @@ func inexactly(f fault.Field) bool {
 	return strings.Contains(f.Detail, "cannot be represented exactly") || f.Detail == "is too large" || f.Detail == "has too many digits"
 }
 
-func TestANullThatMayBeLeftOutIsLeftOut(t *testing.T) {
+func TestABodyHasOneCanonicalForm(t *testing.T) {
 	t.Parallel()
+	const id = "01999f4e-8b1c-7d20-9c55-3f8a1b2c4d5e"
+	capitals := strings.ToUpper(id)
 	for name, c := range map[string]struct{ id, body, canonical string }{
-		"an optional field":         {"cancelPurchase", `{"reason":null}`, `{}`},
-		"one of several":            {"creditWallet", `{"reference":null,"amount":5,"description":null}`, `{"amount":5}`},
-		"inside":                    {"requestPurchase", `{"user_id":"a","selection":{"layer":null,"quantity":1,"positions":null,"hold_id":null},"payment":{"method":"external","reference":null}}`, `{"payment":{"method":"external"},"selection":{"quantity":1},"user_id":"a"}`},
-		"in elements":               {"createCampaign", `{"name":"n","base_length":3,"currency":"JPY","layers":[{"layer":1,"price":1,"prizes":null}],"purchase_limit":null,"policies":{"cancellation_until":null}}`, `{"base_length":3,"currency":"JPY","layers":[{"layer":1,"price":1}],"name":"n","policies":{}}`},
+		"an optional field": {"cancelPurchase", `{"reason":null}`, `{}`},
+		"one of several":    {"creditWallet", `{"reference":null,"amount":5,"description":null}`, `{"amount":5}`},
+		"inside":            {"requestPurchase", `{"user_id":"a","selection":{"layer":null,"quantity":1,"positions":null,"hold_id":null},"payment":{"method":"external","reference":null}}`, `{"payment":{"method":"external"},"selection":{"quantity":1},"user_id":"a"}`},
+		"in elements":       {"createCampaign", `{"name":"n","base_length":3,"currency":"JPY","layers":[{"layer":1,"price":1,"prizes":null}],"purchase_limit":null,"policies":{"cancellation_until":null}}`, `{"base_length":3,"currency":"JPY","layers":[{"layer":1,"price":1}],"name":"n","policies":{}}`},
+		// of ids and times in capitals and in small letters
+		"ids in capitals":           {"transfer", `{"from":"` + capitals + `","to":"` + id + `","amount":1}`, `{"amount":1,"from":"` + id + `","to":"` + id + `"}`},
+		"ids, and not other texts":  {"transfer", `{"from":"` + capitals + `","to":"` + id + `","amount":1,"description":"ABC","reference":null}`, `{"amount":1,"description":"ABC","from":"` + id + `","to":"` + id + `"}`},
+		"an id inside":              {"requestPurchase", `{"user_id":"A","selection":{"hold_id":"` + capitals + `"},"payment":{"method":"wallet"}}`, `{"payment":{"method":"wallet"},"selection":{"hold_id":"` + id + `"},"user_id":"A"}`},
+		"a time in small letters":   {"patchCampaign", `{"sale_ends_at":"2030-01-01t00:00:00z","sale_starts_at":null}`, `{"sale_ends_at":"2030-01-01T00:00:00Z","sale_starts_at":null}`},
+		"a character in two halves": {"cancelPurchase", `{"reason":"\ud83d\ude00"}`, `{"reason":"😀"}`},
 		"of a PATCH, which empties": {"patchCampaign", `{"purchase_limit":null}`, `{"purchase_limit":null}`},
 	} {
 		canonical, _, faults, err := operation(t, c.id).ReadBody([]byte(c.body), nil)
 		if err != nil || len(faults) > 0 || string(canonical) != c.canonical {
 			t.Errorf("%s: %s %v %v", name, canonical, faults, err)
+		}
+	}
+	for _, half := range []string{`{"reason":"\ud83d"}`, `{"reason":"a\ude00b"}`} { // of a character
+		if canonical, _, faults, err := operation(t, "cancelPurchase").ReadBody([]byte(half), nil); canonical != nil || len(faults) > 0 || err == nil {
+			t.Errorf("%s is %s: %v", half, canonical, faults)
 		}
 	}
 	for name, c := range map[string]struct{ id, body, pointer string }{

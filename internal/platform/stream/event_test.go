@@ -16,9 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // received is an event as a client sees it.
 type received struct{ id, name, data string }
 
-// parse reads a stream as the standard tells clients to, and returns how often
-// it had a comment. What follows the last empty line is not an event.
-func parse(text string) (events []received, comments int, retry string) {
+// parse reads a stream as the standard tells clients to. What follows the last empty line is not an event.
+func parse(text string) (events []received, retry string) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	lines := strings.Split(text, "\n")
 	var id, name string
@@ -33,8 +32,6 @@ func parse(text string) (events []received, comments int, retry string) {
 			}
 			name = ""
 			data.Reset()
-		case field == "":
-			comments++
 		case field == "id":
 			id = value
 		case field == "event":
@@ -45,39 +42,34 @@ func parse(text string) (events []received, comments int, retry string) {
 			retry = value
 		}
 	}
-	return events, comments, retry
+	return events, retry
 }
 
 func TestAnEventArrivesAsItWasSent(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		event Event
-		raw   string
-		want  received
+	for name, row := range map[string]struct {
+		send func(w *writer) error
+		raw  string
 	}{
-		"all fields":   {Event{ID: "7", Name: "campaign", Data: []byte(`{"a":1}`)}, "id: 7\nevent: campaign\ndata: {\"a\":1}\n\n", received{"7", "campaign", `{"a":1}`}},
-		"data alone":   {Event{Data: []byte("x")}, "data: x\n\n", received{"", "", "x"}},
-		"lines":        {Event{Data: []byte("a\nb")}, "data: a\ndata: b\n\n", received{"", "", "a\nb"}},
-		"other breaks": {Event{Data: []byte("a\r\nb\rc")}, "data: a\ndata: b\ndata: c\n\n", received{"", "", "a\nb\nc"}},
-		"like fields":  {Event{Data: []byte("a\n\nid: 9\n: no comment")}, "data: a\ndata: \ndata: id: 9\ndata: : no comment\n\n", received{"", "", "a\n\nid: 9\n: no comment"}},
-		"spaces":       {Event{ID: " 7", Data: []byte(" x")}, "id:  7\ndata:  x\n\n", received{" 7", "", " x"}},
-		"nothing":      {Event{ID: "7"}, "id: 7\ndata: \n\n", received{"7", "", ""}},
+		"all fields":   {event(Event{ID: "7", Name: "campaign", Data: []byte(`{"a":1}`)}), "id: 7\nevent: campaign\ndata: {\"a\":1}\n\n"},
+		"data alone":   {event(Event{Data: []byte("x")}), "data: x\n\n"},
+		"lines":        {event(Event{Data: []byte("a\nb")}), "data: a\ndata: b\n\n"},
+		"other breaks": {event(Event{Data: []byte("a\r\nb\rc")}), "data: a\ndata: b\ndata: c\n\n"},
+		"like fields":  {event(Event{Data: []byte("a\n\nid: 9\n: no comment")}), "data: a\ndata: \ndata: id: 9\ndata: : no comment\n\n"},
+		"spaces":       {event(Event{ID: " 7", Data: []byte(" x")}), "id:  7\ndata:  x\n\n"},
+		"nothing":      {event(Event{ID: "7"}), "id: 7\ndata: \n\n"},
+		"a heartbeat":  {(*writer).Ping, ": ping\n\n"},
+		"a hint":       {func(w *writer) error { return w.Retry(2500 * time.Millisecond) }, "retry: 2500\n\n"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var sent bytes.Buffer
-			if err := newWriter(bufio.NewWriter(&sent)).Event(c.event); err != nil {
-				t.Fatal(err)
-			}
-			if sent.String() != c.raw {
-				t.Errorf("sent %q, want %q", sent.String(), c.raw)
-			}
-			if got, _, _ := parse(sent.String()); len(got) != 1 || got[0] != c.want {
-				t.Errorf("received %q, want %q", got, c.want)
-			}
-		})
+		var sent bytes.Buffer
+		w := newWriter(bufio.NewWriter(&sent))
+		if err := errors.Join(row.send(w), row.send(w)); err != nil || sent.String() != row.raw+row.raw {
+			t.Errorf("%s: sent %q, want %q twice, %v", name, sent.String(), row.raw, err)
+		}
 	}
 }
+
+func event(e Event) func(*writer) error { return func(w *writer) error { return w.Event(e) } }
 
 func TestAnIDOrNameThatBreaksTheFormatIsRefused(t *testing.T) {
 	t.Parallel()
@@ -90,20 +82,5 @@ func TestAnIDOrNameThatBreaksTheFormatIsRefused(t *testing.T) {
 		if err := w.Event(Event{Data: []byte("x")}); err != nil || sent.String() != "data: x\n\n" {
 			t.Errorf("%+v left %q behind, %v", bad, sent.String(), err)
 		}
-	}
-}
-
-func TestHeartbeatsAndHintsAreNoEvents(t *testing.T) {
-	t.Parallel()
-	var sent bytes.Buffer
-	w := newWriter(bufio.NewWriter(&sent))
-	if err := errors.Join(w.Retry(2500*time.Millisecond), w.Ping(), w.Event(Event{ID: "1", Data: []byte("x")}), w.Ping()); err != nil {
-		t.Fatal(err)
-	}
-	if want := "retry: 2500\n\n: ping\n\nid: 1\ndata: x\n\n: ping\n\n"; sent.String() != want {
-		t.Errorf("sent %q, want %q", sent.String(), want)
-	}
-	if events, comments, retry := parse(sent.String()); len(events) != 1 || comments != 2 || retry != "2500" {
-		t.Errorf("received %q, %d comments, retry %s", events, comments, retry)
 	}
 }

@@ -111,7 +111,7 @@ func TestAStreamBeginsWithAHintThatVaries(t *testing.T) {
 		if err := serve(bufio.NewWriter(&sent), patient(), events, nil); err != nil {
 			t.Fatal(err)
 		}
-		_, _, retry := parse(sent.String())
+		_, retry := parse(sent.String())
 		if ms, err := strconv.Atoi(retry); err != nil || ms < 2000 || ms > 3000 {
 			t.Fatalf("the hint is %q", retry)
 		}
@@ -175,7 +175,7 @@ func TestAStreamSaysWhyItEnds(t *testing.T) {
 			if row.reason != "" {
 				want = append(want, ending(row.reason))
 			}
-			if got, _, _ := parse(sent.String()); !errors.Is(err, row.err) || !slices.Equal(got, want) {
+			if got, _ := parse(sent.String()); !errors.Is(err, row.err) || !slices.Equal(got, want) {
 				t.Fatalf("%s: received %q, %v", name, got, err)
 			}
 		}
@@ -205,47 +205,13 @@ func TestASilentStreamHasHeartbeatsAndEndsWithItsAgeOrAtAShutdown(t *testing.T) 
 			if err := errors.Join(err, await(t, over)); err != nil {
 				t.Error(err)
 			}
-			if got, _, _ := parse(string(rest)); len(got) != 1 || got[0] != ending(reason) {
+			if got, _ := parse(string(rest)); len(got) != 1 || got[0] != ending(reason) {
 				t.Errorf("received %q", got)
 			}
 			if age := time.Since(began); reason == Age && (age > settings.MaxAge || age < settings.MaxAge*9/10) || reason == Shutdown && age != 3*time.Second {
 				t.Errorf("it ended after %s", age)
 			}
 		})
-	}
-}
-
-// busy is a source that always has an event ready.
-func busy(t *testing.T) <-chan Event {
-	events, stop := make(chan Event, 64), make(chan struct{})
-	t.Cleanup(func() { close(stop) })
-	go func() {
-		for {
-			select {
-			case events <- Event{ID: "7", Data: []byte("first line\nsecond line")}:
-			case <-stop:
-				return
-			}
-		}
-	}()
-	return events
-}
-
-func TestADrainingServerEndsABusyStreamBetweenEvents(t *testing.T) {
-	t.Parallel()
-	done := make(chan struct{})
-	client, over := served(patient(), busy(t), done)
-	begun := until(t, client, "second line")
-	close(done)
-	rest, err := io.ReadAll(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := await(t, over); err != nil {
-		t.Error(err)
-	}
-	if all := begun + string(rest); !strings.HasSuffix(all, "data: first line\ndata: second line\n\nevent: end\ndata: {\"reason\":\"shutdown\"}\n\n") {
-		t.Errorf("it ended with %q", all[max(0, len(all)-60):])
 	}
 }
 
