@@ -118,6 +118,9 @@ func TestEveryMigrationIsAppliedOnceAndCanBeTakenBack(t *testing.T) {
 			}
 		}
 	}
+	if err := schema.Check(t.Context(), db); !errors.Is(err, schema.ErrOld) {
+		t.Errorf("without any table: %v", err)
+	}
 	expect(0)
 	done := up(t, m)
 	for i, name := range names {
