@@ -1,177 +1,69 @@
 package sale_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
+	"triprize/internal/lease"
 	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
-// now is what is stored about a card purchase.
-type now struct {
-	Purchase purchase.State
-	Payment  payment.Phase
-	Job      job.State
-	Code     fault.Code           // of the job; empty: it did not fail
-	Refund   payment.RefundReason // empty: there is none
-	Reserved int                  // positions of its buyer
-	Sold     int
-}
-
-// nowOf reads what is stored about a card purchase.
-func nowOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ref job.Ref) (n now) {
-	t.Helper()
-	p, err := purchase.Get(t.Context(), db, access.Everything(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := fixture.Job(t, db, ref.ID)
-	n = now{Purchase: p.State, Payment: fixture.Payment(t, db, id).Phase, Job: j.State}
-	if j.Problem != nil {
-		n.Code = j.Problem.Code
-	}
-	err = db.QueryRow(t.Context(), `
-		SELECT (SELECT coalesce(max(reason), '') FROM refunds WHERE purchase_id = $1 AND amount = $2 AND method = 'card' AND state = 'open' AND due_at IS NOT NULL),
-		       count(*) FILTER (WHERE state = 'reserved'), count(*) FILTER (WHERE state = 'sold') FROM positions WHERE purchase_id = $1`, id, p.Amount).
-		Scan(&n.Refund, &n.Reserved, &n.Sold)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-// stepsOf returns the events of a purchase.
-func stepsOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) string {
-	t.Helper()
-	steps, err := payment.StepsOf(t.Context(), db, []uuid.UUID{id})
-	if err != nil {
-		t.Fatal(err)
-	}
-	events := make([]string, len(steps))
-	for i, s := range steps {
-		events[i] = s.Event
-	}
-	return strings.Join(events, " ")
-}
-
-func counts(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Counts {
-	t.Helper()
-	c, err := campaign.Get(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c.Counts
-}
-
-var (
-	reserved  = now{purchase.Pending, payment.Reserved, job.Queued, "", "", 2, 0}
-	completed = now{purchase.Completed, payment.Settled, job.Succeeded, "", "", 0, 2}
-)
-
 func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	ref := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 3, 2))[0]
-	report, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
-	if err != nil || len(report.Finalized) != 0 || len(report.Busy) != 0 || report.Sold != 0 || len(report.Payments) != 1 {
-		t.Fatalf("%+v, %v", report, err)
+	ref := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 2, 2))[0]
+	changed := fixture.Watch(t, db)
+	report := sell(t, fixture.Seller(db), ref)
+	changed(`
+		~ campaign 1: free=1,2,3,4 → free=1,0,3,4 positions_reserved=2 board_version=1
+		+ position 2,1 reserved a purchase 1 v1 board_version=1 expires_at=2h
+		+ position 2,2 reserved a purchase 1 v1 board_version=1 expires_at=2h
+		~ job 1: → purchase 1 attempts=1
+		+ purchase 1 a card 400 pending 2,1@200 2,2@200 job 1
+		+ payment of purchase 1 reserved job 1 amount=400 payment_method=pm_card_visa due_at=soon deadline=60m latest=2h
+		+ step of purchase 1 reserved`)
+	if len(report.Payments) != 1 || len(report.Finalized) != 0 {
+		t.Fatalf("%+v", report)
 	}
-	pay := report.Payments[0]
-	bought, j := pay.PurchaseID, fixture.Job(t, db, ref.ID)
-	if pay != (payment.Ref{PurchaseID: bought, CampaignID: id, JobID: ref.ID}) || j.PurchaseID == nil || *j.PurchaseID != bought || j.Attempts != 1 {
-		t.Errorf("the payment is %+v, the job %+v", pay, j)
+	if again := sell(t, fixture.Seller(db), ref); len(again.Finalized)+len(again.Payments)+len(again.Busy) != 0 {
+		t.Errorf("delivered again: %+v", again)
 	}
-	if n := nowOf(t, db, bought, ref); n != reserved {
-		t.Errorf("reserved: %+v", n)
-	}
-	if c := counts(t, db, id); c.Reserved != 2 || c.Sold != 0 {
-		t.Errorf("counted: %+v", c)
-	}
-	p := fixture.Payment(t, db, bought)
-	if p.Amount != 600 || p.Currency != "JPY" || p.PaymentMethod != "pm_card_visa" || p.ReturnURL != nil || p.Latest.Sub(p.Deadline) != time.Hour || p.DueAt == nil {
-		t.Errorf("the payment is %+v", p)
-	}
+	changed(``)
 	fixture.Sound(t, db)
-	if report, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil || len(report.Finalized)+len(report.Payments)+len(report.Busy) != 0 {
-		t.Errorf("delivered again: %+v, %v", report, err)
-	}
-	fixture.Advance(t, db, bought, payment.Captured)
+	fixture.Advance(t, db, report.Payments[0].PurchaseID, payment.Captured)
 	if report := fixture.Conclude(t, db, ref); report.Sold != 2 || len(report.Finalized) != 1 || len(report.Messages) != 0 {
 		t.Errorf("concluded: %+v", report)
 	}
-	want := fmt.Sprintf(`{"purchase_id":"%s","positions":[`, bought)
-	if j := fixture.Job(t, db, ref.ID); nowOf(t, db, bought, ref) != completed || !strings.HasPrefix(string(j.Result), want) || !strings.HasSuffix(string(j.Result), `],"amount":600,"currency":"JPY","board_version":2}`) {
-		t.Errorf("paid: %+v, %s", nowOf(t, db, bought, ref), j.Result)
-	}
-	if got, err := purchase.Get(t.Context(), db, access.Everything(), bought); err != nil || got.CompletedAt == nil {
-		t.Errorf("completed at %v, %v", got.CompletedAt, err)
-	}
-	if c := counts(t, db, id); c.Reserved != 0 || c.Sold != 2 {
-		t.Errorf("counted: %+v", c)
-	}
+	changed(`
+		~ campaign 1: positions_reserved=2 board_version=1 → positions_sold=2 board_version=2
+		~ position 2,1: reserved → sold; v1 board_version=1 expires_at=2h → v2 board_version=2
+		~ position 2,2: reserved → sold; v1 board_version=1 expires_at=2h → v2 board_version=2
+		~ job 1: queued → succeeded; → result={amount: 400, board_version: 2, positions: 2,1@200 2,2@200, purchase_id: purchase 1}
+		~ purchase 1: pending → completed
+		~ payment of purchase 1: reserved → settled; due_at=soon → v2; → attempt=1 intent_id=pi_purchase 1 received=400`)
 	if report := fixture.Conclude(t, db, ref); report.Sold != 0 || len(report.Finalized) != 0 {
 		t.Errorf("concluded again: %+v", report)
 	}
-	if s := stepsOf(t, db, bought); s != "reserved" {
-		t.Errorf("steps: %s", s)
-	}
-	fixture.Sound(t, db)
-}
-
-func TestWhatACardWantsIsReservedAsAnyOtherOrderIsServed(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	draft, limit := fixture.Draft(4), 2
-	draft.PurchaseLimit = &limit
-	id := fixture.Campaign(t, db, draft)
-	hold := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "h", fixture.At(2, 1), fixture.At(2, 2))).ID
-	card := sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1", ReturnURL: "https://shop.test/back"}
-	order := func(user string, selection inventory.Selection, pay sale.Payment) job.Request {
-		return fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: selection, Payment: pay})
-	}
-	refs := fixture.Accept(t, db,
-		order("c", fixture.Chosen(fixture.At(1, 1)), card), order("d", fixture.Chosen(fixture.At(1, 1)), card), // one gets it
-		order("h", fixture.FromHold(hold), card), order("h", fixture.FromHold(hold), card), // once
-		order("e", fixture.Random(0, 2), card), order("e", fixture.Random(0, 1), card), // no more than two
-		order("f", fixture.Random(0, 1), sale.Payment{Method: purchase.Card}))
-	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
-	if err != nil || len(report.Payments) != 3 || report.HoldsUsed != 1 || len(report.Finalized) != 4 {
-		t.Fatalf("%+v, %v", report, err)
-	}
-	for i, want := range []fault.Code{"", fault.PositionTaken, "", fault.StateConflict, "", fault.PurchaseLimitExceeded, fault.InvalidRequest} {
-		j := fixture.Job(t, db, refs[i].ID)
-		if want == "" && (j.State != job.Queued || j.PurchaseID == nil) || want != "" && (j.Problem == nil || j.Problem.Code != want) {
-			t.Errorf("order %d: %s, %+v", i, j.State, j.Problem)
-		}
-	}
-	if c := counts(t, db, id); c.Reserved != 5 {
-		t.Errorf("counted: %+v", c)
-	}
-	if p := fixture.Payment(t, db, report.Payments[1].PurchaseID); p.PaymentMethod != "pm_1" || *p.ReturnURL != card.ReturnURL || p.Amount != 400 {
-		t.Errorf("the payment is %+v", p)
-	}
-	fixture.Sound(t, db)
-	fixture.Advance(t, db, report.Payments[1].PurchaseID, payment.Captured)
-	fixture.EndAs(t, db, report.Payments[0].PurchaseID, payment.Expired)
-	fixture.Conclude(t, db, refs...)
-	if c := counts(t, db, id); c.Reserved != 2 || c.Sold != 2 {
-		t.Errorf("concluded: %+v", c)
-	}
+	changed(``)
 	fixture.Sound(t, db)
 }
 
@@ -181,13 +73,9 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
-	for _, closed := range []string{`UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`,
-		`UPDATE campaigns SET sale_ends_at = clock_timestamp() WHERE id = $1`} {
-		servers.Exec(t, db, closed, id)
-		late := fixture.Accept(t, db, fixture.CardRequest(t, id, "b", 0, 1))
-		if report, err := fixture.Seller(db).Sell(t.Context(), late, sale.WaitForCampaign); err != nil || len(report.Payments) != 0 || len(report.Finalized) != 1 || report.Finalized[0].Problem == nil {
-			t.Errorf("%+v, %v", report, err)
-		}
+	for _, closed := range []string{`paused_at = clock_timestamp()`, `sale_ends_at = clock_timestamp()`} {
+		servers.Exec(t, db, `UPDATE campaigns SET `+closed+` WHERE id = $1`, id)
+		expect(t, closed, fixture.Finalize(t, db, fixture.CardRequest(t, id, "b", 0, 1)), "campaign-paused")
 	}
 	fixture.Advance(t, db, bought, payment.Captured)
 	fixture.Conclude(t, db, ref)
@@ -199,7 +87,7 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 func TestTheDrawBeginsWhenTheLastPositionIsPaidAndSettled(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	for name, last := range map[string]int{"one payment": 1, "two payments": 2} {
+	for last := 1; last <= 2; last++ {
 		id := fixture.Campaign(t, db, fixture.Draft(3))
 		var bought []uuid.UUID
 		var refs []job.Ref
@@ -215,26 +103,266 @@ func TestTheDrawBeginsWhenTheLastPositionIsPaidAndSettled(t *testing.T) {
 		for _, b := range bought {
 			fixture.Advance(t, db, b, payment.Captured)
 		}
-		if c, err := campaign.Get(t.Context(), db, id); err != nil || c.State != campaign.Active {
-			t.Errorf("%s, captured: %s, %v", name, c.State, err)
+		expectState(t, db, id, campaign.Active)
+		if report := fixture.Conclude(t, db, refs...); len(report.Messages) != 1 || report.Sold != last {
+			t.Errorf("%d payments: %+v", last, report)
 		}
-		report := fixture.Conclude(t, db, refs...)
-		c, err := campaign.Get(t.Context(), db, id)
-		if err != nil || c.State != campaign.Drawing || len(report.Messages) != 1 || report.Sold != last {
-			t.Errorf("%s, finalized: %s, %+v, %v", name, c.State, report, err)
-		}
+		expectState(t, db, id, campaign.Drawing)
 	}
 	fixture.Sound(t, db)
 }
 
-func TestAReservationIsNotSoldOut(t *testing.T) {
+func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(8))
+	seller := sale.NewSeller(db, time.Hour, sale.Reservations{For: time.Hour, MaxPerUser: 5, Takes: stripe.Takes})
+	card := func(user string, n int) job.Request { return fixture.CardRequest(t, id, user, 0, n) }
+	refs := fixture.Accept(t, db, card("mallory", 3))
+	sell(t, seller, refs[0])
+	refs = append(refs, fixture.Accept(t, db, card("mallory", 3), card("mallory", 2), card("alice", 5), card("bob", 3), card("bob", 3))...) // in one transaction
+	sell(t, seller, refs...)
+	expect(t, "five may wait", jobsOf(t, db, refs), "queued", "hold-limit-exceeded", "queued", "queued", "queued", "hold-limit-exceeded")
+	fixture.Advance(t, db, *fixture.Job(t, db, refs[0].ID).PurchaseID, payment.Captured)
+	fixture.Conclude(t, db, refs[0])
+	refs = fixture.Accept(t, db, card("mallory", 3))
+	sell(t, seller, refs...)
+	expect(t, "what is paid waits no more", jobsOf(t, db, refs), "queued")
+}
+
+func TestCardsDoNotPayWithoutAMethodOrWhereTheProviderCountsAmountsInAnotherUnit(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	draft := fixture.Draft(3)
+	id := fixture.Campaign(t, db, draft)
+	draft.Currency = "ISK"
+	without := fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.Random(0, 1), Payment: sale.Payment{Method: purchase.Card}})
+	expect(t, "cards", fixture.Finalize(t, db, without, fixture.CardRequest(t, fixture.Campaign(t, db, draft), "a", 0, 1)), "invalid-request /payment/payment_method", "cards-not-accepted")
+	_, err := db.Exec(t.Context(), `
+		INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, nonce, state, completed_at)
+		VALUES (gen_random_uuid(), $1, 'u', 'shop', gen_random_uuid(), 100, 'JPY', 'card', decode(repeat('00', 16), 'hex'), 'completed', now())`, id)
+	if broken, ok := errors.AsType[*pgconn.PgError](err); !ok || broken.ConstraintName != "card_purchases_begin_pending" {
+		t.Errorf("one that is sold before it is paid: %v", err)
+	}
+}
+
+func TestMoneyIsConcludedThoughItsJobWasFinalBefore(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
-	refs := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 0, 6), fixture.PurchaseRequest(t, id, "b", 0, 1), fixture.CardRequest(t, id, "b", 1, 1))
-	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
-	if err != nil || len(report.Payments) != 1 || len(report.Messages) != 0 {
-		t.Fatalf("%+v, %v", report, err)
+	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
+	fixture.Advance(t, db, bought, payment.Captured)
+	servers.Exec(t, db, `UPDATE jobs SET state = 'failed', problem = '{"code": "internal-error", "detail": "given up"}', finished_at = now() WHERE id = $1`, ref.ID)
+	if report := fixture.Conclude(t, db, ref); len(report.Broken) != 1 {
+		t.Errorf("it is not said loudly: %v", report.Broken)
 	}
-	expectCodes(t, db, refs[1:], fault.NoneAvailable, fault.NoneAvailable)
+	want := completed
+	want.Job, want.Code = job.Failed, fault.InternalError
+	if n := nowOf(t, db, bought, ref); n != want {
+		t.Errorf("%+v", n)
+	}
+}
+
+// Forty cards at once in four campaigns: no more are tried than may be declined. Those of another
+// client's user of the same name are its own.
+func TestCardsThatAreBeingTriedCountInAllCampaigns(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	seller := sale.NewSeller(db, time.Hour, sale.Reservations{For: time.Hour, Takes: stripe.Takes})
+	tried, refused := 0, 0
+	var id uuid.UUID
+	for range 4 {
+		id = fixture.Campaign(t, db, fixture.Draft(8))
+		var requests []job.Request
+		for range 10 {
+			requests = append(requests, fixture.CardRequest(t, id, "mallory", 0, 1))
+		}
+		refs := fixture.Accept(t, db, requests...)
+		sell(t, seller, refs...)
+		for _, j := range jobsOf(t, db, refs) {
+			switch {
+			case j.Problem == nil && j.PurchaseID != nil:
+				tried++
+			case j.Problem.Code != fault.DeclineLimitExceeded || !j.Problem.RetryAt.After(time.Now()):
+				t.Errorf("refused with %+v", j.Problem)
+			default:
+				refused++
+			}
+		}
+	}
+	if tried != payment.MostDeclines || refused != 40-payment.MostDeclines {
+		t.Errorf("%d cards are being tried, %d were refused; want %d and %d", tried, refused, payment.MostDeclines, 40-payment.MostDeclines)
+	}
+	another := fixture.CardRequest(t, id, "mallory", 0, 1)
+	another.Client = "kiosk"
+	refs := fixture.Accept(t, db, another)
+	sell(t, seller, refs...)
+	expect(t, "another client's user", jobsOf(t, db, refs), "queued")
+}
+
+// While one transaction counts the cards of a buyer, another campaign's leaves its orders by card for
+// later, and waits for nobody.
+func TestCardsOfABuyerAreCountedByOneTransactionAtATime(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(8))
+	refs := fixture.Accept(t, db, fixture.CardRequest(t, id, "mallory", 0, 1), fixture.CardRequest(t, id, "alice", 0, 1))
+	counting, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = counting.Rollback(context.Background()) }()
+	var b pgx.Batch
+	payment.QueueCards(&b, []payment.Buyer{{Client: "test", ID: "mallory"}}, uuid.Nil, true, nil, nil)
+	if err := counting.SendBatch(t.Context(), &b).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 1 || report.Busy[0] != refs[0] || len(report.Payments) != 1 {
+		t.Errorf("%+v", report)
+	}
+	if err := counting.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 0 || len(report.Payments) != 1 {
+		t.Errorf("later: %+v", report)
+	}
+}
+
+// A statement about payments in the way of every purchase would make all of them slower.
+func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	fixture.Wallet(t, db, "w", 10_000)
+	var statements []string
+	all := func(abouts ...string) (n int) {
+		for _, s := range statements {
+			for _, about := range abouts {
+				n += min(strings.Count(s, about), 1)
+			}
+		}
+		return n
+	}
+	seller := sale.NewSeller(spied{db, func(_ pgx.Tx, _ int, b *pgx.Batch) {
+		for _, q := range b.QueuedQueries {
+			statements = append(statements, q.SQL)
+		}
+	}}, time.Hour, fixture.Reservations)
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.WalletRequest(t, id, "w", 0, 1))
+	sell(t, seller, refs...)
+	if n := all("payments", "payment_steps", "refunds", "held_times"); n != 0 || len(statements) < 5 {
+		t.Errorf("%d of these cost something: %q", n, statements)
+	}
+	var cancellations []job.Request
+	for _, j := range jobsOf(t, db, refs) {
+		cancellations = append(cancellations, fixture.CancelRequest(t, id, resultOf(t, j).PurchaseID))
+	}
+	statements = nil
+	report := finalize(t, seller, fixture.Accept(t, db, cancellations...)...)
+	if n := all("payments", "payment_steps", "held_times"); len(report.Finalized) != 2 || all("INSERT INTO refunds") != 1 || n != all("payments") || all("payments") > 1 { // one for all that are cancelled
+		t.Errorf("cancellations: %d cost something: %q", n, statements)
+	}
+	statements = nil
+	report = sell(t, seller, fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 0, 1), fixture.CardRequest(t, id, "b", 0, 1), fixture.CardRequest(t, id, "b", 0, 1))...)
+	if len(report.Payments) != 3 || all("INSERT INTO payments") != 1 || all("FROM held_times\n") != 1 || all("DELETE FROM held_times") != 1 || all("held_times") != 3 {
+		t.Errorf("the test is deaf, or a batch by card looks more often than once: %q", statements)
+	}
+}
+
+// The workers count attempts at several jobs in one statement, which locks them by id. A
+// batch that begins one job and refuses another locks them in the same order.
+func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 9, 1), fixture.CardRequest(t, id, "a", 0, 1)) // there is no layer 9
+	tx, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	servers.Exec(t, tx, `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE`, refs[0].ID)
+	sells := make(chan sale.Report, 1)
+	go func() { sells <- sell(t, fixture.Seller(db), refs...) }()
+	servers.AwaitBlocked(t, db, 1)
+	if _, err := tx.Exec(t.Context(), `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE`, refs[1].ID); err != nil { // a deadlock, if the batch had it already
+		t.Error(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if report := <-sells; len(report.Payments) != 1 || len(report.Finalized) != 1 {
+		t.Errorf("%+v", report)
+	}
+}
+
+// What a worker finds out about a payment that was cancelled meanwhile is not written. A cancellation that finds
+// the payment locked is put off.
+func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Hour)
+	p, ok, err := payment.Claim(t.Context(), db, lease.Item{ID: bought}, time.Hour)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
+	unlock := lock(t, db, `payments WHERE purchase_id = $1`, bought)
+	if report, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{back}, sale.WaitForCampaign); err != nil || len(report.Busy) != 1 || len(report.Finalized) != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	unlock()
+	report := finalize(t, fixture.Seller(db), back)
+	if len(report.Payments) != 1 || report.Payments[0].Version != fixture.Payment(t, db, bought).Version {
+		t.Errorf("%+v", report)
+	}
+	p.Phase, p.Attempt = payment.Creating, 1
+	if err := fixture.Lead(t, db, &p, payment.Always); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("the worker wrote: %v", err)
+	}
+	if now := fixture.Payment(t, db, bought); now.Phase != payment.Expiring || *now.Ending != payment.CancelledByBuyer || now.LeaseUntil != nil || now.DueAt.After(p.CreatedAt.Add(30*time.Minute)) {
+		t.Errorf("the payment is %+v", now)
+	}
+	fixture.Sound(t, db)
+}
+
+// A statement that reads a whole table is quick as long as the table is small.
+func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
+	servers.Exec(t, db, `
+		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, phase, ending, deadline, latest, kept_since, finished_at)
+		SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, 'JPY', 'pm', 'cancelled', 'expired', now(), now(), now(), now() FROM generate_series(1, 20000)`)
+	servers.Exec(t, db, `ANALYZE payments`)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		rows := `SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_xact_user_tables WHERE relname = 'payments'`
+		before := servers.Value[int64](t, tx, rows)
+		expired, err := payment.Expire(t.Context(), tx, 10)
+		if err != nil || len(expired) != 1 {
+			t.Errorf("expired %v, %v", expired, err)
+		}
+		var b pgx.Batch
+		var found []payment.Ref
+		n := make(map[uuid.UUID]int)
+		locked, into := make(map[uuid.UUID]bool), make(map[uuid.UUID]*payment.Payment)
+		payment.QueueOfJobs(&b, []uuid.UUID{ref.ID}, &found)
+		payment.QueueLock(&b, []uuid.UUID{bought}, postgres.SkipLocked, locked, into)
+		inventory.QueueCountReserved(&b, []uuid.UUID{bought}, n)
+		if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
+			return err
+		}
+		if len(found) != 1 || !locked[bought] || into[bought] == nil || n[bought] != 2 {
+			t.Errorf("found %v, %v, %v, %v", found, locked, into, n)
+		}
+		if after := servers.Value[int64](t, tx, rows); after != before {
+			t.Errorf("%d rows were read one after the other", after-before)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -2,15 +2,16 @@ package sale_test
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/access"
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/purchase"
@@ -19,13 +20,159 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// endCampaign cancels a campaign, as far as sales and payments see it.
-func endCampaign(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
+// outOfTime makes a payment late, whose positions are free again then.
+func outOfTime(t *testing.T, db *pgxpool.Pool, bought uuid.UUID, ref job.Ref) {
 	t.Helper()
-	_, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
-	if err != nil {
-		t.Fatal(err)
+	fixture.Advance(t, db, bought, payment.Processing)
+	fixture.Advance(t, db, bought, payment.Expiring)
+	setPayment(t, db, bought, `uncancellable = true, deadline = clock_timestamp()`)
+	fixture.Conclude(t, db, ref)
+	if p := fixture.Payment(t, db, bought); p.Phase != payment.Late || p.DueAt == nil {
+		t.Fatalf("not late: %+v", p)
 	}
+}
+
+// late makes a payment for positions of a campaign that is late: they are free again, and
+// its money is there.
+func late(t *testing.T, db *pgxpool.Pool, request job.Request) (bought uuid.UUID, ref job.Ref) {
+	t.Helper()
+	bought, ref = fixture.ReserveFor(t, db, request, time.Hour)
+	outOfTime(t, db, bought, ref)
+	fixture.Advance(t, db, bought, payment.Captured)
+	return bought, ref
+}
+
+// reassigning is a draft of a campaign that gives late money other positions.
+func reassigning(limit int) campaign.Draft {
+	draft := fixture.Draft(4)
+	draft.Policies.LatePayment = campaign.LatePaymentReassign
+	if limit > 0 {
+		draft.PurchaseLimit = &limit
+	}
+	return draft
+}
+
+// A buyer wants 2/1, 3/1 and 3/2.
+func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	service := fixture.Holds(t, db, nil, nil)
+	bought3 := now{purchase.Completed, payment.Settled, job.Succeeded, "", "", 0, 3}
+	refunding := func(code fault.Code, reason payment.RefundReason) now {
+		return now{purchase.Refunding, payment.RefundDue, job.Failed, code, reason, 0, 0}
+	}
+	tooLate := refunding(fault.ReservationExpired, payment.RefundLatePayment)
+	ends := func(state purchase.State, code fault.Code) now {
+		return now{state, payment.Cancelled, job.Failed, code, "", 0, 0}
+	}
+	const released, refunded = "reserved released", "reserved released refund-requested"
+	const lateSold, lateBack = "reserved released payment-late reassigned", "reserved released payment-late refund-requested"
+	type bought struct { // a purchase and its job, which has begun
+		campaign, id uuid.UUID
+		ref          job.Ref
+	}
+	advance := func(phases ...payment.Phase) func(b bought) {
+		return func(b bought) {
+			for _, phase := range phases {
+				fixture.Advance(t, db, b.id, phase)
+			}
+		}
+	}
+	cancels := func(b bought) { takeBack(t, db, b.campaign, b.id) }
+	endsAs := func(ending payment.Ending) func(b bought) {
+		return func(b bought) { fixture.EndAs(t, db, b.id, ending) }
+	}
+	ended := func(b bought) { endCampaign(t, db, b.campaign) }
+	isLate := func(b bought) { outOfTime(t, db, b.id, b.ref) }
+	captured := advance(payment.Captured)
+	sold := func(what inventory.Selection) func(b bought) {
+		return func(b bought) {
+			fixture.Finalize(t, db, fixture.ChosenRequest(t, b.campaign, "b", what.Positions...))
+		}
+	}
+	held := func(over bool) func(b bought) {
+		return func(b bought) {
+			if h := fixture.Hold(t, service, fixture.HoldRequest(b.campaign, "h", at(2, 1), at(2, 2))); over {
+				fixture.EndHold(t, db, h)
+			}
+		}
+	}
+	fourth := func(b bought) { fixture.Buy(t, db, b.campaign, "a", 4, 1) }
+	set := func(sql string) func(b bought) {
+		return func(b bought) { setPayment(t, db, b.id, sql) }
+	}
+	for name, c := range map[string]struct {
+		limit   int
+		happens []func(b bought)
+		want    now
+		steps   string
+	}{
+		"captured":                                                   {0, []func(bought){captured}, bought3, "reserved"},
+		"captured though its time was over":                          {0, []func(bought){advance(payment.Expiring, payment.Captured)}, bought3, "reserved"},
+		"captured in a cancelled campaign":                           {0, []func(bought){captured, ended}, refunding(fault.CampaignNotActive, payment.RefundCampaignCancelled), refunded},
+		"captured and cancelled meanwhile":                           {0, []func(bought){advance(payment.Capturing), cancels, captured}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
+		"captured after its buyer gave it up":                        {0, []func(bought){advance(payment.Confirming), cancels, captured}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
+		"captured, and cancelled by its buyer and with its campaign": {0, []func(bought){captured, cancels, ended}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
+		"expired":                    {0, []func(bought){endsAs(payment.Expired)}, ends(purchase.Failed, fault.ReservationExpired), released},
+		"declined":                   {0, []func(bought){endsAs(payment.Declined)}, ends(purchase.Failed, fault.PaymentDeclined), released},
+		"refused":                    {0, []func(bought){endsAs(payment.Refused)}, ends(purchase.Failed, fault.PaymentRefused), released},
+		"given up with its campaign": {0, []func(bought){endsAs(payment.CampaignCancelled), ended}, ends(purchase.Failed, fault.CampaignNotActive), released},
+		"given up by its buyer":      {0, []func(bought){cancels, advance(payment.Ended)}, ends(purchase.Cancelled, fault.PurchaseCancelled), released},
+		"cancelled while it was captured, which did not succeed": {0, []func(bought){advance(payment.Capturing), cancels, endsAs(payment.Expired)}, ends(purchase.Cancelled, fault.PurchaseCancelled), released},
+		"over, and not to be cancelled":                          {0, []func(bought){advance(payment.Processing, payment.Expiring), set(`uncancellable = true, deadline = clock_timestamp()`)}, now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}, released},
+		"not to be cancelled, and not over yet":                  {0, []func(bought){advance(payment.Processing, payment.Expiring), set(`uncancellable = true`)}, now{purchase.Pending, payment.Expiring, job.Queued, "", "", 3, 0}, "reserved"},
+		"late, and its money does not come":                      {0, []func(bought){isLate, endsAs(payment.Expired)}, ends(purchase.Failed, fault.ReservationExpired), released},
+		"late, and all is free":                                  {0, []func(bought){isLate, captured}, bought3, lateSold},
+		"late, and others are free":                              {0, []func(bought){isLate, sold(fixture.Chosen(at(2, 1), at(3, 1))), captured}, bought3, lateSold},
+		"late, and a layer is short":                             {0, []func(bought){isLate, sold(fixture.Chosen(at(3, 1), at(3, 3))), captured}, tooLate, lateBack},
+		"late, and others hold it":                               {0, []func(bought){isLate, held(false), captured}, tooLate, lateBack},
+		"late, and a hold of it is over":                         {0, []func(bought){isLate, held(true), captured}, bought3, lateSold},
+		"late, and another has reserved it": {0, []func(bought){isLate, func(b bought) {
+			fixture.ReserveFor(t, db, fixture.CardRequest(t, b.campaign, "b", 2, 2), time.Hour)
+		}, captured}, tooLate, lateBack},
+		"late, and the limit allows it":  {4, []func(bought){isLate, fourth, captured}, bought3, lateSold},
+		"late, and the limit forbids it": {3, []func(bought){isLate, fourth, captured}, tooLate, lateBack},
+		"late, and the sale is paused": {0, []func(bought){isLate, func(b bought) {
+			servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, b.campaign)
+		}, captured}, bought3, lateSold},
+		"late, and it is sold out":            {0, []func(bought){isLate, func(b bought) { fixture.SellOut(t, db, b.campaign) }, captured}, tooLate, lateBack},
+		"late, and its campaign is cancelled": {0, []func(bought){isLate, ended, captured}, refunding(fault.CampaignNotActive, payment.RefundCampaignCancelled), refunded},
+		"late, and the policy is to refund": {0, []func(bought){isLate, func(b bought) {
+			servers.Exec(t, db, `UPDATE campaigns SET policies = policies || '{"late_payment": "refund"}' WHERE id = $1`, b.campaign)
+		}, captured}, tooLate, lateBack},
+	} {
+		b := bought{campaign: fixture.Campaign(t, db, reassigning(c.limit))}
+		b.id, b.ref = fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, b.campaign, sale.Order{UserID: "a", Selection: fixture.Chosen(at(2, 1), at(3, 1), at(3, 2)),
+			Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm"}}), time.Hour)
+		for _, happens := range c.happens {
+			happens(b)
+		}
+		before := counts(t, db, b.campaign)
+		report := fixture.Conclude(t, db, b.ref)
+		if got := nowOf(t, db, b.id, b.ref); got != c.want {
+			t.Errorf("%s: %+v; want %+v", name, got, c.want)
+		}
+		if n := counts(t, db, b.campaign); n.Sold != before.Sold+c.want.Sold {
+			t.Errorf("%s: counted %+v, before %+v", name, n, before)
+		}
+		if s := stepsOf(t, db, b.id); s != c.steps {
+			t.Errorf("%s: steps %s", name, s)
+		}
+		if (c.want.Refund != "") != (len(report.Refunds) == 1) || (c.want.Payment == payment.Late) != (len(report.Payments) == 1) || report.Sold != c.want.Sold {
+			t.Errorf("%s: %+v", name, report)
+		}
+		p := purchaseOf(t, db, b.id)
+		if p.Amount != 800 || len(p.Items) != 3 || p.Items[0].Layer != 2 || p.Items[1].Layer != 3 || p.Items[2].Layer != 3 {
+			t.Errorf("%s: %+v", name, p)
+		}
+		if j := fixture.Job(t, db, b.ref.ID); c.want == bought3 && !slices.Equal(resultOf(t, j).Positions, p.Items) || !isAsOf(t, db, b.ref.ID) {
+			t.Errorf("%s: the result is %s", name, j.Result)
+		}
+		if again := fixture.Conclude(t, db, b.ref); len(again.Finalized)+len(again.Refunds)+len(again.Payments)+again.Sold != 0 {
+			t.Errorf("%s, again: %+v", name, again)
+		}
+	}
+	fixture.Sound(t, db)
 }
 
 // isAsOf tells whether the result of a job, if it has one, names the version of the board that it
@@ -37,131 +184,21 @@ func isAsOf(t *testing.T, db *pgxpool.Pool, jobID uuid.UUID) bool {
 		FROM jobs j JOIN campaigns c ON c.id = j.campaign_id WHERE j.id = $1`, jobID)
 }
 
-// setPayment changes a payment by hand.
-func setPayment(t *testing.T, db *pgxpool.Pool, id uuid.UUID, set string) {
-	t.Helper()
-	servers.Exec(t, db, `UPDATE payments SET `+set+` WHERE purchase_id = $1`, id)
-}
-
-// takeBack asks to cancel a purchase that is being paid, which waits for the payment.
-func takeBack(t *testing.T, db *pgxpool.Pool, id, bought uuid.UUID) (back job.Ref) {
-	t.Helper()
-	back = fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	report := finalize(t, fixture.Seller(db), back)
-	if j := fixture.Job(t, db, back.ID); len(report.Finalized) != 0 || j.State != job.Queued || j.PurchaseID == nil || *j.PurchaseID != bought {
-		t.Fatalf("the cancellation does not wait: %+v, %+v", report, j.Problem)
-	}
-	return back
-}
-
-func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	refunding := func(code fault.Code, reason payment.RefundReason) now {
-		return now{purchase.Refunding, payment.RefundDue, job.Failed, code, reason, 0, 0}
-	}
-	ends := func(state purchase.State, code fault.Code) now {
-		return now{state, payment.Cancelled, job.Failed, code, "", 0, 0}
-	}
-	for name, c := range map[string]struct {
-		happens func(id, bought uuid.UUID)
-		want    now
-		steps   string
-	}{
-		"captured": {func(_, bought uuid.UUID) { fixture.Advance(t, db, bought, payment.Captured) }, completed, ""},
-		"captured though its time was over": {func(_, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Expiring)
-			fixture.Advance(t, db, bought, payment.Captured)
-		}, completed, ""},
-		"captured in a cancelled campaign": {func(id, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Captured)
-			endCampaign(t, db, id)
-		}, refunding(fault.CampaignNotActive, payment.RefundCampaignCancelled), " released refund-requested"},
-		"captured and cancelled meanwhile": {func(id, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Capturing)
-			takeBack(t, db, id, bought)
-			fixture.Advance(t, db, bought, payment.Captured)
-		}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), " released refund-requested"},
-		"captured after it was given up by its buyer": {func(id, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Confirming)
-			takeBack(t, db, id, bought)
-			fixture.Advance(t, db, bought, payment.Captured)
-		}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), " released refund-requested"},
-		"cancelled by its buyer, with its campaign, and captured": {func(id, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Captured)
-			takeBack(t, db, id, bought)
-			endCampaign(t, db, id)
-		}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), " released refund-requested"},
-		"expired":  {func(_, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Expired) }, ends(purchase.Failed, fault.ReservationExpired), " released"},
-		"declined": {func(_, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Declined) }, ends(purchase.Failed, fault.PaymentDeclined), " released"},
-		"refused":  {func(_, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Refused) }, ends(purchase.Failed, fault.PaymentRefused), " released"},
-		"given up with its campaign": {func(id, bought uuid.UUID) {
-			fixture.EndAs(t, db, bought, payment.CampaignCancelled)
-			endCampaign(t, db, id)
-		}, ends(purchase.Failed, fault.CampaignNotActive), " released"},
-		"given up by its buyer": {func(id, bought uuid.UUID) {
-			takeBack(t, db, id, bought)
-			fixture.Advance(t, db, bought, payment.Ended)
-		}, ends(purchase.Cancelled, fault.PurchaseCancelled), " released"},
-		"cancelled while it was captured, which did not succeed": {func(id, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Capturing)
-			takeBack(t, db, id, bought)
-			fixture.EndAs(t, db, bought, payment.Expired)
-		}, ends(purchase.Cancelled, fault.PurchaseCancelled), " released"},
-		"over, and not to be cancelled": {func(_, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Processing)
-			fixture.Advance(t, db, bought, payment.Expiring)
-			setPayment(t, db, bought, `uncancellable = true, deadline = clock_timestamp()`)
-		}, now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}, " released"},
-		"not to be cancelled, and not over yet": {func(_, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Processing)
-			fixture.Advance(t, db, bought, payment.Expiring)
-			setPayment(t, db, bought, `uncancellable = true`)
-		}, now{purchase.Pending, payment.Expiring, job.Queued, "", "", 2, 0}, ""},
-	} {
-		id := fixture.Campaign(t, db, fixture.Draft(4))
-		fixture.Sell(t, db, id, 1)
-		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
-		c.happens(id, bought)
-		report := fixture.Conclude(t, db, ref)
-		if got := nowOf(t, db, bought, ref); got != c.want {
-			t.Errorf("%s: %+v; want %+v", name, got, c.want)
-		}
-		if !isAsOf(t, db, ref.ID) {
-			t.Errorf("%s: the result is %s", name, fixture.Job(t, db, ref.ID).Result)
-		}
-		if n := counts(t, db, id); n.Reserved != c.want.Reserved || n.Sold != c.want.Sold+1 {
-			t.Errorf("%s: counted %+v", name, n)
-		}
-		if s := stepsOf(t, db, bought); s != "reserved"+c.steps {
-			t.Errorf("%s: steps %s", name, s)
-		}
-		if (c.want.Refund != "") != (len(report.Refunds) == 1) || (c.want.Payment == payment.Late) != (len(report.Payments) == 1) || report.Sold != c.want.Sold {
-			t.Errorf("%s: %+v", name, report)
-		}
-		if again := fixture.Conclude(t, db, ref); len(again.Finalized)+len(again.Refunds)+len(again.Payments)+again.Sold != 0 {
-			t.Errorf("%s, again: %+v", name, again)
-		}
-	}
-	fixture.Sound(t, db)
-}
-
 func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
+	refs := []job.Ref{{ID: uuid.New(), CampaignID: id}, {ID: uuid.New(), CampaignID: uuid.New()}} // and of no payments
 	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Expiring} {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
 		fixture.Advance(t, db, bought, phase)
-		before := fixture.Payment(t, db, bought)
-		report := fixture.Conclude(t, db, ref)
-		if after := fixture.Payment(t, db, bought); after.Version != before.Version || after.Phase != phase || len(report.Finalized) != 0 || nowOf(t, db, bought, ref).Reserved != 2 {
-			t.Errorf("%s: %+v, %+v", phase, report, after)
-		}
+		refs = append(refs, ref)
 	}
-	if report := fixture.Conclude(t, db, job.Ref{ID: uuid.New(), CampaignID: id}, job.Ref{ID: uuid.New(), CampaignID: uuid.New()}); len(report.Finalized) != 0 {
-		t.Errorf("no payments: %+v", report)
+	changed := fixture.Watch(t, db)
+	if report := fixture.Conclude(t, db, refs...); len(report.Finalized) != 0 {
+		t.Errorf("%+v", report)
 	}
+	changed(``)
 	fixture.Sound(t, db)
 }
 
@@ -169,8 +206,8 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	for end, state := range map[payment.Phase]purchase.State{payment.Ended: purchase.Cancelled, payment.Captured: purchase.Refunding} {
-		bought, ref := fixture.ReserveFor(t, db, fixture.CardRequest(t, id, "a", 2, 1), time.Hour)
+	for end, want := range map[payment.Phase]string{payment.Ended: "cancelled 1,1", payment.Captured: "refunding 1,1"} {
+		bought, ref := fixture.ReserveFor(t, db, fixture.CardRequest(t, id, "a", 1, 1), time.Hour)
 		fixture.Advance(t, db, bought, payment.Action)
 		back := takeBack(t, db, id, bought)
 		if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || j.Progress != nil {
@@ -179,14 +216,12 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		refused(t, "another cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "is being cancelled already")
 		fixture.Advance(t, db, bought, end)
 		report := fixture.Conclude(t, db, ref)
-		want := fmt.Sprintf(`{"purchase_id":"%s","state":"%s","positions":[{"layer":2,"column":`, bought, state)
 		j := fixture.Job(t, db, back.ID)
-		if j.State != job.Succeeded || !strings.HasPrefix(string(j.Result), want) || !strings.Contains(string(j.Result), `"price":200}],"amount":200,"currency":"JPY",`) || !isAsOf(t, db, back.ID) || len(report.Finalized) != 2 {
+		if expect(t, string(end), []job.Job{j}, want); resultOf(t, j).Amount != 100 || !isAsOf(t, db, back.ID) || len(report.Finalized) != 2 {
 			t.Errorf("%s: %s, %s, %+v", end, j.State, j.Result, report)
 		}
-		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
-		if err != nil || p.State != state || p.Failure != nil || p.Cancellation == nil || p.Cancellation.By != "app:test" || *p.Cancellation.Reason != "a test" || p.CompletedAt != nil {
-			t.Errorf("%s: %+v, %v", end, p, err)
+		if p := purchaseOf(t, db, bought); p.Failure != nil || p.Cancellation == nil || p.Cancellation.By != "app:test" || *p.Cancellation.Reason != "a test" || p.CompletedAt != nil {
+			t.Errorf("%s: %+v", end, p)
 		}
 		refused(t, "a late cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "already")
 	}
@@ -196,34 +231,35 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestACompletedCardPurchaseIsRefundedWhenItIsCancelled(t *testing.T) {
+// A slow method cannot be cancelled at the provider. Its buyer is told of
+// the cancellation when the positions are free, and not when the payment ends hours later; what it
+// still brings goes back.
+func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	draft, limit := fixture.Draft(4), 2
-	draft.PurchaseLimit = &limit
-	id := fixture.Campaign(t, db, draft)
-	bought, ref := fixture.BuyByCard(t, db, id, "a", 0, 2)
-	backs := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought), fixture.CancelRequest(t, id, bought))
-	report := finalize(t, fixture.Seller(db), backs...)
-	if j := fixture.Job(t, db, backs[0].ID); j.State != job.Succeeded || !strings.Contains(string(j.Result), `"state":"refunding"`) || len(report.Refunds) != 1 {
-		t.Errorf("%s, %s, %+v", j.State, j.Result, report)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)
+	fixture.Advance(t, db, bought, payment.Processing)
+	back := takeBack(t, db, id, bought)
+	setPayment(t, db, bought, `uncancellable = true`)
+	fixture.Conclude(t, db, ref) // its time is not over: the positions are still its own
+	expect(t, "too early", jobsOf(t, db, []job.Ref{back}), "queued")
+	setPayment(t, db, bought, `deadline = clock_timestamp()`)
+	fixture.Conclude(t, db, ref)
+	expect(t, "when they are free", jobsOf(t, db, []job.Ref{back, ref}), "any 3", "purchase-cancelled")
+	if p := fixture.Payment(t, db, bought); p.Phase != payment.Cancelled || p.DueAt == nil {
+		t.Errorf("the payment is %s, due at %v", p.Phase, p.DueAt)
 	}
-	refused(t, "a second cancellation", fixture.Job(t, db, backs[1].ID), "refunding already")
-	if got := nowOf(t, db, bought, ref); got != (now{purchase.Refunding, payment.Settled, job.Succeeded, "", payment.RefundPurchaseCancelled, 0, 0}) {
-		t.Errorf("%+v", got)
+	fixture.Sound(t, db)
+	money := fixture.Payment(t, db, bought)
+	money.Phase, money.Received = payment.Captured, money.Amount
+	if err := payment.Write(t.Context(), db, &money, payment.Always, 0, nil); err != nil {
+		t.Fatal(err)
 	}
-	if s := stepsOf(t, db, bought); s != "reserved refund-requested" {
-		t.Errorf("steps %s", s)
+	fixture.Conclude(t, db, ref)
+	if p := purchaseOf(t, db, bought); p.State != purchase.Refunding {
+		t.Errorf("late money: the purchase is %s", p.State)
 	}
-	again, _ := fixture.BuyByCard(t, db, id, "a", 0, 2) // the limit is free again
-	if n := counts(t, db, id); n.Sold != 2 || n.Reserved != 0 {
-		t.Errorf("counted %+v", n)
-	}
-	late := fixture.CancelRequest(t, id, again)
-	servers.Exec(t, db, `UPDATE campaigns SET policies = policies || jsonb_build_object('cancellation_until', clock_timestamp() - interval '1 hour') WHERE id = $1`, id)
-	refused(t, "after the deadline", cancel(t, db, late), "could be cancelled until")
-	open, _ := fixture.Reserve(t, db, id, "b", 1, time.Hour)
-	takeBack(t, db, id, open) // the deadline is for what is bought
 	fixture.Sound(t, db)
 }
 
@@ -232,24 +268,27 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
+	endsAs := func(ending payment.Ending) func(bought uuid.UUID) {
+		return func(bought uuid.UUID) { fixture.EndAs(t, db, bought, ending) }
+	}
 	for name, c := range map[string]struct {
 		ended  func(bought uuid.UUID)
+		code   fault.Code
 		reason payment.RefundReason
 	}{
-		"failed":             {func(bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Declined) }, payment.RefundLatePayment},
-		"cancelled":          {func(bought uuid.UUID) { takeBack(t, db, id, bought); fixture.Advance(t, db, bought, payment.Ended) }, payment.RefundPurchaseCancelled},
-		"with its campaign":  {func(bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.CampaignCancelled) }, payment.RefundCampaignCancelled},
-		"its job is deleted": {func(bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Expired) }, payment.RefundLatePayment},
+		"failed":             {endsAs(payment.Declined), fault.PaymentDeclined, payment.RefundLatePayment},
+		"cancelled":          {func(bought uuid.UUID) { takeBack(t, db, id, bought); fixture.Advance(t, db, bought, payment.Ended) }, fault.PurchaseCancelled, payment.RefundPurchaseCancelled},
+		"with its campaign":  {endsAs(payment.CampaignCancelled), fault.CampaignNotActive, payment.RefundCampaignCancelled},
+		"its job is deleted": {endsAs(payment.Expired), "", payment.RefundLatePayment},
 	} {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 		fixture.Advance(t, db, bought, payment.Confirming)
 		c.ended(bought)
 		fixture.Conclude(t, db, ref)
-		first := fixture.Job(t, db, ref.ID)
 		if p := fixture.Payment(t, db, bought); p.DueAt == nil || p.FinishedAt == nil {
 			t.Errorf("%s: nobody looks at it once more: %+v", name, p)
 		}
-		if name == "its job is deleted" {
+		if c.code == "" {
 			servers.Exec(t, db, `DELETE FROM jobs WHERE id = $1`, ref.ID)
 		}
 		for round := range 2 {
@@ -259,18 +298,14 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 				t.Errorf("%s, round %d: %+v", name, round, report)
 			}
 		}
-		p, err := purchase.Get(t.Context(), db, access.Everything(), bought)
-		if err != nil || p.State != purchase.Refunding || fixture.Payment(t, db, bought).Phase != payment.RefundDue || (p.Cancellation != nil) != (name == "cancelled") {
-			t.Errorf("%s: %+v, %v", name, p, err)
+		if p := purchaseOf(t, db, bought); p.State != purchase.Refunding || fixture.Payment(t, db, bought).Phase != payment.RefundDue || (p.Cancellation != nil) != (name == "cancelled") {
+			t.Errorf("%s: %+v", name, p)
 		}
-		var reason payment.RefundReason
-		if err := db.QueryRow(t.Context(), `SELECT reason FROM refunds WHERE purchase_id = $1`, bought).Scan(&reason); err != nil || reason != c.reason {
-			t.Errorf("%s: refunded for %s, %v", name, reason, err)
+		if reason := servers.Value[payment.RefundReason](t, db, `SELECT reason FROM refunds WHERE purchase_id = $1`, bought); reason != c.reason {
+			t.Errorf("%s: refunded for %s", name, reason)
 		}
-		if name != "its job is deleted" {
-			if j := fixture.Job(t, db, ref.ID); j.State != first.State || j.Problem.Code != first.Problem.Code {
-				t.Errorf("%s: the job was %+v and is %+v", name, first.Problem, j.Problem)
-			}
+		if c.code != "" {
+			expectCodes(t, db, []job.Ref{ref}, c.code)
 		}
 	}
 	fixture.Sound(t, db)
@@ -294,23 +329,18 @@ func TestManyPaymentsOfManyCampaignsAreConcludedTogether(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	var refs []job.Ref
-	var ids, bought []uuid.UUID
+	var ids []uuid.UUID
 	for i := range 4 {
-		id := fixture.Campaign(t, db, fixture.Draft(8))
+		ids = append(ids, fixture.Campaign(t, db, fixture.Draft(8)))
 		var requests []job.Request
 		for n := range 12 {
-			requests = append(requests, fixture.CardRequest(t, id, fmt.Sprint(i, n), 0, 2))
+			requests = append(requests, fixture.CardRequest(t, ids[i], fmt.Sprint(i, n), 0, 2))
 		}
 		accepted := fixture.Accept(t, db, requests...)
-		report, err := fixture.Seller(db).Sell(t.Context(), accepted, sale.WaitForCampaign)
-		if err != nil || len(report.Payments) != 12 {
-			t.Fatalf("%+v, %v", report, err)
-		}
-		for n, p := range report.Payments {
+		for n, p := range sell(t, fixture.Seller(db), accepted...).Payments {
 			fixture.Advance(t, db, p.PurchaseID, []payment.Phase{payment.Captured, payment.Ended, payment.Action}[n%3])
-			bought = append(bought, p.PurchaseID)
 		}
-		ids, refs = append(ids, id), append(refs, accepted...)
+		refs = append(refs, accepted...)
 	}
 	endCampaign(t, db, ids[3])
 	report := fixture.Conclude(t, db, append(refs, refs...)...)
@@ -322,8 +352,25 @@ func TestManyPaymentsOfManyCampaignsAreConcludedTogether(t *testing.T) {
 			t.Errorf("campaign %d: %+v", i, n)
 		}
 	}
-	if n := len(bought); n != 48 {
-		t.Errorf("%d payments", n)
+	fixture.Sound(t, db)
+}
+
+// Several late payments share what is free, in their order, and the last position begins
+// the draw.
+func TestLatePaymentsShareWhatIsFreeAndTheLastOneEndsTheSale(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, reassigning(2))
+	_, first := late(t, db, fixture.CardRequest(t, id, "a", 4, 2))
+	_, second := late(t, db, fixture.CardRequest(t, id, "a", 4, 1)) // over the limit with the first
+	_, third := late(t, db, fixture.CardRequest(t, id, "b", 4, 2))
+	_, fourth := late(t, db, fixture.CardRequest(t, id, "c", 4, 1)) // nothing is left
+	fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "d", 1, 1), fixture.PurchaseRequest(t, id, "e", 2, 2), fixture.PurchaseRequest(t, id, "f", 3, 2), fixture.PurchaseRequest(t, id, "g", 3, 1))
+	report := fixture.Conclude(t, db, first, second, third, fourth)
+	if report.Sold != 4 || len(report.Refunds) != 2 || len(report.Messages) != 1 {
+		t.Errorf("%+v", report)
 	}
+	expectCodes(t, db, []job.Ref{first, second, third, fourth}, "", fault.ReservationExpired, "", fault.ReservationExpired)
+	expectState(t, db, id, campaign.Drawing)
 	fixture.Sound(t, db)
 }

@@ -1,18 +1,24 @@
 package sale_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
+	"triprize/internal/lease"
+	"triprize/internal/lifecycle"
 	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
@@ -22,30 +28,24 @@ import (
 // aLongSale is how long the sales of these tests last: nothing here takes so long.
 const aLongSale = 24 * time.Hour
 
-// endSale ends a sale, as the sweep does.
-func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID) sale.End {
+// endSale ends a sale, as the sweep does, and compares what the campaign is then, how many holds have ended, how
+// many payments were given up, and how many draws have begun by this.
+func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want string) {
 	t.Helper()
 	end, err := fixture.Seller(db).EndSale(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return end
-}
-
-func expectState(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want campaign.State) {
-	t.Helper()
-	if c, err := campaign.Get(t.Context(), db, id); err != nil || c.State != want {
-		t.Errorf("the campaign is %s, wanted %s; %v", c.State, want, err)
+	got := fmt.Sprintf("%s, %d holds, %d payments, %d draws", campaignOf(t, db, id).State, end.Holds, end.GivenUp, len(end.Messages))
+	if got != want || end.Ended != (len(end.Messages) == 1) {
+		t.Errorf("%s, %+v; want %s", got, end, want)
 	}
 }
 
 // drawJobs counts the draw jobs of a campaign.
-func drawJobs(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (n int) {
+func drawJobs(t *testing.T, db *pgxpool.Pool, id uuid.UUID) int {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return servers.Value[int](t, db, `SELECT count(*) FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id)
 }
 
 func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
@@ -53,27 +53,19 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	db, clock := servers.DBWithClock(t)
 	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(5, aLongSale)), fixture.Holds(t, db, nil, nil)
 	fixture.Wallet(t, db, "w", 10_000)
-	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(5, 5))) // before others get it by chance
+	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", at(5, 5))) // before others get it by chance
 	fixture.Sell(t, db, id, 2)
 	bought := fixture.Buy(t, db, id, "b", 0, 1)
 	clock.MoveOn(aLongSale)
 	if _, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "h", 0, 1)); fault.CodeOf(err) != fault.SaleNotOpen {
 		t.Errorf("a hold: %v", err)
 	}
-	jobs := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "e", 0, 1), fixture.WalletRequest(t, id, "w", 0, 1), fixture.CardRequest(t, id, "c", 0, 1),
-		fixture.ChosenRequest(t, id, "d", fixture.At(5, 1)), fixture.HeldRequest(t, id, "h", held.ID))
-	for i, j := range jobs {
-		if j.State != job.Failed || j.Problem.Code != fault.SaleNotOpen {
-			t.Errorf("order %d: %s, %+v", i, j.State, j.Problem)
-		}
-	}
-	endSale(t, db, id)
-	expectState(t, db, id, campaign.Drawing)
+	expect(t, "orders", fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "e", 0, 1), fixture.WalletRequest(t, id, "w", 0, 1), fixture.CardRequest(t, id, "c", 0, 1),
+		fixture.ChosenRequest(t, id, "d", at(5, 1)), fixture.HeldRequest(t, id, "h", held.ID)), "sale-not-open", "sale-not-open", "sale-not-open", "sale-not-open", "sale-not-open")
+	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp()`) // a paused sale ends as well
+	endSale(t, db, id, "drawing, 0 holds, 0 payments, 1 draws")
 	refused(t, "a cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "drawing: its sale has ended")
-	if n := drawJobs(t, db, id); n != 1 {
-		t.Errorf("%d draw jobs", n)
-	}
-	if n := counts(t, db, id); n.Sold != 3 || n.Reserved != 0 {
+	if n := counts(t, db, id); n.Sold != 3 || n.Reserved != 0 || drawJobs(t, db, id) != 1 {
 		t.Errorf("counted %+v", n)
 	}
 	if h := fixture.HoldNow(t, db, held.ID); h.State == inventory.HoldActive || h.EndedAt == nil {
@@ -82,56 +74,29 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// An earlier release makes holds that last longer than the sale.
-func TestAHoldThatOutlastsTheSaleEndsWithIt(t *testing.T) {
+func TestASaleIsNotEndedBeforeItsEndAndNotTwice(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale)), fixture.Holds(t, db, nil, nil)
-	held := fixture.Hold(t, service, fixture.HoldRequest(id, "h", fixture.At(4, 1), fixture.At(4, 2)))
-	fixture.MoveDeadline(t, db, held, 2*aLongSale)
-	clock.MoveOn(aLongSale)
-	if end := endSale(t, db, id); !end.Ended || end.Holds != 1 {
-		t.Errorf("%+v", end)
-	}
-	if h := fixture.HoldNow(t, db, held.ID); h.State != inventory.HoldReleased {
-		t.Errorf("it is %+v", h)
-	}
-	fixture.Sound(t, db)
-}
-
-func TestASaleIsNotEndedBeforeItsEnd(t *testing.T) {
-	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
-	stays := fixture.DrawnAtEnd(4, aLongSale)
+	id, soldOut, stays := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale)), fixture.Campaign(t, db, fixture.DrawnAtEnd(3, aLongSale)), fixture.DrawnAtEnd(4, aLongSale)
 	stays.Policies.Unsold = campaign.UnsoldStay
 	other := fixture.Campaign(t, db, stays)
 	fixture.Sell(t, db, id, 2)
-	for _, of := range []uuid.UUID{id, other, uuid.New()} {
-		if end := endSale(t, db, of); end.Ended || len(end.Messages) > 0 {
-			t.Errorf("%+v", end)
-		}
+	fixture.SellOut(t, db, soldOut)
+	for _, of := range []uuid.UUID{id, other} {
+		endSale(t, db, of, "active, 0 holds, 0 payments, 0 draws")
+	}
+	if end, err := fixture.Seller(db).EndSale(t.Context(), uuid.New()); err != nil || end.Ended {
+		t.Errorf("of no campaign: %+v, %v", end, err)
 	}
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.EndAs(t, db, bought, payment.Declined)
 	fixture.Conclude(t, db, ref) // the last reservation ends, and the sale goes on
 	expectState(t, db, id, campaign.Active)
 	clock.MoveOn(2 * aLongSale)
-	if end := endSale(t, db, other); end.Ended {
-		t.Errorf("one that stays: %+v", end)
-	}
-	expectState(t, db, other, campaign.Active)
-	fixture.Sound(t, db)
-}
-
-func TestAPausedSaleEndsAsWell(t *testing.T) {
-	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
-	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
-	clock.MoveOn(aLongSale)
-	if end := endSale(t, db, id); !end.Ended {
-		t.Errorf("%+v", end)
+	endSale(t, db, other, "active, 0 holds, 0 payments, 0 draws")
+	endSale(t, db, soldOut, "drawing, 0 holds, 0 payments, 0 draws") // since it was sold out
+	if n := drawJobs(t, db, soldOut); n != 1 {
+		t.Errorf("%d draw jobs", n)
 	}
 	fixture.Sound(t, db)
 }
@@ -139,45 +104,34 @@ func TestAPausedSaleEndsAsWell(t *testing.T) {
 func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		ends func(t *testing.T, db *pgxpool.Pool, bought uuid.UUID)
+		ends func(db *pgxpool.Pool, bought uuid.UUID)
 		sold int
 	}{
-		"it is paid": {func(t *testing.T, db *pgxpool.Pool, bought uuid.UUID) {
-			fixture.Advance(t, db, bought, payment.Captured)
-		}, 4},
-		"it is declined": {func(t *testing.T, db *pgxpool.Pool, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Declined) }, 2},
-		"it is given up": {func(t *testing.T, db *pgxpool.Pool, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Expired) }, 2},
+		"it is paid":     {func(db *pgxpool.Pool, bought uuid.UUID) { fixture.Advance(t, db, bought, payment.Captured) }, 4},
+		"it is declined": {func(db *pgxpool.Pool, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Declined) }, 2},
+		"it is given up": {func(db *pgxpool.Pool, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Expired) }, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db, clock := servers.DBWithClock(t)
-			id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
-			fixture.Sell(t, db, id, 1)
-			first, firstRef := fixture.Reserve(t, db, id, "a", 1, 2*aLongSale)
-			last, lastRef := fixture.Reserve(t, db, id, "b", 2, 2*aLongSale)
-			clock.MoveOn(aLongSale)
-			if end := endSale(t, db, id); end.Ended || end.GivenUp != 0 {
-				t.Errorf("with open payments: %+v", end)
-			}
-			fixture.Advance(t, db, first, payment.Captured)
-			if report := fixture.Conclude(t, db, firstRef); report.Sold != 1 || len(report.Messages) != 0 {
-				t.Errorf("the first: %+v", report)
-			}
-			expectState(t, db, id, campaign.Active)
-			c.ends(t, db, last)
-			report := fixture.Conclude(t, db, lastRef)
-			if len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw {
-				t.Errorf("the last: %+v", report)
-			}
-			expectState(t, db, id, campaign.Drawing)
-			if n := counts(t, db, id); n.Sold != c.sold || n.Reserved != 0 {
-				t.Errorf("counted %+v", n)
-			}
-			if end := endSale(t, db, id); end.Ended || drawJobs(t, db, id) != 1 {
-				t.Errorf("again: %+v, %d draw jobs", end, drawJobs(t, db, id))
-			}
-			fixture.Sound(t, db)
-		})
+		db, clock := servers.DBWithClock(t)
+		id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
+		fixture.Sell(t, db, id, 1)
+		first, firstRef := fixture.Reserve(t, db, id, "a", 1, 2*aLongSale)
+		last, lastRef := fixture.Reserve(t, db, id, "b", 2, 2*aLongSale)
+		clock.MoveOn(aLongSale)
+		endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws")
+		fixture.Advance(t, db, first, payment.Captured)
+		if report := fixture.Conclude(t, db, firstRef); report.Sold != 1 || len(report.Messages) != 0 {
+			t.Errorf("the first: %+v", report)
+		}
+		expectState(t, db, id, campaign.Active)
+		c.ends(db, last)
+		if report := fixture.Conclude(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw {
+			t.Errorf("%s: %+v", name, report)
+		}
+		endSale(t, db, id, "drawing, 0 holds, 0 payments, 0 draws")
+		if n := counts(t, db, id); n.Sold != c.sold || n.Reserved != 0 || drawJobs(t, db, id) != 1 {
+			t.Errorf("%s: counted %+v", name, n)
+		}
+		fixture.Sound(t, db)
 	}
 }
 
@@ -186,50 +140,35 @@ func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testing.T) {
 	t.Parallel()
 	for _, takenBack := range []bool{false, true} {
-		t.Run(fmt.Sprintf("taken back %t", takenBack), func(t *testing.T) {
-			t.Parallel()
-			db, clock := servers.DBWithClock(t)
-			draft := fixture.DrawnAtEnd(4, aLongSale)
-			draft.Policies.LatePayment = campaign.LatePaymentReassign
-			id := fixture.Campaign(t, db, draft)
-			fixture.Sell(t, db, id, 3)
-			bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
-			fixture.Advance(t, db, bought, payment.Confirming)
-			if takenBack {
-				takeBack(t, db, id, bought)
-			} else {
-				fixture.Advance(t, db, bought, payment.Expiring)
-			}
-			clock.MoveOn(aLongSale)
-			if end := endSale(t, db, id); end.Ended || end.GivenUp != 0 {
-				t.Errorf("while it can be extended: %+v", end)
-			}
-			clock.MoveOn(fixture.Reservations.MaxExtension)
-			if end := endSale(t, db, id); !end.Ended || end.GivenUp != 1 {
-				t.Errorf("when it should have ended: %+v", end)
-			}
-			expectState(t, db, id, campaign.Drawing)
-			want := now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}
-			if takenBack {
-				want = now{purchase.Cancelled, payment.Cancelled, job.Failed, fault.PurchaseCancelled, "", 0, 0}
-			}
-			if got := nowOf(t, db, bought, ref); got != want {
-				t.Errorf("%+v; want %+v", got, want)
-			}
-			fixture.Sound(t, db)
-			fixture.Advance(t, db, bought, payment.Captured)
-			report := fixture.Conclude(t, db, ref)
-			if len(report.Refunds) != 1 || report.Sold != 0 || len(report.Messages) != 0 {
-				t.Errorf("paid after all: %+v", report)
-			}
-			if got := nowOf(t, db, bought, ref); got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 {
-				t.Errorf("paid after all: %+v", got)
-			}
-			if n := counts(t, db, id); n.Sold != 3 || n.Reserved != 0 {
-				t.Errorf("counted %+v", n)
-			}
-			fixture.Sound(t, db)
-		})
+		db, clock := servers.DBWithClock(t)
+		draft := fixture.DrawnAtEnd(4, aLongSale)
+		draft.Policies.LatePayment = campaign.LatePaymentReassign
+		id := fixture.Campaign(t, db, draft)
+		fixture.Sell(t, db, id, 3)
+		bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
+		fixture.Advance(t, db, bought, payment.Confirming)
+		want := now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}
+		if takenBack {
+			takeBack(t, db, id, bought)
+			want = now{purchase.Cancelled, payment.Cancelled, job.Failed, fault.PurchaseCancelled, "", 0, 0}
+		} else {
+			fixture.Advance(t, db, bought, payment.Expiring)
+		}
+		clock.MoveOn(aLongSale)
+		endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws") // while it can be extended
+		clock.MoveOn(fixture.Reservations.MaxExtension)
+		endSale(t, db, id, "drawing, 0 holds, 1 payments, 1 draws") // when it should have ended
+		if got := nowOf(t, db, bought, ref); got != want {
+			t.Errorf("taken back %t: %+v; want %+v", takenBack, got, want)
+		}
+		fixture.Sound(t, db)
+		fixture.Advance(t, db, bought, payment.Captured)
+		report := fixture.Conclude(t, db, ref)
+		got, n := nowOf(t, db, bought, ref), counts(t, db, id)
+		if len(report.Refunds) != 1 || len(report.Messages) != 0 || got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 || n.Sold != 3 || n.Reserved != 0 {
+			t.Errorf("taken back %t, paid after all: %+v, %+v, %+v", takenBack, report, got, n)
+		}
+		fixture.Sound(t, db)
 	}
 }
 
@@ -242,10 +181,7 @@ func TestAPaymentThatIsBeingCapturedIsWaitedForAtTheEndOfTheSale(t *testing.T) {
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
 	fixture.Advance(t, db, bought, payment.Capturing)
 	clock.MoveOn(10 * aLongSale)
-	if end := endSale(t, db, id); end.Ended || end.GivenUp != 0 {
-		t.Errorf("while it is captured: %+v", end)
-	}
-	expectState(t, db, id, campaign.Active)
+	endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws")
 	fixture.Advance(t, db, bought, payment.Captured) // by the worker that has it: nobody has fenced it
 	if report := fixture.Conclude(t, db, ref); report.Sold != 2 || len(report.Messages) != 1 || len(report.Refunds) != 0 {
 		t.Errorf("it is paid: %+v", report)
@@ -261,14 +197,9 @@ func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 	draft := fixture.DrawnAtEnd(4, aLongSale)
 	draft.Policies.LatePayment = campaign.LatePaymentReassign
 	id := fixture.Campaign(t, db, draft)
-	before, beforeRef := late(t, db, fixture.CardRequest(t, id, "a", 0, 1))
-	fixture.Conclude(t, db, beforeRef)
-	if got := nowOf(t, db, before, beforeRef); got.Purchase != purchase.Completed {
-		t.Errorf("before the end: %+v", got)
-	}
 	bought, ref := late(t, db, fixture.CardRequest(t, id, "a", 0, 1))
 	drawing, drawingRef := late(t, db, fixture.CardRequest(t, id, "b", 0, 1))
-	fixture.Reserve(t, db, id, "c", 1, 2*aLongSale) // keeps it from being drawn
+	kept, keptRef := fixture.Reserve(t, db, id, "c", 1, 2*aLongSale) // keeps it from being drawn
 	clock.MoveOn(aLongSale)
 	back := now{purchase.Refunding, payment.RefundDue, job.Failed, fault.ReservationExpired, payment.RefundLatePayment, 0, 0}
 	fixture.Conclude(t, db, ref)
@@ -276,16 +207,8 @@ func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 		t.Errorf("after the end: %+v", got)
 	}
 	expectState(t, db, id, campaign.Active)
-	clock.MoveOn(2 * aLongSale)
-	if _, err := sale.ExpireReservations(t.Context(), db, 10); err != nil {
-		t.Fatal(err)
-	}
-	servers.Exec(t, db, `UPDATE payments SET phase = 'ended' WHERE phase = 'expiring'`)
-	var open job.Ref
-	if err := db.QueryRow(t.Context(), `SELECT job_id, campaign_id FROM payments WHERE phase = 'ended'`).Scan(&open.ID, &open.CampaignID); err != nil {
-		t.Fatal(err)
-	}
-	if report := fixture.Conclude(t, db, open); len(report.Messages) != 1 {
+	fixture.EndAs(t, db, kept, payment.Expired)
+	if report := fixture.Conclude(t, db, keptRef); len(report.Messages) != 1 {
 		t.Errorf("the last reservation: %+v", report)
 	}
 	expectState(t, db, id, campaign.Drawing)
@@ -311,7 +234,13 @@ func TestTheSweepAndTheLastConclusionAtOnceBeginOneDraw(t *testing.T) {
 	for i, id := range ids {
 		unlock, begun := fixture.LockCampaign(t, db, id), make(chan int, 3)
 		for range 2 {
-			go func() { begun <- len(endSale(t, db, id).Messages) }()
+			go func() {
+				end, err := fixture.Seller(db).EndSale(t.Context(), id)
+				if err != nil {
+					t.Error(err)
+				}
+				begun <- len(end.Messages)
+			}()
 		}
 		go func() { begun <- len(fixture.Conclude(t, db, refs[i]).Messages) }()
 		servers.AwaitBlocked(t, db, 3)
@@ -327,17 +256,154 @@ func TestTheSweepAndTheLastConclusionAtOnceBeginOneDraw(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestWhatIsSoldOutBeforeItsEndIsDrawnAtOnce(t *testing.T) {
+// No transaction of the end releases more than 100: a trigger of this test refuses that. The holds are those
+// of an earlier release, which last longer than the sale.
+func TestManyHoldsEndWithTheSaleInSeveralTransactions(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(3, aLongSale))
-	if drawJob := fixture.SellOut(t, db, id); drawJob.ID == uuid.Nil {
-		t.Error("no draw job")
+	id, service := fixture.Campaign(t, db, fixture.DrawnAtEnd(20, aLongSale)), fixture.Holds(t, db, nil, nil)
+	const many = 201
+	for i := range many {
+		held := fixture.Hold(t, service, fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 0, 1))
+		fixture.MoveDeadline(t, db, held, 2*aLongSale)
 	}
-	expectState(t, db, id, campaign.Drawing)
+	servers.Exec(t, db, `CREATE FUNCTION bound_holds() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF (SELECT count(*) FROM ended) > 100 THEN RAISE EXCEPTION 'too many at once'; END IF; RETURN NULL; END $$`)
+	servers.Exec(t, db, `CREATE TRIGGER bound_holds AFTER UPDATE ON holds REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION bound_holds()`)
 	clock.MoveOn(aLongSale)
-	if end := endSale(t, db, id); end.Ended || drawJobs(t, db, id) != 1 {
-		t.Errorf("at its end: %+v", end)
+	endSale(t, db, id, "drawing, 201 holds, 0 payments, 1 draws")
+	if n := servers.Value[[]int](t, db, `SELECT ARRAY[count(*) FILTER (WHERE state = 'released'), count(DISTINCT xmin::text)] FROM holds`); n[0] != many || n[1] != 3 {
+		t.Errorf("%d are released, in %d transactions", n[0], n[1])
 	}
 	fixture.Sound(t, db)
+}
+
+// Of many payments that are out of time, a bounded number is looked at.
+func TestALockedPaymentKeepsNobodyFromBeingFoundOutOfTime(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(5, 10*aLongSale))
+	var byLatest []uuid.UUID
+	for i := range 3 { // the first bought is the last to be out of time
+		bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Duration(3-i)*time.Hour)
+		fixture.Advance(t, db, bought, payment.Confirming)
+		fixture.Advance(t, db, bought, payment.Expiring)
+		byLatest = append([]uuid.UUID{bought}, byLatest...)
+	}
+	clock.MoveOn(aLongSale)
+	find := func(limit int, want ...uuid.UUID) {
+		t.Helper()
+		var found []payment.Ref
+		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			var b pgx.Batch
+			payment.QueueOutOfTime(&b, id, limit, &found)
+			return tx.SendBatch(t.Context(), &b).Close()
+		})
+		var ids []uuid.UUID
+		for _, ref := range found {
+			ids = append(ids, ref.PurchaseID)
+		}
+		if err != nil || fmt.Sprint(ids) != fmt.Sprint(want) {
+			t.Errorf("found %v, want %v, %v", ids, want, err)
+		}
+	}
+	find(9, byLatest...)
+	defer lock(t, db, `payments WHERE purchase_id = $1`, byLatest[0])()
+	find(1, byLatest[1])
+}
+
+// awaits compares what a campaign waits for: how many payments, until when.
+func awaits(t *testing.T, db *pgxpool.Pool, id uuid.UUID, payments int, until time.Time) {
+	t.Helper()
+	w := campaignOf(t, db, id).Waiting
+	switch {
+	case payments == 0 && w == nil:
+	case w == nil || w.Kind != campaign.WaitsForPayments || w.Count != payments || (w.Until == nil) != until.IsZero() || w.Until != nil && !w.Until.Equal(until):
+		t.Errorf("it waits for %+v, want %d payments until %s", w, payments, until)
+	}
+}
+
+// expired gives up what is over, as the sweep does.
+func expired(t *testing.T, db *pgxpool.Pool, want int) {
+	t.Helper()
+	if n, err := sale.ExpireReservations(t.Context(), db, 10); err != nil || n != want {
+		t.Errorf("%d are given up, want %d, %v", n, want, err)
+	}
+}
+
+// The buyer has bought in the last second, and never authenticates. A slow payment is waited for
+// as before.
+func TestABuyerIsAwaitedAfterTheSaleAsLongAsTheSettingSays(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	draft := fixture.DrawnAtEnd(4, aLongSale)
+	id := fixture.Campaign(t, db, draft)
+	fixture.Sell(t, db, id, 3)
+	idle, idleRef := fixture.Reserve(t, db, id, "a", 2, aLongSale+time.Hour)
+	slow, slowRef := fixture.Reserve(t, db, id, "b", 1, aLongSale+3*time.Hour)
+	fixture.Advance(t, db, idle, payment.Action)
+	fixture.Advance(t, db, slow, payment.Processing)
+	free, freeRef := fixture.Reserve(t, db, id, "c", 1, aLongSale)
+	outOfTime(t, db, free, freeRef) // its position is free again: nobody waits for it
+	awaits(t, db, id, 0, time.Time{})
+	until, slowUntil := draft.SaleEndsAt.Add(fixture.Reservations.AfterSaleEnd), fixture.Payment(t, db, slow).Deadline
+	if p := fixture.Payment(t, db, idle); !p.OverAt().Equal(until.Truncate(time.Microsecond)) {
+		t.Errorf("the buyer is awaited until %s, want %s", p.OverAt(), until)
+	}
+	clock.MoveOn(aLongSale)
+	awaits(t, db, id, 2, slowUntil)
+	endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws")
+	expired(t, db, 0)
+	clock.MoveOn(fixture.Reservations.AfterSaleEnd)
+	captures := fixture.Payment(t, db, idle)
+	if !captures.Over {
+		t.Error("its worker takes it for one that still awaits the buyer")
+	}
+	captures.Phase = payment.Capturing
+	if err := fixture.Lead(t, db, &captures, payment.BeforeDeadline); !errors.Is(err, lease.ErrFenced) {
+		t.Errorf("its capture begins after that: %v", err)
+	}
+	expired(t, db, 1)
+	fixture.Advance(t, db, idle, payment.Ended)
+	fixture.Conclude(t, db, idleRef)
+	expectState(t, db, id, campaign.Active)
+	awaits(t, db, id, 1, slowUntil)
+	fixture.Advance(t, db, slow, payment.Capturing)
+	awaits(t, db, id, 1, time.Time{}) // while money is taken
+	fixture.Advance(t, db, slow, payment.Captured)
+	fixture.Conclude(t, db, slowRef)
+	expectState(t, db, id, campaign.Drawing)
+	awaits(t, db, id, 0, time.Time{})
+	fixture.Sound(t, db)
+}
+
+func TestTheWaitForABuyerMovesWithTheEndOfTheSale(t *testing.T) {
+	t.Parallel()
+	db, clock := servers.DBWithClock(t)
+	draft, end := fixture.Draft(4), time.Now().Add(aLongSale)
+	draft.SaleEndsAt = &end
+	id := fixture.Campaign(t, db, draft)
+	bought, _ := fixture.Reserve(t, db, id, "a", 2, 3*aLongSale)
+	fixture.Advance(t, db, bought, payment.Action)
+	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
+	move := func(to *time.Time) {
+		t.Helper()
+		if _, err := service.Patch(t.Context(), id, campaign.Patch{SaleEndsAt: campaign.Optional[time.Time]{Set: true, Value: to}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later := end.Add(aLongSale)
+	move(&later)
+	clock.MoveOn(aLongSale + time.Hour)
+	expired(t, db, 0) // after the old end
+	want := later.Add(fixture.Reservations.AfterSaleEnd).Truncate(time.Microsecond)
+	if p := fixture.Payment(t, db, bought); !p.OverAt().Equal(want) {
+		t.Errorf("the buyer is awaited until %s, want %s", p.OverAt(), want)
+	}
+	move(nil)
+	if p := fixture.Payment(t, db, bought); p.AwaitsUntil != nil || !p.OverAt().Equal(p.Deadline) {
+		t.Errorf("without an end the buyer is awaited until %s", p.OverAt())
+	}
+	clock.MoveOn(2 * aLongSale)
+	expired(t, db, 1) // after its own deadline
 }

@@ -1,0 +1,200 @@
+//go:build failpoint
+
+package sale_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/campaign"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/failpoint"
+	"triprize/internal/sale"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
+)
+
+// lastSale makes a campaign of which all but one position are sold, the order for that one, and a
+// cancellation of two of the others.
+func lastSale(t *testing.T, db *pgxpool.Pool, buyer, owner string) (id uuid.UUID, order, back job.Ref) {
+	t.Helper()
+	id = fixture.Campaign(t, db, fixture.Draft(3))
+	bought := fixture.Buy(t, db, id, owner, 0, 2)
+	fixture.Sell(t, db, id, 3)
+	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, buyer, 0, 1), fixture.CancelRequest(t, id, bought))
+	return id, refs[0], refs[1]
+}
+
+// The one that comes second waits for the campaign, and must see it as the first leaves it.
+func TestOfTheLastSaleAndACancellationOneComesFirst(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	seller := fixture.Seller(db)
+	for _, commits := range []string{"sale", "cancellation", "the first of both", "the first of both, in the other order"} {
+		buyer, owner := uuid.NewString(), uuid.NewString()
+		id, order, back := lastSale(t, db, buyer, owner)
+		sells, cancels := func() { sell(t, seller, order) }, func() { finalize(t, seller, back) }
+		var waits sync.WaitGroup
+		meanwhile := func(do func()) func() { return func() { waits.Go(do); servers.AwaitBlocked(t, db, 1) } }
+		switch commits {
+		case "sale":
+			clear := failpoint.Set("sale.commit", buyer, meanwhile(cancels))
+			sells()
+			clear()
+		case "cancellation":
+			clear := failpoint.Set("cancellation.commit", owner, meanwhile(sells))
+			cancels()
+			clear()
+		default:
+			unlock, race := fixture.LockCampaign(t, db, id), []func(){sells, cancels, sells}
+			for i, do := range race[len(commits)%2:][:2] {
+				waits.Go(do)
+				servers.AwaitBlocked(t, db, i+1)
+			}
+			unlock()
+		}
+		waits.Wait()
+		expectCodes(t, db, []job.Ref{order}, "") // there was a position in both cases
+		switch c := campaignOf(t, db, id); {
+		case c.State == campaign.Active && c.Counts.Sold == 4 && commits != "sale":
+			expectCodes(t, db, []job.Ref{back}, "")
+		case c.State == campaign.Drawing && c.Counts.Sold == 6 && commits != "cancellation":
+			refused(t, "every position is sold", fixture.Job(t, db, back.ID), "drawing")
+		default:
+			t.Errorf("%s commits: the campaign is %s, %d are sold", commits, c.State, c.Counts.Sold)
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+func TestATransactionThatDiesBeforeItsCommitLeavesNothing(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	dies := uuid.NewString()
+	paid, payRef := fixture.Reserve(t, db, id, dies, 1, time.Hour)
+	fixture.Advance(t, db, paid, payment.Captured)
+	for point, c := range map[string]struct {
+		operation string
+		ref       job.Ref
+	}{
+		"sale.commit":         {"sell", fixture.Accept(t, db, fixture.PurchaseRequest(t, id, dies, 0, 2))[0]},
+		"cancellation.commit": {"cancel", fixture.Accept(t, db, fixture.CancelRequest(t, id, fixture.Buy(t, db, id, dies, 0, 2)))[0]},
+		"conclusion.commit":   {"conclude", payRef},
+	} {
+		do := func() {
+			if _, err := operations[c.operation](fixture.Seller(db), t.Context(), []job.Ref{c.ref}, forAll); err != nil {
+				t.Error(err)
+			}
+		}
+		changed := fixture.Watch(t, db)
+		func() {
+			defer func() { _ = recover() }()
+			defer failpoint.Set(point, dies, func() { panic(errDies) })()
+			do()
+			t.Error("it lived")
+		}()
+		changed(``)
+		do()
+		expectCodes(t, db, []job.Ref{c.ref}, "")
+	}
+	fixture.Sound(t, db)
+}
+
+// Every person of a crowd buys and gives back, twice, on one campaign, round after
+// round. There is enough for all, so that the count of every outcome is known.
+func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	draft, limit := fixture.Draft(8), 6 // two persons are one user: they have up to 4 at a time
+	draft.PurchaseLimit = &limit
+	id := fixture.Campaign(t, db, draft)
+	seller := fixture.Seller(db)
+	const persons, rounds = 12, 5
+	var crowd sync.WaitGroup
+	for person := range persons {
+		crowd.Go(func() {
+			for round := range rounds {
+				order := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint(person%6), 0, 1+round%2))[0]
+				sell(t, seller, order)
+				bought := fixture.Job(t, db, order.ID)
+				if bought.State != job.Succeeded {
+					t.Errorf("purchase: %+v", bought.Problem)
+					return
+				}
+				request := func() job.Request { return fixture.CancelRequest(t, id, resultOf(t, bought).PurchaseID) }
+				backs := fixture.Accept(t, db, request(), request())
+				if round%2 == 0 {
+					finalize(t, seller, backs...)
+				} else {
+					finalize(t, seller, backs[0])
+					finalize(t, seller, backs[1])
+				}
+				expectCodes(t, db, backs, "", "state-conflict")
+			}
+		})
+	}
+	crowd.Wait()
+	if n, now := servers.Value[int](t, db, `SELECT count(*) FROM purchases`), counts(t, db, id); n != persons*rounds || now.Sold != 0 {
+		t.Errorf("%d purchases, and %+v", n, now)
+	}
+	fixture.Sound(t, db)
+}
+
+// Every worker is given every job. A hold, chosen positions, and what a hold that is over has kept are among
+// what they sell; the last position is sold once, and begins one draw.
+func TestManyWorkersSellOneHotCampaign(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(12)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "holder", at(1, 1), at(5, 5)))
+	fixture.EndHold(t, db, fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(4, 4))))
+	requests := []job.Request{fixture.HeldRequest(t, id, "holder", h.ID), fixture.ChosenRequest(t, id, "chooser", at(3, 3), at(4, 4))}
+	for i := range 98 { // 74 are left for them
+		requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint(i), 0, 1))
+	}
+	refs := fixture.Accept(t, db, requests...)
+	draws := make(chan int, 60)
+	var workers sync.WaitGroup
+	for w := range 6 {
+		workers.Go(func() {
+			for start := 0; start < len(refs); start += 10 {
+				from := (start + w*30) % len(refs)
+				report, err := fixture.Seller(db).Sell(t.Context(), refs[from:from+10], sale.WaitForCampaign)
+				if err != nil {
+					t.Error(err)
+				}
+				draws <- len(report.Messages)
+			}
+		})
+	}
+	workers.Wait()
+	close(draws)
+	begun := 0
+	for n := range draws {
+		begun += n
+	}
+	var sold, late int
+	for _, ref := range refs {
+		switch j := fixture.Job(t, db, ref.ID); {
+		case j.State == job.Succeeded:
+			sold += len(resultOf(t, j).Positions)
+		case j.Problem != nil && (j.Problem.Code == "sold-out" || j.ID == refs[1].ID):
+			late++
+		default:
+			t.Errorf("job %s is %s, %+v", ref.ID, j.State, j.Problem)
+		}
+	}
+	if sold != 78 || begun != 1 {
+		t.Errorf("%d of 78 positions are sold, %d draws have begun", sold, begun)
+	}
+	expect(t, "the holder", []job.Job{fixture.Job(t, db, refs[0].ID)}, "1,1 5,5")
+	expectState(t, db, id, campaign.Drawing)
+	fixture.Sound(t, db)
+}
