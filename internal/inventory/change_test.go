@@ -2,7 +2,8 @@ package inventory_test
 
 import (
 	"errors"
-	"maps"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/domain/access"
 	"triprize/internal/domain/shape"
 	"triprize/internal/inventory"
 	"triprize/internal/platform/postgres"
@@ -67,23 +67,19 @@ func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 		id := fill(t, db, 4)
 		free := peek(t, db, needs(id, 0, 3))
 		move(free[1])
-		moved := rows(t, db, id)
+		changed := fixture.Watch(t, db)
 		if sell(t, db, "second", uuid.New(), free...) {
 			t.Errorf("%s: sold", name)
 		}
-		if h, done := keep(t, db, time.Hour, free...); done {
+		if _, done := keep(t, db, time.Hour, free...); done {
 			t.Errorf("%s: held", name)
-		} else if _, err := inventory.GetHold(t.Context(), db, access.Everything(), h.ID); err == nil {
-			t.Errorf("%s: a hold that keeps nothing", name)
-		}
-		if after := rows(t, db, id); !maps.Equal(after, moved) {
-			t.Errorf("%s: the positions were %+v, they are %+v", name, moved, after)
 		}
 		wrong := free[0]
 		wrong.CampaignID = uuid.New()
 		if sell(t, db, "third", uuid.New(), wrong) {
 			t.Errorf("%s: a position of another campaign was sold", name)
 		}
+		changed(``)
 	}
 }
 
@@ -140,16 +136,11 @@ func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
 		h := kept(t, db, -time.Second, free[:2]...)
 		set(t, db, inventory.Available, uuid.Nil, free[0])
 		kept(t, db, time.Hour, ranked(t, db, id, 0)[0]) // perhaps the same one
-		before := rows(t, db, id)
+		changed := fixture.Watch(t, db)
 		if change(t, db, func(b *pgx.Batch) { do(b, h) }) {
 			t.Errorf("%s, without one of its positions", name)
 		}
-		if after := rows(t, db, id); !maps.Equal(after, before) {
-			t.Errorf("%s: the positions were %+v, they are %+v", name, before, after)
-		}
-		if now := fixture.HoldNow(t, db, h.ID); now.EndedAt != nil || now.Extensions != 0 {
-			t.Errorf("%s: it is %+v", name, now)
-		}
+		changed(``)
 	}
 }
 
@@ -181,6 +172,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 		if h := fixture.HoldNow(t, db, other.ID); h.EndedAt != nil {
 			t.Errorf("%s: another is %+v", first, h)
 		}
+		changed := fixture.Watch(t, db)
 		for second, again := range ends {
 			if change(t, db, func(b *pgx.Batch) { again(b, mine) }) {
 				t.Errorf("%s, then %s", first, second)
@@ -189,9 +181,7 @@ func TestAHoldEndsOnce(t *testing.T) {
 		if change(t, db, func(b *pgx.Batch) { queueExtend(b, mine, time.Now().Add(2*time.Hour)) }) {
 			t.Errorf("%s, then extended", first)
 		}
-		if after := fixture.HoldNow(t, db, mine.ID); after.State != first || !after.EndedAt.Equal(*before.EndedAt) {
-			t.Errorf("%s: later it is %+v", first, after)
-		}
+		changed(``)
 	}
 	young := kept(t, db, time.Hour, ranked(t, db, id, 0)[0])
 	if change(t, db, func(b *pgx.Batch) { inventory.QueueExpire(b, []inventory.Over{overOf(young)}) }) {
@@ -228,7 +218,7 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 	sale := func(holdID uuid.UUID, f inventory.Free) inventory.Owned {
 		return inventory.Owned{Picked: []*inventory.Free{&f}, HoldID: holdID, UserID: "holder", PurchaseID: uuid.New()}
 	}
-	before := rows(t, db, id)
+	changed := fixture.Watch(t, db)
 	for what, sales := range map[string][]inventory.Owned{
 		"without a hold":        {sale(uuid.Nil, free[0])},
 		"by another hold":       {sale(others.ID, free[0])},
@@ -241,9 +231,7 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 			t.Errorf("%s: sold", what)
 		}
 	}
-	if after := rows(t, db, id); !maps.Equal(after, before) {
-		t.Errorf("the positions were %+v, they are %+v", before, after)
-	}
+	changed(``)
 	right := []inventory.Owned{sale(mine.ID, free[0]), sale(others.ID, free[1]), sale(uuid.Nil, free[2])}
 	if !change(t, db, func(b *pgx.Batch) { inventory.QueueSell(b, right) }) {
 		t.Error("each by its own, and a free one: not sold")
@@ -259,31 +247,55 @@ func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
 	}
 }
 
-func TestWhatIsTakenBackIsThatOfItsPurchase(t *testing.T) {
+// The statements name the state and the purchase.
+func TestWhatAPurchaseGivesBackIsItsOwn(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := fill(t, db, 4)
-	mine, other := uuid.New(), uuid.New()
-	free := ranked(t, db, id, 0)
-	sell(t, db, "a", mine, free[:2]...)
-	sell(t, db, "b", other, free[2])
-	takeBack := func(purchase uuid.UUID, from ...inventory.Free) bool {
-		return change(t, db, func(b *pgx.Batch) { inventory.QueueFreeSold(b, returns(purchase, from...)) })
-	}
-	for what, wrong := range map[string][]inventory.Free{"another's": free[1:3], "another's too": free[:3], "a free one": free[2:4]} {
-		if takeBack(mine, wrong...) {
-			t.Errorf("%s was taken back", what)
+	for state, c := range map[inventory.State]struct {
+		other inventory.State
+		queue func(b *pgx.Batch, given []inventory.Owned)
+	}{inventory.Sold: {inventory.Reserved, inventory.QueueFreeSold}, inventory.Reserved: {inventory.Sold, inventory.QueueFreeReserved}} {
+		id := fill(t, db, 4)
+		mine, other := uuid.New(), uuid.New()
+		free := ranked(t, db, id, 0)
+		own, othersOwn, another, held, untouched := free[:3], free[3:5], free[5], free[6], free[7]
+		set(t, db, state, mine, own...)
+		set(t, db, state, other, othersOwn...)
+		set(t, db, c.other, mine, another)
+		set(t, db, inventory.Held, uuid.Nil, held)
+		back := func(purchase uuid.UUID, positions ...inventory.Free) bool {
+			return change(t, db, func(b *pgx.Batch) { c.queue(b, returns(purchase, positions...)) })
+		}
+		changed := fixture.Watch(t, db)
+		for name, wrong := range map[string][]inventory.Free{"in another state": {own[0], another}, "another's": {own[0], othersOwn[0]}, "a held one": {held}, "a free one": {untouched}} {
+			if back(mine, wrong...) {
+				t.Errorf("%s: %s was given back", state, name)
+			}
+		}
+		changed(``)
+		if !back(mine, own...) || back(mine, own...) {
+			t.Errorf("%s: not given back once", state)
+		}
+		for _, f := range own {
+			if r, p := rowOf(t, db, id, f.Position), positionAt(t, db, id, f.Position); r != (row{State: inventory.Available, Version: 2, Rank: f.Rank}) || p.UserID != nil || p.ExpiresAt != nil {
+				t.Errorf("%s: a position that is given back is %+v, %+v", state, p, r)
+			}
+		}
+		// The first of them has a new owner by now, who is not the one who gives back late.
+		set(t, db, state, other, own[0])
+		if back(mine, own[0]) || !back(other, append(othersOwn, own[0])...) {
+			t.Errorf("%s: a late return took a position from its new owner", state)
 		}
 	}
-	if !takeBack(mine, free[:2]...) || takeBack(mine, free[:2]...) {
-		t.Error("it was not taken back once")
+}
+
+func positionAt(t *testing.T, db *pgxpool.Pool, id uuid.UUID, at shape.Position) inventory.Position {
+	t.Helper()
+	p, err := inventory.Get(t.Context(), db, id, at)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, f := range free[:3] {
-		p, err := inventory.Get(t.Context(), db, id, f.Position)
-		if r := rowOf(t, db, id, f.Position); err != nil || (p.State == inventory.Available && p.UserID == nil && !r.Dated && r.Purchase == nil && r.Version == f.Version+2) != (i < 2) {
-			t.Errorf("position %d is %+v, %+v, %v", i, p, r, err)
-		}
-	}
+	return p
 }
 
 // All have read the same positions, and none holds a lock: each position is sold once.
@@ -292,78 +304,28 @@ func TestOfManySalesOfTheSamePositionsOneGetsEach(t *testing.T) {
 	db := servers.DB(t)
 	id := fill(t, db, 5)
 	free := ranked(t, db, id, 0)
-	var mu sync.Mutex
-	sold := make(map[string]int)
+	sold := make([]int, 6)
 	var sellers sync.WaitGroup
-	for s := range 6 {
-		user := string(rune('a' + s))
+	for s := range sold {
 		sellers.Go(func() {
 			for i := range free {
-				if sell(t, db, user, uuid.New(), free[(i+s)%len(free)]) {
-					mu.Lock()
-					sold[user]++
-					mu.Unlock()
+				if sell(t, db, fmt.Sprint(s), uuid.New(), free[(i+s)%len(free)]) {
+					sold[s]++
 				}
 			}
 		})
 	}
 	sellers.Wait()
-	owned, total := make(map[string]int), 0
+	owned := make([]int, len(sold))
 	for _, p := range all(t, db, id) {
 		if r := rowOf(t, db, id, p.Position); p.State != inventory.Sold || r.Version != 1 {
 			t.Errorf("a position is %+v, %+v", p, r)
 			continue
 		}
-		owned[*p.UserID]++
-		total++
+		owned[(*p.UserID)[0]-'0']++
 	}
-	for user, n := range sold {
-		if owned[user] != n {
-			t.Errorf("%s was told %d and owns %d", user, n, owned[user])
-		}
-	}
-	if total != len(free) {
-		t.Errorf("%d of %d sold", total, len(free))
-	}
-}
-
-func TestWhatAPurchaseHasReservedIsFreedAndNothingElse(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fill(t, db, 4)
-	mine, other := uuid.New(), uuid.New()
-	free := ranked(t, db, id, 0)
-	reserved, sold, others, held := free[:3], free[3], free[4:6], free[6]
-	set(t, db, inventory.Reserved, mine, reserved...)
-	set(t, db, inventory.Sold, mine, sold)
-	set(t, db, inventory.Reserved, other, others...)
-	set(t, db, inventory.Held, uuid.Nil, held)
-	release := func(purchase uuid.UUID, positions ...inventory.Free) bool {
-		return change(t, db, func(b *pgx.Batch) { inventory.QueueFreeReserved(b, returns(purchase, positions...)) })
-	}
-	for name, wrong := range map[string][]inventory.Free{"a sold one": {reserved[0], sold}, "another's": {reserved[0], others[0]}, "a held one": {held}, "a free one": {free[7]}} {
-		if release(mine, wrong...) {
-			t.Errorf("%s was released", name)
-		}
-	}
-	expectCounters(t, db, id, [3]int{3, 6, 1})
-	if !release(mine, reserved...) {
-		t.Error("not released")
-	}
-	for _, f := range reserved {
-		p, err := inventory.Get(t.Context(), db, id, f.Position)
-		if r := rowOf(t, db, id, f.Position); err != nil || p.State != inventory.Available || p.UserID != nil || p.ExpiresAt != nil || r.Version != f.Version+2 || r.Purchase != nil || r.Rank != f.Rank {
-			t.Errorf("a released position is %+v, %+v, %v", p, r, err)
-		}
-	}
-	expectCounters(t, db, id, [3]int{6, 3, 1})
-	// The first of them has a new owner by now, who is not the one who releases late.
-	set(t, db, inventory.Reserved, other, reserved[0])
-	if release(mine, reserved[0]) {
-		t.Error("a late release took a position from its new owner")
-	}
-	if !release(other, append(others, reserved[0])...) {
-		t.Error("the new owner released nothing")
+	if !slices.Equal(owned, sold) {
+		t.Errorf("they were told %v, and own %v", sold, owned)
 	}
 }
 

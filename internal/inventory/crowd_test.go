@@ -3,97 +3,59 @@ package inventory_test
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"triprize/internal/campaign"
+	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/lock"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/purchase"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
-// open is a lock that everybody gets at once.
-func open(context.Context, ...string) (func(), error) { return func() {}, nil }
-
-// together sends requests all at once; requests[i] goes to services[i % n].
-func together(t *testing.T, services []*inventory.Holds, requests []inventory.HoldRequest) (made []inventory.Hold, refused []error) {
-	t.Helper()
-	made, refused = make([]inventory.Hold, len(requests)), make([]error, len(requests))
-	var crowd sync.WaitGroup
-	start := make(chan struct{})
-	for i := range requests {
-		crowd.Go(func() {
-			<-start
-			made[i], refused[i] = fixture.TryHold(t, services[i%len(services)], requests[i])
-		})
-	}
-	close(start)
-	crowd.Wait()
-	return made, refused
-}
-
-// inOneBatch sends requests that end up in one transaction, in no particular
-// order: while they come, another one waits for the campaign.
-func inOneBatch(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, requests []inventory.HoldRequest) (made []inventory.Hold, refused []error) {
-	t.Helper()
-	service.SetRowWait(servers.Patience, servers.Patience)
-	locked, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := campaign.Lock(t.Context(), locked, id); err != nil {
-		t.Fatal(err)
-	}
-	var crowd sync.WaitGroup
-	crowd.Go(func() { _, _ = service.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
-	servers.AwaitBlocked(t, db, 1)
-	crowd.Go(func() { made, refused = together(t, []*inventory.Holds{service}, requests) })
-	servers.Eventually(t, "all requests wait for their transaction", func() bool { return service.Pending(id) == len(requests) })
-	if err := locked.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	crowd.Wait()
-	return made, refused
-}
-
-// Every service is like a process: it has shards and a memory of its own.
+// Every service is like a process: it has shards and a memory of its own. No locker changes who gets a position.
 func TestExactlyOneOfManyRequestsForAPositionGetsIt(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	alone := []*inventory.Holds{fixture.Holds(t, db, nil, nil)}
-	several := []*inventory.Holds{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil)}
-	for _, c := range []struct {
-		services []*inventory.Holds
-		n        int
-	}{{alone, 30}, {several, 30}} {
+	holds := func(lockers ...lock.AcquireFunc) (services []*inventory.Holds) {
+		for _, locker := range lockers {
+			services = append(services, fixture.Holds(t, db, locker, nil))
+		}
+		return services
+	}
+	for name, services := range map[string][]*inventory.Holds{"no locker": holds(nil), "a locker": holds(open), "none that can be reached": holds(away), "several processes": holds(open, nil, open)} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
-		requests := make([]inventory.HoldRequest, c.n)
-		for i := range requests {
-			requests[i] = fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2))
+		var requests []inventory.HoldRequest
+		for i := range 15 {
+			requests = append(requests, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2)), fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2), at(i%4+1, 1)))
 		}
-		made, refused := together(t, c.services, requests)
-		winners := 0
-		for i := range requests {
-			if refused[i] == nil {
-				winners++
-				if len(made[i].Positions) != 1 {
-					t.Errorf("the winner got %+v", made[i])
-				}
-				continue
+		made, refused := together(t, services, requests)
+		if n := counting(t, name, refused, fault.PositionTaken); n != 1 {
+			t.Errorf("%s: %d got the position", name, n)
+		}
+		for i, err := range refused {
+			if err == nil {
+				expectCounts(t, db, id, len(requests[i].Positions), 0)
+			} else if fault.From(err).Fields[0].Pointer != "/positions/0" {
+				t.Errorf("%s: a loser is told %+v", name, fault.From(err).Fields)
 			}
-			expectTaken(t, "a loser", refused[i], "/positions/0")
+			if err == nil && len(made[i].Positions) != len(requests[i].Positions) {
+				t.Errorf("%s: the winner got %+v", name, made[i])
+			}
 		}
-		if winners != 1 {
-			t.Errorf("%d of %d got the position", winners, c.n)
-		}
-		expectCounts(t, db, id, 1, 0)
 	}
 	fixture.Sound(t, db)
 }
@@ -111,20 +73,9 @@ func TestOverlappingSetsInOppositeOrderNeverDeadlockAndNeverSplit(t *testing.T) 
 		requests = append(requests, fixture.HoldRequest(id, user, forwards...), fixture.HoldRequest(other, user, backwards...),
 			fixture.HoldRequest(id, user, backwards...), fixture.HoldRequest(other, user, forwards...))
 	}
-	made, refused := together(t, services, requests)
-	winners := 0
-	for i := range requests {
-		if refused[i] != nil {
-			expectCode(t, "a loser", refused[i], fault.PositionTaken)
-			continue
-		}
-		winners++
-		if len(made[i].Positions) != 4 {
-			t.Errorf("a set was split: %+v", made[i])
-		}
-	}
-	if winners != 2 { // the sets of a campaign overlap in three
-		t.Errorf("%d sets were held in two campaigns", winners)
+	_, refused := together(t, services, requests)
+	if n := counting(t, "sets", refused, fault.PositionTaken); n != 2 { // the sets of a campaign overlap in three
+		t.Errorf("%d sets were held in two campaigns", n)
 	}
 	expectCounts(t, db, id, 4, 0)
 	expectCounts(t, db, other, 4, 0)
@@ -172,7 +123,7 @@ func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	request := fixture.HoldRequest(id, "b", at(3, 2))
 	_, first := fixture.TryHold(t, service, request)
 	expectTaken(t, "at first", first, "/positions/0")
-	if _, err := release(t, db, made.ID); err != nil {
+	if _, err := releaseAt(t, service, made.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, err := fixture.TryHold(t, service, request)
@@ -187,4 +138,327 @@ func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
 	if _, err := fixture.TryHold(t, service, invalid); err != nil {
 		t.Errorf("the key of an invalid request is not free: %v", err)
 	}
+}
+
+var errAway = errors.New("there is no such server")
+
+func away(context.Context, ...string) (func(), error) { return nil, errAway }
+
+// recorder is a locker that counts the locks it gave and got back.
+type recorder struct {
+	mu    sync.Mutex
+	names []string
+	given atomic.Int32
+	back  atomic.Int32
+}
+
+func (l *recorder) acquire(_ context.Context, names ...string) (func(), error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names = append(l.names, names...)
+	l.given.Add(1)
+	return func() { l.back.Add(1) }, nil
+}
+
+func TestEveryLockIsGivenBack(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	l := &recorder{}
+	service := fixture.Holds(t, db, l.acquire, nil)
+	service.SetClock(stopped())
+	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2), at(1, 1)))
+	if want := []string{"position:" + id.String() + ":1/1", "position:" + id.String() + ":3/2"}; !slices.Equal(l.names, want) {
+		t.Errorf("locked: %q", l.names)
+	}
+	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 1)) // nobody else wants just these
+	if given := l.given.Load(); given != 1 {
+		t.Errorf("%d locks were given", given)
+	}
+	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2))) // known to be taken: no lock
+	expectTaken(t, "taken", err, "/positions/0")
+	_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(9, 1)))
+	expectCode(t, "outside", err, fault.InvalidRequest)
+	if given, back := l.given.Load(), l.back.Load(); given != 2 || back != 2 {
+		t.Errorf("%d locks given, %d given back", given, back)
+	}
+}
+
+// A client that goes away while it waits for its lock leaves none behind.
+func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	l := &recorder{}
+	ctx, leave := context.WithCancel(t.Context())
+	service := fixture.Holds(t, db, func(ctx context.Context, names ...string) (func(), error) {
+		leave()
+		return l.acquire(ctx, names...)
+	}, nil)
+	if _, err := service.Create(ctx, fixture.HoldRequest(id, "a", at(3, 2))); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if given, back := l.given.Load(), l.back.Load(); given != 1 || back != 1 {
+		t.Errorf("%d locks given, %d given back", given, back)
+	}
+	expectCounts(t, db, id, 0, 0)
+}
+
+// A limit is checked before a lock is taken.
+func TestAUserThatMayNotHoldMoreTakesNoLock(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(8))
+	l := &recorder{}
+	service := fixture.Holds(t, db, l.acquire, nil)
+	for range 5 {
+		fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 1))
+	}
+	taken := free(t, db, id)[0]
+	for range 3 {
+		request := fixture.HoldRequest(id, "a", taken)
+		_, err := fixture.TryHold(t, service, request)
+		expectCode(t, "a sixth hold", err, fault.HoldLimitExceeded)
+		if n := jobs(t, db, request); n != 0 {
+			t.Error("the refusal was recorded")
+		}
+	}
+	if given := l.given.Load(); given != 0 {
+		t.Errorf("%d locks were given", given)
+	}
+}
+
+// gate is a locker that lets one in at a time, once so many have come.
+type gate struct {
+	recorder
+	come sync.WaitGroup
+	one  sync.Mutex
+}
+
+func (g *gate) acquire(ctx context.Context, names ...string) (func(), error) {
+	g.come.Done()
+	g.come.Wait()
+	g.one.Lock()
+	count, _ := g.recorder.acquire(ctx, names...)
+	return func() { count(); g.one.Unlock() }, nil
+}
+
+// The first one gets the position. The others are refused when they get the lock,
+// without a transaction.
+func TestLosersAreRefusedAtTheLockWithoutATransaction(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	const n = 10
+	g := &gate{}
+	g.come.Add(n)
+	var requests []inventory.HoldRequest
+	for i := range n {
+		requests = append(requests, fixture.HoldRequest(id, fmt.Sprint("user-", i), at(3, 2)))
+	}
+	service := fixture.Holds(t, db, g.acquire, nil)
+	service.SetClock(stopped())
+	_, refused := together(t, []*inventory.Holds{service}, requests)
+	recorded := 0
+	for i, err := range refused {
+		if recorded += jobs(t, db, requests[i]); err != nil {
+			expectTaken(t, "a loser", err, "/positions/0")
+		}
+	}
+	if given, back := g.given.Load(), g.back.Load(); recorded != 1 || given != n || back != n {
+		t.Errorf("%d transactions; %d locks given, %d given back", recorded, given, back)
+	}
+	expectCounts(t, db, id, 1, 0)
+}
+
+// It is one request, sent again and again: there was no answer yet when they looked.
+func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	const n = 6
+	g := &gate{}
+	g.come.Add(n)
+	requests := make([]inventory.HoldRequest, n)
+	for i := range requests {
+		requests[i] = fixture.HoldRequest(id, "a", at(3, 2))
+		requests[i].Job.Key = "the same"
+	}
+	made, refused := together(t, []*inventory.Holds{fixture.Holds(t, db, g.acquire, nil)}, requests)
+	for i, err := range refused {
+		if err != nil || made[i].ID != made[0].ID {
+			t.Errorf("answer %d: %+v, %v", i, made[i], err)
+		}
+	}
+	expectCounts(t, db, id, 1, 0)
+}
+
+// The clock of the memory stands still: what it has seen it does not forget by itself.
+func TestAReleasedPositionCanBeHeldAtOnceThoughItIsRemembered(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	service.SetClock(stopped())
+	for at, by := range map[shape.Position]*inventory.Holds{at(3, 2): service, at(4, 4): fixture.Holds(t, db, nil, nil)} { // by this process, and by another one
+		made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at))
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at))
+		expectTaken(t, "held", err, "/positions/0")
+		if released, err := releaseAt(t, by, made.ID); err != nil || !released {
+			t.Fatal(released, err)
+		}
+		fixture.Hold(t, service, fixture.HoldRequest(id, "b", at))
+	}
+	fixture.Sound(t, db)
+}
+
+func TestARefusalSaysWhenThePositionsAreFreeIfNobodyBuysThem(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for name, service := range map[string]*inventory.Holds{"remembered": fixture.Holds(t, db, open, nil), "read": fixture.Holds(t, db, nil, nil)} {
+		service.SetClock(stopped())
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		short := fixture.HoldRequest(id, "a", at(3, 1))
+		short.TTL = time.Minute
+		fixture.Hold(t, service, short)
+		long := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 2), at(3, 1)))
+		refusal, ok := errors.AsType[*fault.Error](err)
+		if !ok || refusal.RetryAt.Sub(long.ExpiresAt).Abs() > time.Minute {
+			t.Errorf("%s: %+v, the longer hold ends at %s", name, err, long.ExpiresAt)
+		}
+		unpaid, _ := fixture.Reserve(t, db, id, "d", 1, time.Hour)
+		reserved, err := purchase.Get(t.Context(), db, access.Everything(), unpaid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", reserved.Items[0].Position))
+		p := fixture.Payment(t, db, unpaid)
+		if refusal, ok := errors.AsType[*fault.Error](err); !ok || refusal.RetryAt.Sub(p.Deadline).Abs() > time.Minute || p.Latest.Sub(p.Deadline) < 2*time.Minute {
+			t.Errorf("%s: %+v, the payment is over at %s", name, err, p.Deadline)
+		}
+		fixture.Advance(t, db, unpaid, payment.Captured)
+		fixture.Conclude(t, db, job.Ref{ID: p.JobID, CampaignID: id})
+		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", reserved.Items[0].Position, at(3, 1))) // sold by now
+		if refusal, ok := errors.AsType[*fault.Error](err); !ok || !refusal.RetryAt.IsZero() {
+			t.Errorf("%s: nobody knows when a sold one is free: %+v", name, err)
+		}
+	}
+}
+
+// The clock of the memory stands still, and the database's does not.
+func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	service.SetClock(stopped())
+	for at, maker := range map[shape.Position]*inventory.Holds{at(3, 2): service, at(4, 4): fixture.Holds(t, db, nil, nil)} {
+		made := fixture.Hold(t, maker, fixture.HoldRequest(id, "a", at))
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at))
+		expectTaken(t, "held", err, "/positions/0")
+		fixture.EndHold(t, db, made)
+		fixture.Hold(t, service, fixture.HoldRequest(id, "b", at))
+	}
+	fixture.Sound(t, db)
+}
+
+func TestAKeyIsReplayedAlthoughItsOwnPositionsAreRemembered(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	request := fixture.HoldRequest(id, "a", at(3, 2))
+	made := fixture.Hold(t, service, request)
+	for range 3 {
+		request.Job.ID = uuidv7.New()
+		if again := fixture.Hold(t, service, request); again.ID != made.ID {
+			t.Errorf("got another hold: %+v", again)
+		}
+	}
+	fixture.EndHold(t, db, made)
+	fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "b", at(3, 2)))
+	request.Job.ID = uuidv7.New()
+	if again := fixture.Hold(t, service, request); again.ID != made.ID {
+		t.Errorf("after its end: %+v", again)
+	}
+	expectCounts(t, db, id, 1, 0)
+}
+
+// One process has requests of every kind for more locked campaigns than it has
+// flushes, and those that it tries again wait for ever. The free campaign does not
+// wait for them; and when they are unlocked, all of them are served.
+func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
+	t.Parallel()
+	settings := servers.Patient(servers.Settings(t))
+	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
+	service := fixture.Holds(t, db, nil, nil)
+	free := fixture.Campaign(t, db, fixture.Draft(4))
+	var stuck sync.WaitGroup
+	var unlock []func()
+	for range 8 {
+		id := fixture.Campaign(t, db, fixture.Draft(4))
+		kept, gone := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(1, 1))), fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(2, 1)))
+		unlock = append(unlock, fixture.LockCampaign(t, elsewhere, id))
+		stuck.Go(func() {
+			if _, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1))); err != nil {
+				t.Errorf("hold: %v", err)
+			}
+		})
+		stuck.Go(func() {
+			if _, err := extendAt(t, service, kept.ID, time.Hour); err != nil {
+				t.Errorf("extend: %v", err)
+			}
+		})
+		stuck.Go(func() {
+			if released, err := releaseAt(t, service, gone.ID); !released || err != nil {
+				t.Errorf("release: %t, %v", released, err)
+			}
+		})
+	}
+	service.SetRowWait(time.Millisecond, servers.Patience)
+	servers.AwaitBlocked(t, elsewhere, 2) // they are tried again
+	for i := range 3 {
+		user := fmt.Sprint("user-", i)
+		made := fixture.Hold(t, service, fixture.HoldRequest(free, user, at(4, i+1)))
+		if _, err := extendAt(t, service, made.ID, time.Hour); err != nil {
+			t.Error(err)
+		}
+		if _, err := releaseAt(t, service, fixture.Hold(t, service, fixture.HoldRequest(free, user, at(3, i+1))).ID); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, let := range unlock {
+		let()
+	}
+	stuck.Wait()
+	expectCounts(t, db, free, 3, 0)
+	fixture.Sound(t, db)
+}
+
+// What cannot be done in time is refused, and was not done.
+func TestACampaignThatStaysLockedFailsItsOwnRequestsOnly(t *testing.T) {
+	t.Parallel()
+	settings := servers.Patient(servers.Settings(t))
+	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
+	free, stuck := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.Timeout = time.Second })
+	defer fixture.LockCampaign(t, elsewhere, stuck)()
+	waits := fixture.HoldRequest(stuck, "a", at(1, 1))
+	for round, held := 1, false; !held; round++ { // once, unless the machine needs longer than the timeout for the free one, too
+		if round > 4 {
+			t.Fatal("a free campaign waits for a locked one")
+		}
+		refused := make(chan error, 1)
+		go func() { _, err := fixture.TryHold(t, service, waits); refused <- err }()
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(free, fmt.Sprint("user-", round), at(round, 1)))
+		held = err == nil && len(refused) == 0 // while the other one waits
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		if err := <-refused; !postgres.IsLockTimeout(err) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n := jobs(t, db, waits); n != 0 {
+		t.Error("the refusal was recorded")
+	}
+	expectCounts(t, db, stuck, 0, 0)
 }

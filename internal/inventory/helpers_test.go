@@ -2,8 +2,10 @@ package inventory_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,13 +13,174 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/campaign"
+	"triprize/internal/domain/access"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
+
+func TestMain(m *testing.M) { servers.Main(m) }
+
+var at = fixture.At
+
+// expectCode fails the test unless err has the code; empty is no error.
+func expectCode(t *testing.T, what string, err error, want fault.Code) {
+	t.Helper()
+	if got := fault.CodeOf(err); got != want {
+		t.Errorf("%s: %v; want %q", what, err, want)
+	}
+}
+
+// expectTaken fails the test unless err names exactly the given positions, by their index in the request.
+func expectTaken(t *testing.T, what string, err error, pointers ...string) {
+	t.Helper()
+	expectCode(t, what, err, fault.PositionTaken)
+	var named []string
+	for _, f := range fault.From(err).Fields {
+		named = append(named, f.Pointer)
+	}
+	if !slices.Equal(named, pointers) {
+		t.Errorf("%s: %v are named as taken, want %v", what, named, pointers)
+	}
+}
+
+// problem returns why a job failed.
+func problem(j job.Job) error {
+	if j.Problem == nil {
+		return nil
+	}
+	return j.Problem.Err()
+}
+
+func placesOf(h inventory.Hold) (places []shape.Position) {
+	for _, p := range h.Positions {
+		places = append(places, p.Position)
+	}
+	return places
+}
+
+// free returns the positions that are available.
+func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position) {
+	t.Helper()
+	all, err := inventory.All(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.State == inventory.Available {
+			places = append(places, p.Position)
+		}
+	}
+	return places
+}
+
+func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, reserved, sold int) {
+	t.Helper()
+	c, err := campaign.Get(t.Context(), db, id)
+	if err != nil || c.Counts.Reserved != reserved || c.Counts.Sold != sold {
+		t.Errorf("%d reserved and %d sold, want %d and %d (%v)", c.Counts.Reserved, c.Counts.Sold, reserved, sold, err)
+	}
+}
+
+// extendAt extends a hold at a service.
+func extendAt(t *testing.T, service *inventory.Holds, id uuid.UUID, ttl time.Duration) (h inventory.Hold, err error) {
+	t.Helper()
+	done, err := service.Extend(t.Context(), inventory.HoldRequest{Job: extendRequest(t, service, id), TTL: ttl}, id)
+	if err := fixture.Refused(job.Done{Accepted: done}, err); err != nil {
+		return h, err
+	}
+	return h, json.Unmarshal(done.Job.Result, &h)
+}
+
+func extendRequest(t *testing.T, service *inventory.Holds, id uuid.UUID) job.Request {
+	t.Helper()
+	key := uuidv7.New()
+	return job.Request{ID: key, Client: "test", Key: key.String(), Kind: job.KindHoldExtend, Keep: time.Hour, CampaignID: campaignOf(t, service.DB(), id)}
+}
+
+// campaignOf returns the campaign of a hold, or none.
+func campaignOf(t *testing.T, db postgres.DB, hold uuid.UUID) uuid.UUID {
+	t.Helper()
+	h, err := inventory.GetHold(t.Context(), db, access.Everything(), hold)
+	if err != nil && fault.CodeOf(err) != fault.NotFound {
+		t.Fatal(err)
+	}
+	return h.CampaignID
+}
+
+// releaseAt releases a hold at a service.
+func releaseAt(t *testing.T, service *inventory.Holds, id uuid.UUID) (released bool, err error) {
+	t.Helper()
+	return service.Release(t.Context(), campaignOf(t, service.DB(), id), id)
+}
+
+// jobs counts the jobs of a request's key.
+func jobs(t *testing.T, db *pgxpool.Pool, request inventory.HoldRequest) int {
+	t.Helper()
+	return servers.Value[int](t, db, `SELECT count(*) FROM jobs WHERE client = $1 AND idempotency_key = $2`, request.Job.Client, request.Job.Key)
+}
+
+// open is a lock that everybody gets at once.
+func open(context.Context, ...string) (func(), error) { return func() {}, nil }
+
+// together sends requests all at once; requests[i] goes to services[i % n].
+func together(t *testing.T, services []*inventory.Holds, requests []inventory.HoldRequest) (made []inventory.Hold, refused []error) {
+	t.Helper()
+	made, refused = make([]inventory.Hold, len(requests)), make([]error, len(requests))
+	var crowd sync.WaitGroup
+	start := make(chan struct{})
+	for i := range requests {
+		crowd.Go(func() {
+			<-start
+			made[i], refused[i] = fixture.TryHold(t, services[i%len(services)], requests[i])
+		})
+	}
+	close(start)
+	crowd.Wait()
+	return made, refused
+}
+
+// inOneBatch sends requests that end up in one transaction, in no particular
+// order: while they come, another one waits for the campaign.
+func inOneBatch(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, requests []inventory.HoldRequest) (made []inventory.Hold, refused []error) {
+	t.Helper()
+	service.SetRowWait(servers.Patience, servers.Patience)
+	unlock := fixture.LockCampaign(t, db, id)
+	var crowd sync.WaitGroup
+	crowd.Go(func() { _, _ = service.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
+	servers.AwaitBlocked(t, db, 1)
+	crowd.Go(func() { made, refused = together(t, []*inventory.Holds{service}, requests) })
+	servers.Eventually(t, "all requests wait for their transaction", func() bool { return service.Pending(id) == len(requests) })
+	unlock()
+	crowd.Wait()
+	return made, refused
+}
+
+// stopped is a clock that stands still: what is remembered stays remembered.
+func stopped() func() time.Time {
+	now := time.Now()
+	return func() time.Time { return now }
+}
+
+// counting counts how many of requests were granted; the others must have the code of a loser.
+func counting(t *testing.T, what string, refused []error, code fault.Code) (granted int) {
+	t.Helper()
+	for _, err := range refused {
+		if err == nil {
+			granted++
+		} else {
+			expectCode(t, what, err, code)
+		}
+	}
+	return granted
+}
 
 // fill lays out positions, layer k at the price 100 · k, and returns their campaign.
 func fill(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
@@ -28,12 +191,8 @@ func fill(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
 		prices[i] = money.Amount(100 * (i + 1))
 	}
 	if err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), `INSERT INTO campaigns (id, name, base_length, currency, policies, positions_total) VALUES ($1, 'Board', $2, 'JPY', '{}', $2 * ($2 + 1) / 2)`, id, max(baseLength, 3)); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(t.Context(), `INSERT INTO layers SELECT $1, n, 100 * n, n, n * (n - 1) / 2 + 1 FROM generate_series(1, $2::int) AS n`, id, baseLength); err != nil {
-			return err
-		}
+		servers.Exec(t, tx, `INSERT INTO campaigns (id, name, base_length, currency, policies, positions_total) VALUES ($1, 'Board', $2, 'JPY', '{}', $2::int * ($2 + 1) / 2)`, id, max(baseLength, 3))
+		servers.Exec(t, tx, `INSERT INTO layers SELECT $1, n, 100 * n, n, n * (n - 1) / 2 + 1 FROM generate_series(1, $2::int) AS n`, id, baseLength)
 		return inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: fixture.Triangle(baseLength), Prices: prices})
 	}); err != nil {
 		t.Fatal(err)
@@ -165,17 +324,14 @@ func overOf(h inventory.Hold) inventory.Over {
 func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID, free ...inventory.Free) {
 	t.Helper()
 	for _, f := range free {
-		_, err := db.Exec(t.Context(), `
+		servers.Exec(t, db, `
 			UPDATE positions
-			SET state = $4, version = version + 1, user_id = CASE WHEN $4 NOT IN ('available', 'blocked') THEN 'somebody' END,
+			SET state = $4::text, version = version + 1, user_id = CASE WHEN $4 NOT IN ('available', 'blocked') THEN 'somebody' END,
 			    expires_at = CASE WHEN $4 IN ('held', 'reserved') THEN now() + interval '1 hour' END,
 			    hold_id = CASE WHEN $4 = 'held' THEN $5::uuid END,
 			    purchase_id = CASE WHEN $4 IN ('reserved', 'sold') THEN $5::uuid END,
 			    sold_at = CASE WHEN $4 = 'sold' THEN now() END
 			WHERE campaign_id = $1 AND layer = $2 AND col = $3`, f.CampaignID, f.Layer, f.Column, string(state), purchase)
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -213,18 +369,6 @@ func rowOf(t *testing.T, db postgres.DB, id uuid.UUID, at shape.Position) (r row
 	return r
 }
 
-// rows is every row of a campaign's positions, to be compared.
-func rows(t *testing.T, db postgres.DB, id uuid.UUID) map[shape.Position]row {
-	t.Helper()
-	found := make(map[shape.Position]row)
-	for _, p := range all(t, db, id) {
-		r := rowOf(t, db, id, p.Position)
-		r.Purchase = nil
-		found[p.Position] = r
-	}
-	return found
-}
-
 // ranked returns what is free by rank, in a layer or anywhere, as the rows tell it,
 // without the search under test.
 func ranked(t *testing.T, db *pgxpool.Pool, id uuid.UUID, layer int) (free []inventory.Free) {
@@ -239,3 +383,23 @@ func ranked(t *testing.T, db *pgxpool.Pool, id uuid.UUID, layer int) (free []inv
 }
 
 func byRank(a, b inventory.Free) int { return a.Rank - b.Rank }
+
+// expectCounts checks how many positions of a campaign are available, reserved
+// (or held) and sold, by its layers and by its rows.
+func expectCounters(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want [3]int) {
+	t.Helper()
+	layers, err := inventory.CountByLayer(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var byLayer, byRow [3]int
+	for _, l := range layers {
+		byLayer[0], byLayer[1], byLayer[2] = byLayer[0]+l.Available, byLayer[1]+l.Reserved, byLayer[2]+l.Sold
+	}
+	for _, p := range all(t, db, id) {
+		byRow[map[inventory.State]int{inventory.Available: 0, inventory.Held: 1, inventory.Reserved: 1, inventory.Sold: 2}[p.State]]++
+	}
+	if byLayer != want || byRow != want {
+		t.Errorf("available, reserved, sold: by layer %v, by row %v, want %v", byLayer, byRow, want)
+	}
+}

@@ -35,64 +35,47 @@ func passes(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d time.Duration) {
 }
 
 // ways are what one user may try to keep position 3/1 for ever. Each is called again
-// and again, with the hold that it has, and lets time pass.
-var ways = map[string]func(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, has *inventory.Hold) (next *inventory.Hold){
-	"extend": func(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, has *inventory.Hold) *inventory.Hold {
-		passes(t, db, id, 9*time.Minute)
-		if has != nil {
-			if longer, err := extendAt(t, service, has.ID, 10*time.Minute); err == nil {
-				return &longer
-			}
-		}
-		return again(t, service, id)
-	},
-	"release and hold again": func(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, has *inventory.Hold) *inventory.Hold {
-		passes(t, db, id, 4*time.Minute)
-		if has != nil {
-			_, _ = releaseAt(t, service, has.ID)
-		}
-		passes(t, db, id, 11*time.Second)
-		return again(t, service, id)
-	},
-	"let expire and hold again": func(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, _ *inventory.Hold) *inventory.Hold {
-		passes(t, db, id, 5*time.Minute+11*time.Second)
-		return again(t, service, id)
-	},
-	"any that are free": func(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, has *inventory.Hold) *inventory.Hold {
-		passes(t, db, id, 4*time.Minute)
-		if has != nil {
-			_, _ = releaseAt(t, service, has.ID)
-		}
-		passes(t, db, id, 11*time.Second)
-		r := fixture.HoldAnyRequest(id, "a", 3, 1) // the others of the layer are sold
-		r.TTL = 5 * time.Minute
-		return tried(t, service, r)
-	},
-	"alternate with a bundle": func(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, has *inventory.Hold) *inventory.Hold {
-		passes(t, db, id, 4*time.Minute)
-		if has != nil {
-			_, _ = releaseAt(t, service, has.ID)
-		}
-		passes(t, db, id, 11*time.Second)
-		r := fixture.HoldRequest(id, "a", at(3, 1), at(4, 1))
+// and again, with the hold that it has, after it has let time pass, and returns what it asks for next.
+var ways = map[string]struct {
+	before, after time.Duration // a hold that it has is released between the two
+	next          func(id uuid.UUID, has *inventory.Hold) inventory.HoldRequest
+}{
+	"extend": {before: 9 * time.Minute},
+	"release and hold again": {4 * time.Minute, 11 * time.Second, func(id uuid.UUID, _ *inventory.Hold) inventory.HoldRequest {
+		return fixture.HoldRequest(id, "a", at(3, 1))
+	}},
+	"let expire and hold again": {5*time.Minute + 11*time.Second, 0, func(id uuid.UUID, _ *inventory.Hold) inventory.HoldRequest {
+		return fixture.HoldRequest(id, "a", at(3, 1))
+	}},
+	"any that are free": {4 * time.Minute, 11 * time.Second, func(id uuid.UUID, _ *inventory.Hold) inventory.HoldRequest {
+		return fixture.HoldAnyRequest(id, "a", 3, 1) // the others of the layer are sold
+	}},
+	"alternate with a bundle": {4 * time.Minute, 11 * time.Second, func(id uuid.UUID, has *inventory.Hold) inventory.HoldRequest {
 		if has != nil && len(has.Positions) == 2 {
-			r = fixture.HoldRequest(id, "a", at(3, 1), at(4, 2))
+			return fixture.HoldRequest(id, "a", at(3, 1), at(4, 2))
 		}
-		r.TTL = 5 * time.Minute
-		return tried(t, service, r)
-	},
+		return fixture.HoldRequest(id, "a", at(3, 1), at(4, 1))
+	}},
 }
 
-func again(t *testing.T, service *inventory.Holds, id uuid.UUID) *inventory.Hold {
+// keepOn tries one of the ways once more.
+func keepOn(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, name string, has *inventory.Hold) *inventory.Hold {
 	t.Helper()
-	r := fixture.HoldRequest(id, "a", at(3, 1))
-	r.TTL = 5 * time.Minute
-	return tried(t, service, r)
-}
-
-func tried(t *testing.T, service *inventory.Holds, r inventory.HoldRequest) *inventory.Hold {
-	t.Helper()
-	made, err := fixture.TryHold(t, service, r)
+	way, request := ways[name], fixture.HoldRequest(id, "a", at(3, 1))
+	passes(t, db, id, way.before)
+	if has != nil && name == "extend" {
+		if longer, err := extendAt(t, service, has.ID, 10*time.Minute); err == nil {
+			return &longer
+		}
+	} else if has != nil && way.after > 0 {
+		_, _ = releaseAt(t, service, has.ID)
+	}
+	passes(t, db, id, way.after)
+	if way.next != nil {
+		request = way.next(id, has)
+	}
+	request.TTL = 5 * time.Minute
+	made, err := fixture.TryHold(t, service, request)
 	if err != nil {
 		if code := fault.CodeOf(err); code != fault.HoldLimitExceeded && code != fault.NoneAvailable && code != fault.PositionTaken {
 			t.Error(err)
@@ -104,7 +87,7 @@ func tried(t *testing.T, service *inventory.Holds, r inventory.HoldRequest) *inv
 
 func TestNobodyKeepsAPositionForEver(t *testing.T) {
 	t.Parallel()
-	for name, way := range ways {
+	for name := range ways {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := servers.DB(t)
@@ -113,7 +96,7 @@ func TestNobodyKeepsAPositionForEver(t *testing.T) {
 			var has *inventory.Hold
 			refused := 0
 			for range 12 {
-				if has = way(t, db, service, id, has); has == nil {
+				if has = keepOn(t, db, service, id, name, has); has == nil {
 					refused++
 				}
 				if held, _, err := inventory.ExpireHolds(t.Context(), db, id, 100); err != nil {

@@ -1,158 +1,51 @@
 package inventory_test
 
 import (
+	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/inventory"
-	"triprize/internal/job"
+	"triprize/internal/payment"
 	"triprize/internal/platform/config"
+	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
-var at = fixture.At
-
-// expectCode fails the test unless err has the code; empty is no error.
-func expectCode(t *testing.T, what string, err error, want fault.Code) {
-	t.Helper()
-	if got := fault.CodeOf(err); got != want {
-		t.Errorf("%s: %v; want %q", what, err, want)
-	}
-}
-
-// expectTaken fails the test unless err names exactly the given positions, by their index in the request.
-func expectTaken(t *testing.T, what string, err error, pointers ...string) {
-	t.Helper()
-	expectCode(t, what, err, fault.PositionTaken)
-	var named []string
-	for _, f := range fault.From(err).Fields {
-		named = append(named, f.Pointer)
-	}
-	if !slices.Equal(named, pointers) {
-		t.Errorf("%s: %v are named as taken, want %v", what, named, pointers)
-	}
-}
-
-// seller sells, as a worker does.
-func seller(db *pgxpool.Pool) *sale.Seller { return fixture.Seller(db) }
-
-// problem returns why a job failed.
-func problem(j job.Job) error {
-	if j.Problem == nil {
-		return nil
-	}
-	return j.Problem.Err()
-}
-
-func placesOf(h inventory.Hold) (places []shape.Position) {
-	for _, p := range h.Positions {
-		places = append(places, p.Position)
-	}
-	return places
-}
-
-// free returns the positions that are available.
-func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position) {
-	t.Helper()
-	all, err := inventory.All(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range all {
-		if p.State == inventory.Available {
-			places = append(places, p.Position)
-		}
-	}
-	return places
-}
-
-func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, reserved, sold int) {
-	t.Helper()
-	c, err := campaign.Get(t.Context(), db, id)
-	if err != nil || c.Counts.Reserved != reserved || c.Counts.Sold != sold {
-		t.Errorf("%d reserved and %d sold, want %d and %d (%v)", c.Counts.Reserved, c.Counts.Sold, reserved, sold, err)
-	}
-}
-
-func TestChosenPositionsAreHeldTogether(t *testing.T) {
+func TestChosenPositionsAreHeldTogetherOrNone(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 2), at(1, 1), at(3, 3)))
-	if got := placesOf(made); !slices.Equal(got, []shape.Position{at(1, 1), at(3, 3), at(4, 2)}) || made.Positions[2].Price != 400 {
-		t.Errorf("it keeps %+v", made.Positions)
-	}
-	if made.State != inventory.HoldActive || made.UserID != "a" || made.ExpiresAt.Sub(made.CreatedAt) != 10*time.Minute {
-		t.Errorf("it is %+v", made)
-	}
-	if stored := fixture.HoldNow(t, db, made.ID); !stored.ExpiresAt.Equal(made.ExpiresAt) || !slices.Equal(placesOf(stored), placesOf(made)) {
-		t.Errorf("stored is %+v", stored)
-	}
+	changed := fixture.Watch(t, db)
+	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 2), at(1, 1), at(3, 3)))
+	changed(`
+		~ campaign 1: free=1,2,3,4 → free=0,2,2,3 positions_reserved=3 board_version=1
+		+ position 1,1 held a hold 1 v1 board_version=1 expires_at=10m
+		+ position 3,3 held a hold 1 v1 board_version=1 expires_at=10m
+		+ position 4,2 held a hold 1 v1 board_version=1 expires_at=10m
+		+ job 1 hold-create a succeeded result={CampaignID: campaign 1, Client: test, Currency: JPY, EndsBy: 48h, ExpiresAt: 10m, Extensions: 0, ID: hold 1, Positions: 1,1@100 3,3@300 4,2@400, State: active, UserID: a} attempts=1
+		+ hold 1 a 1,1@100 3,3@300 4,2@400 active expires_at=10m ends_by=48h`)
+	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", at(4, 4)))
+	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "c", at(2, 1), at(1, 1), at(3, 1), at(4, 4)))
+	expectTaken(t, "one held, one sold", err, "/positions/1", "/positions/3")
+	_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(1, 1)))
+	expectTaken(t, "its own", err, "/positions/0")
+	fixture.Hold(t, service, fixture.HoldRequest(id, "c", at(2, 1), at(3, 1))) // free, and of one that was not held
 	own, err := inventory.OfUser(t.Context(), db, id, "test", "a")
-	if err != nil || len(own) != 3 || own[0].State != inventory.Held || !own[0].ExpiresAt.Equal(made.ExpiresAt) {
+	if err != nil || len(own) != 3 || own[0].State != inventory.Held {
 		t.Errorf("the board says %+v, %v", own, err)
 	}
-	expectCounts(t, db, id, 3, 0)
-	fixture.Sound(t, db)
-}
-
-func TestOfChosenPositionsAllAreHeldOrNoneAndThoseThatAreGoneAreNamed(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(2, 1)))
-	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", at(4, 4)))
-	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "c", at(1, 1), at(2, 1), at(3, 1), at(4, 4)))
-	expectTaken(t, "one held, one sold", err, "/positions/1", "/positions/3")
-	_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(2, 1)))
-	expectTaken(t, "its own", err, "/positions/0")
-	expectCounts(t, db, id, 1, 1)
-	fixture.Hold(t, service, fixture.HoldRequest(id, "c", at(1, 1), at(3, 1)))
-	fixture.Sound(t, db)
-}
-
-func TestRandomPositionsComeFromWhereTheyAreAskedFor(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
-	if got := placesOf(fixture.Hold(t, service, fixture.HoldAnyRequest(id, "b", 3, 2))); !slices.Equal(got, []shape.Position{at(3, 1), at(3, 3)}) {
-		t.Errorf("of layer 3 it keeps %v", got)
-	}
-	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "c", 3, 1))
-	expectCode(t, "a layer that is held", err, fault.NoneAvailable)
-	rest := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "d", 0, 7))
-	if len(rest.Positions) != 7 {
-		t.Errorf("anywhere: %v", placesOf(rest))
-	}
-	_, err = fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "e", 0, 1))
-	expectCode(t, "a campaign that is held", err, fault.NoneAvailable)
-	expectCounts(t, db, id, 10, 0)
-	fixture.Sound(t, db)
-}
-
-func TestALayerThatIsSoldIsSoldOut(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
-	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", at(2, 1), at(2, 2)))
-	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "b", 2, 1))
-	expectCode(t, "the layer is sold", err, fault.SoldOut)
-	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", at(3, 1), at(3, 2)))
-	_, err = fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "b", 3, 2))
-	expectCode(t, "one is left of two", err, fault.NoneAvailable)
-	fixture.SellOut(t, db, id)
-	_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(1, 1)))
-	expectCode(t, "the campaign is sold", err, fault.SoldOut)
+	expectCounts(t, db, id, 5, 1)
 	fixture.Sound(t, db)
 }
 
@@ -218,4 +111,298 @@ func TestHoldsOfACampaignThatIsNotOnSaleAreLeftAlone(t *testing.T) {
 	for i, want := range []fault.Code{fault.CampaignNotActive, fault.CampaignNotActive, ""} {
 		expectCode(t, "buy", problem(fixture.Job(t, db, refs[i].ID)), want)
 	}
+}
+
+func TestAHoldThatIsNotThereIsNotFound(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	service := fixture.Holds(t, db, nil, nil)
+	_, err := extendAt(t, service, uuid.New(), time.Hour)
+	expectCode(t, "extend", err, fault.NotFound)
+	_, err = releaseAt(t, service, uuid.New())
+	expectCode(t, "release", err, fault.NotFound)
+	h := fixture.Hold(t, service, fixture.HoldRequest(fixture.Campaign(t, db, fixture.Draft(4)), "a", at(1, 1)))
+	_, err = service.Release(t.Context(), fixture.Campaign(t, db, fixture.Draft(4)), h.ID)
+	expectCode(t, "in another campaign", err, fault.NotFound)
+}
+
+// A hold of the longest time can get nothing yet, and what is refused is not counted.
+func TestAnExtensionLeavesNoMoreThanTheLongestHold(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL, s.MaxExtensions = time.Hour, 1 })
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	request := fixture.HoldRequest(id, "a", at(3, 1))
+	request.TTL = time.Hour
+	whole := fixture.Hold(t, service, request)
+	passes(t, db, id, 20*time.Minute)
+	before := fixture.HoldNow(t, db, whole.ID)
+	longer, err := extendAt(t, service, whole.ID, time.Hour)
+	if err != nil || !longer.ExpiresAt.After(before.ExpiresAt.Add(19*time.Minute)) {
+		t.Fatalf("it had an hour, 20 minutes ago: %+v, %v", longer, err)
+	}
+	var left time.Duration
+	if err := db.QueryRow(t.Context(), `SELECT $1::timestamptz - clock_timestamp()`, longer.ExpiresAt).Scan(&left); err != nil || left > time.Hour {
+		t.Errorf("%s are left: %v", left, err)
+	}
+	fixture.Sound(t, db)
+}
+
+// It is about the user's own hold, then about the unpaid purchase that has used it, and others hear of
+// neither. One service remembers that the positions are taken.
+func TestAPositionThatIsTakenIsAboutTheUsersOwnHoldOrPurchase(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	services := []*inventory.Holds{fixture.Holds(t, db, nil, nil), fixture.Holds(t, db, open, nil)}
+	own, paid := fixture.Hold(t, services[0], fixture.HoldRequest(id, "a", at(3, 1))), fixture.Hold(t, services[0], fixture.HoldRequest(id, "a", at(4, 1)))
+	about := func(what string, want fault.About) {
+		t.Helper()
+		for user, want := range map[string]fault.About{"a": want, "b": {}} {
+			for i := range 4 { // the second time they are remembered
+				_, err := fixture.TryHold(t, services[i%2], fixture.HoldRequest(id, user, at(2, 1), at(3, 1)))
+				if expectCode(t, what, err, fault.PositionTaken); fault.From(err).About != want {
+					t.Errorf("%s: a hold of %s is refused about %+v, want %+v", what, user, fault.From(err).About, want)
+				}
+			}
+			if p := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, user, at(3, 1)))[0].Problem; p == nil || p.Code != fault.PositionTaken || p.About != want {
+				t.Errorf("%s: a purchase of %s is refused with %+v, want it about %+v", what, user, p, want)
+			}
+		}
+	}
+	about("held", fault.About{Kind: fault.AboutHold, ID: own.ID.String()})
+	bought, ref := fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.FromHold(own.ID), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}}), time.Hour)
+	about("reserved", fault.About{Kind: fault.AboutPurchase, ID: bought.String(), JobID: ref.ID.String()})
+	fixture.Advance(t, db, bought, payment.Captured)
+	fixture.Conclude(t, db, ref)
+	about("sold", fault.About{})
+	fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", paid.ID))
+	_, err := extendAt(t, services[0], paid.ID, time.Minute)
+	expectCode(t, "of a hold that was used", err, fault.StateConflict)
+	if h := fixture.HoldNow(t, db, paid.ID); fault.From(err).About != (fault.About{Kind: fault.AboutPurchase, ID: h.PurchaseID.String()}) {
+		t.Errorf("about %+v, and purchase %s has used it", fault.From(err).About, h.PurchaseID)
+	}
+}
+
+// All of them have seen an active hold and wait for the campaign. The position has a new owner when another comes late.
+func TestOfManyReleasesOneFrees(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
+	unlock := fixture.LockCampaign(t, db, id)
+	var wins atomic.Int32
+	var releases sync.WaitGroup
+	for i := range 3 {
+		releases.Go(func() {
+			released, err := releaseAt(t, fixture.Holds(t, db, nil, nil), h.ID)
+			if err != nil {
+				t.Error(err)
+			}
+			if released {
+				wins.Add(1)
+			}
+		})
+		servers.AwaitBlocked(t, db, i+1)
+	}
+	unlock()
+	releases.Wait()
+	fixture.Hold(t, service, fixture.HoldRequest(id, "c", at(3, 1)))
+	if released, err := releaseAt(t, service, h.ID); released || err != nil || wins.Load() != 1 {
+		t.Errorf("%d releases, and a late one: %t, %v", wins.Load(), released, err)
+	}
+	expectCounts(t, db, id, 1, 0)
+	fixture.Sound(t, db)
+}
+
+// What is sold at the end is drawn: nothing is held then. A hold that could last longer is
+// cut, and can be extended to that moment once it ends earlier.
+func TestNoHoldOutlastsASaleThatIsDrawnAtItsEnd(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, other := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, 24*time.Hour)), fixture.Campaign(t, db, fixture.Draft(4))
+	c, err := campaign.Get(t.Context(), db, id)
+	if err != nil || c.DrawsAt == nil {
+		t.Fatal(c, err)
+	}
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL, s.MaxExtensions = 100*time.Hour, 9 })
+	request := fixture.HoldRequest(id, "a", at(4, 1))
+	request.TTL = 25 * time.Hour
+	cut := fixture.Hold(t, service, request)
+	if !cut.ExpiresAt.Equal(*c.DrawsAt) || cut.EndsBy.After(*c.DrawsAt) {
+		t.Errorf("it lasts until %s, or %s at most; the sale until %s", cut.ExpiresAt, cut.EndsBy, c.DrawsAt)
+	}
+	if _, err := extendAt(t, service, cut.ID, 26*time.Hour); fault.CodeOf(err) != fault.HoldLimitExceeded {
+		t.Errorf("beyond the end: %v", err)
+	}
+	request = fixture.HoldRequest(id, "b", at(4, 2))
+	request.TTL = time.Hour
+	short := fixture.Hold(t, service, request)
+	if h, err := extendAt(t, service, short.ID, 26*time.Hour); err != nil || !h.ExpiresAt.Equal(*c.DrawsAt) {
+		t.Errorf("up to the end: %+v, %v", h, err)
+	}
+	request = fixture.HoldRequest(other, "a", at(4, 1))
+	request.TTL = 25 * time.Hour
+	if h := fixture.Hold(t, service, request); h.ExpiresAt.Before(*c.DrawsAt) {
+		t.Errorf("in another campaign: %+v", h)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestOnlyAShareOfACampaignIsHeld(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxSharePercent = 45 }) // 4 of 10
+	mine := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 3))
+	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "b", 0, 2))
+	expectCode(t, "a fifth", err, fault.HoldLimitExceeded)
+	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "b", 0, 1))
+	_, err = fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "c", 0, 1))
+	expectCode(t, "one more", err, fault.HoldLimitExceeded)
+	if jobs := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "c", 0, 2), fixture.HeldRequest(t, id, "a", mine.ID)); jobs[0].Problem != nil || jobs[1].Problem != nil {
+		t.Errorf("a purchase is no hold: %+v", jobs)
+	}
+	last := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "c", 0, 3)) // what is sold is held no more
+	_, err = fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "d", 0, 1))
+	expectCode(t, "the share is used up", err, fault.HoldLimitExceeded)
+	fixture.EndHold(t, db, last)
+	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "d", 0, 2))
+	fixture.Sound(t, db)
+}
+
+// Each limit alone, and how much of it one user gets that asks for two positions at a time.
+var limits = map[string]struct {
+	change func(*config.Holds)
+	limit  bool
+	want   int // positions
+	code   fault.Code
+}{
+	"holds":          {func(s *config.Holds) { s.MaxPerUser = 4 }, false, 8, fault.HoldLimitExceeded},
+	"positions":      {func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 100, 11 }, false, 10, fault.HoldLimitExceeded},
+	"share":          {func(s *config.Holds) { s.MaxPerUser, s.MaxSharePercent = 100, 15 }, false, 4, fault.HoldLimitExceeded}, // 5 of 36
+	"purchase limit": {func(s *config.Holds) { s.MaxPerUser = 100 }, true, 6, fault.PurchaseLimitExceeded},
+}
+
+func limitedDraft(limited bool) campaign.Draft {
+	draft, limit := fixture.Draft(8), 6
+	if limited {
+		draft.PurchaseLimit = &limit
+	}
+	return draft
+}
+
+func TestLimitsAreExactWhenOneUserAsksFromAllSides(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	for what, c := range limits {
+		id := fixture.Campaign(t, db, limitedDraft(c.limit))
+		services := []*inventory.Holds{fixture.Holds(t, db, nil, c.change), fixture.Holds(t, db, open, c.change)}
+		var requests []inventory.HoldRequest
+		for i := range 15 {
+			requests = append(requests, fixture.HoldAnyRequest(id, "a", 0, 2), fixture.HoldRequest(id, "a", at(8, i%4+1), at(7, i%4+1)))
+		}
+		_, refused := together(t, services, requests)
+		for i, err := range refused {
+			if err != nil && fault.CodeOf(err) != c.code && fault.CodeOf(err) != fault.PositionTaken {
+				t.Errorf("%s: request %d: %v", what, i, err)
+			}
+		}
+		expectCounts(t, db, id, c.want, 0)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestLimitsAreExactWithinOneTransaction(t *testing.T) {
+	t.Parallel()
+	for what, c := range limits {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			db := servers.DB(t)
+			id := fixture.Campaign(t, db, limitedDraft(c.limit))
+			var requests []inventory.HoldRequest
+			for range 12 {
+				requests = append(requests, fixture.HoldAnyRequest(id, "a", 0, 2))
+			}
+			_, refused := inOneBatch(t, db, fixture.Holds(t, db, nil, c.change), id, requests)
+			for _, err := range refused {
+				if err != nil {
+					expectCode(t, what, err, c.code)
+				}
+			}
+			expectCounts(t, db, id, c.want, 0)
+			fixture.Sound(t, db)
+		})
+	}
+}
+
+// Random positions of a batch are found together: enough for all requests, also when
+// others choose before them, and when some of them must not have one again.
+func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(7)) // 28 positions
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown, s.MaxPerUser = time.Hour, 20 })
+	lapsed := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "cooling", 0, 4)) // the first by rank
+	fixture.EndHold(t, db, lapsed)
+	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "cooling", 0, 1))
+	requests := []inventory.HoldRequest{fixture.HoldRequest(id, "chooser", free(t, db, id)[0], free(t, db, id)[20]), fixture.HoldAnyRequest(id, "cooling", 0, 9)}
+	for i := range 5 {
+		requests = append(requests, fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 0, 2))
+	}
+	made, refused := inOneBatch(t, db, service, id, requests)
+	for i, err := range refused {
+		// The chooser may come late, and so may the one that cannot have all.
+		if err != nil && (i > 1 || fault.CodeOf(err) != fault.PositionTaken && fault.CodeOf(err) != fault.NoneAvailable) {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	for _, p := range placesOf(made[1]) {
+		if slices.Contains(placesOf(lapsed), p) {
+			t.Errorf("it got %v again", p)
+		}
+	}
+	fixture.Sound(t, db)
+}
+
+func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = time.Hour })
+	hot := []shape.Position{at(3, 1), at(3, 2)}
+	lapsed := fixture.Hold(t, service, fixture.HoldRequest(id, "a", hot...))
+	fixture.EndHold(t, db, lapsed)
+	for range 2 { // the first time it has not been tidied up yet
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(1, 1), hot[1]))
+		expectCode(t, "what it let expire", err, fault.HoldLimitExceeded)
+		if n, _, err := inventory.ExpireHolds(t.Context(), db, id, 10); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	random := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 3, 1))
+	if random.Positions[0].Position != at(3, 3) {
+		t.Errorf("a random one is %v", random.Positions[0])
+	}
+	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "a", 3, 1))
+	expectCode(t, "only those it let expire are left", err, fault.NoneAvailable)
+	if everything := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 7)); len(everything.Positions) != 7 {
+		t.Errorf("anywhere: %v", everything.Positions)
+	}
+	fixture.Hold(t, service, fixture.HoldRequest(id, "b", hot[0])) // for another user it is like any
+	if jobs := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
+		t.Errorf("buying is not holding: %+v", jobs[0].Problem)
+	}
+	fixture.Sound(t, db)
+}
+
+func TestACoolDownEnds(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = 10 * time.Second })
+	long := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
+	fixture.MoveDeadline(t, db, long, -11*time.Second)
+	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
+	fixture.Sound(t, db)
 }

@@ -175,7 +175,7 @@ func (c *storm) sell() error {
 	if len(batch) == 0 {
 		return nil
 	}
-	report, err := seller(c.db).Sell(c.t.Context(), batch, []sale.LockWait{sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.WaitForCampaign}[c.below(4)])
+	report, err := fixture.Seller(c.db).Sell(c.t.Context(), batch, []sale.LockWait{sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.WaitForCampaign}[c.below(4)])
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -190,7 +190,7 @@ func (c *storm) sell() error {
 
 // finish delivers every job once more: those that nobody got to are final now.
 func (c *storm) finish() {
-	if _, err := seller(c.db).Sell(c.t.Context(), c.jobs, sale.WaitForCampaign); err != nil {
+	if _, err := fixture.Seller(c.db).Sell(c.t.Context(), c.jobs, sale.WaitForCampaign); err != nil {
 		c.t.Fatal(err)
 	}
 	var open, bought, deadlocks int
