@@ -119,8 +119,10 @@ func TestAHoldThatIsNotThereIsNotFound(t *testing.T) {
 	service := fixture.Holds(t, db, nil, nil)
 	_, err := extendAt(t, service, uuid.New(), time.Hour)
 	expectCode(t, "extend", err, fault.NotFound)
-	_, err = releaseAt(t, service, uuid.New())
-	expectCode(t, "release", err, fault.NotFound)
+	released, err := releaseAt(t, service, uuid.New())
+	if expectCode(t, "release", err, fault.NotFound); released {
+		t.Error("it is released")
+	}
 	h := fixture.Hold(t, service, fixture.HoldRequest(fixture.Campaign(t, db, fixture.Draft(4)), "a", at(1, 1)))
 	_, err = service.Release(t.Context(), fixture.Campaign(t, db, fixture.Draft(4)), h.ID)
 	expectCode(t, "in another campaign", err, fault.NotFound)
