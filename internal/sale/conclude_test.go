@@ -213,6 +213,9 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || j.Progress != nil {
 			t.Errorf("the job still asks its buyer: %s, %+v", j.State, j.Progress)
 		}
+		if again := finalize(t, fixture.Seller(db), back); len(again.Finalized)+len(again.Payments)+len(again.Busy) != 0 {
+			t.Errorf("delivered again: %+v", again)
+		}
 		refused(t, "another cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "is being cancelled already")
 		fixture.Advance(t, db, bought, end)
 		report := fixture.Conclude(t, db, ref)
