@@ -44,13 +44,13 @@ func TestOfTheLastSaleAndACancellationOneComesFirst(t *testing.T) {
 		meanwhile := func(do func()) func() { return func() { waits.Go(do); servers.AwaitBlocked(t, db, 1) } }
 		switch commits {
 		case "sale":
-			clear := failpoint.Set("sale.commit", buyer, meanwhile(cancels))
+			unset := failpoint.Set("sale.commit", buyer, meanwhile(cancels))
 			sells()
-			clear()
+			unset()
 		case "cancellation":
-			clear := failpoint.Set("cancellation.commit", owner, meanwhile(sells))
+			unset := failpoint.Set("cancellation.commit", owner, meanwhile(sells))
 			cancels()
-			clear()
+			unset()
 		default:
 			unlock, race := fixture.LockCampaign(t, db, id), []func(){sells, cancels, sells}
 			for i, do := range race[len(commits)%2:][:2] {
