@@ -23,6 +23,8 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
+func TestMain(m *testing.M) { servers.Main(m) }
+
 // setup is a database, a Redis and a sweeper.
 type setup struct {
 	t        *testing.T
