@@ -2,7 +2,6 @@ package upkeep_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,9 +24,13 @@ import (
 func withKey(t *testing.T) *setup {
 	t.Helper()
 	p := newSetup(t)
+	p.takesCards()
+	return p
+}
+
+func (p *setup) takesCards() {
 	p.settings.Payments.Stripe.Key, p.settings.Payments.Recheck = "sk_test_key", time.Hour
 	p.with(upkeep.Options{})
-	return p
 }
 
 // dueCards reserves positions by card, whose payments are due now.
@@ -56,21 +59,6 @@ func (p *setup) queued(kind job.Kind) int64 {
 	return n
 }
 
-func TestDuePaymentsGetATaskEachAndOnlyOne(t *testing.T) {
-	t.Parallel()
-	p := withKey(t)
-	p.settings.Scheduler.BatchSize = 3
-	p.with(upkeep.Options{})
-	p.dueCards(7)
-	p.exec(`UPDATE payments SET lease_until = clock_timestamp() + interval '1 hour' WHERE purchase_id = (SELECT purchase_id FROM payments LIMIT 1)`)
-	if got := p.sweep("due-items"); got["payments_due"] != 6 || got["payments_enqueued"] != 6 {
-		t.Errorf("%v", got)
-	}
-	if got := p.sweep("due-items"); got["payments_due"] != 0 || p.queued(job.KindPayment) != 6 {
-		t.Errorf("%v, %d tasks", got, p.queued(job.KindPayment))
-	}
-}
-
 func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
@@ -88,42 +76,6 @@ func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 	}
 	if due, err := payment.Agenda.TakeDue(t.Context(), p.db, time.Hour, 10); err != nil || len(due) != 3 {
 		t.Errorf("%d are due, %v", len(due), err)
-	}
-}
-
-func TestWithoutAKeyPaymentsWaitAndSaySo(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	jobs := p.dueCards(2)
-	if got := p.sweep("due-items"); got["payments_due"] != 2 || got["payments_waiting"] != 2 || got["payments_enqueued"] != 0 {
-		t.Errorf("%v", got)
-	}
-	for _, ref := range jobs {
-		if j := fixture.Job(t, p.db, ref.ID); j.Progress == nil || j.Progress.Waiting == nil || !strings.Contains(j.Progress.Waiting.Reason, "key") {
-			t.Errorf("the job says %+v", j.Progress)
-		}
-	}
-	if got := p.sweep("missed-events"); got["listed"] != 0 {
-		t.Errorf("%v", got)
-	}
-}
-
-func TestEventsThatNobodyWorksOffGetATask(t *testing.T) {
-	t.Parallel()
-	p := withKey(t)
-	e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-	if _, err := e.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.succeeded", CreatedAt: time.Now()}}); err != nil {
-		t.Fatal(err)
-	}
-	p.exec(`UPDATE payment_events SET received_at = received_at - interval '2 hours'`)
-	if got := p.sweep("due-items"); got["events_enqueued"] != 1 || p.queued(job.KindEvent) != 1 {
-		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
-	}
-	if _, err := e.Work(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.sweep("due-items"); got["events_enqueued"] != 0 {
-		t.Errorf("%v", got)
 	}
 }
 
@@ -151,25 +103,6 @@ func TestAnEventWhoseWebhookDidNotComeIsFoundAndGetsATask(t *testing.T) {
 		t.Errorf("%v, %d tasks", got, p.queued(job.KindEvent))
 	}
 	if got := p.sweep("missed-events"); got["stored"] != 0 {
-		t.Errorf("%v", got)
-	}
-}
-
-func TestOldEventsOfTheProviderAreDeletedAfterTheirRetention(t *testing.T) {
-	t.Parallel()
-	p := withKey(t)
-	e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(t), prometheus.NewRegistry())
-	if _, err := e.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.Work(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.sweep("old-records"); got["events_deleted"] != 0 {
-		t.Errorf("%v", got)
-	}
-	p.exec(`UPDATE payment_events SET received_at = received_at - interval '31 days'`)
-	if got := p.sweep("old-records"); got["events_deleted"] != 1 {
 		t.Errorf("%v", got)
 	}
 }

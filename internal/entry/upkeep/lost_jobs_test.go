@@ -76,19 +76,6 @@ func TestMessagesInWorkDoNotHideLostOnes(t *testing.T) {
 	}
 }
 
-func TestARunThatChangesMuchLeavesTheRestToTheNext(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	p.batchesOf(10, 2)
-	p.accept(50, 1, true)
-	p.age()
-	for run, want := range []int{20, 20, 10, 0} {
-		if got := p.sweep("lost-jobs"); got["looked_at"] != want || got["pending"] != want {
-			t.Errorf("run %d: %v", run+1, got)
-		}
-	}
-}
-
 // fullRedis starts a Redis of its own; refuse makes it refuse what needs memory,
 // while it answers everything else.
 func fullRedis(t *testing.T) (url string, refuse func(bool)) {

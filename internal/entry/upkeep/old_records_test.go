@@ -7,15 +7,230 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/internal/campaign"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/scheduler"
 	"triprize/internal/entry/upkeep"
+	"triprize/internal/inventory"
+	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/sweep"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
+
+// halfMade is a base length whose positions take three steps.
+const halfMade = 200
+
+// Each kind of record: none goes while it is young, all go in one run when they are old, and none is left for the next.
+func TestRecordsAreDeletedWhenTheyAreOldAndNotBefore(t *testing.T) {
+	t.Parallel()
+	for count, c := range map[string]struct {
+		make func(p *setup)
+		age  string
+		want int
+	}{
+		"jobs_deleted": {func(p *setup) { fixture.Sell(p.t, p.db, fixture.Campaign(p.t, p.db, fixture.Draft(4)), 5) },
+			`UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`, 5},
+		"refused_deleted": {func(p *setup) {
+			id := fixture.Campaign(p.t, p.db, fixture.Draft(4))
+			fixture.Finalize(p.t, p.db, fixture.PurchaseRequest(p.t, id, "a", 0, 5))
+			for range 6 { // lists of two jobs
+				fixture.Finalize(p.t, p.db, fixture.PurchaseRequest(p.t, id, "b", 0, 6), fixture.PurchaseRequest(p.t, id, "c", 0, 6))
+			}
+		}, `UPDATE refused_jobs SET refused_at = refused_at - interval '1 hour'`, 12},
+		"holds_deleted": {func(p *setup) {
+			id := fixture.Campaign(p.t, p.db, fixture.Draft(8))
+			p.lapse(id, 5)
+			p.sweep("expired-holds")
+			fixture.Hold(p.t, fixture.Holds(p.t, p.db, nil, nil), fixture.HoldAnyRequest(id, "active", 0, 1))
+			p.lapse(id, 1)
+		}, `UPDATE holds SET created_at = created_at - interval '24 hours 1 minute', ended_at = ended_at - interval '24 hours 1 minute'`, 5},
+		"positions_deleted": {func(p *setup) {
+			for _, steps := range []int{3, 2, 1} {
+				p.cutOff(steps)
+			}
+			fixture.Campaign(p.t, p.db, fixture.Draft(4))
+		}, `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'operator:test' WHERE state = 'active' OR id <> (SELECT max(id::text)::uuid FROM campaigns WHERE state = 'pending')`,
+			shape.TriangleCount(halfMade) + 2*inventory.FillStep},
+		"events_deleted": {func(p *setup) {
+			e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(p.t), prometheus.NewRegistry())
+			_, err := e.Store(p.t.Context(), []payprovider.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}})
+			if err == nil {
+				_, err = e.Work(p.t.Context())
+			}
+			if err != nil {
+				p.t.Fatal(err)
+			}
+		}, `UPDATE payment_events SET received_at = received_at - interval '31 days'`, 1},
+	} {
+		t.Run(count, func(t *testing.T) {
+			t.Parallel()
+			p := newSetup(t)
+			p.settings.Retention.Refused = time.Hour
+			if count != "positions_deleted" { // these go in steps of their own
+				p.batchesOf(3, 2)
+			}
+			c.make(p)
+			boundDeletes(t, p.db)
+			if got := p.sweep("old-records"); got[count] != 0 {
+				t.Errorf("young ones: %v", got)
+			}
+			servers.Exec(t, p.db, c.age)
+			for _, want := range []int{c.want, 0} {
+				if got := nonzero(p.sweep("old-records")); got[count] != want || len(got) > 2 || want > 6 && got["batches"] < 3 {
+					t.Errorf("old ones: %v, want %d", got, want)
+				}
+			}
+			fixture.Sound(t, p.db)
+		})
+	}
+}
+
+// boundDeletes makes the table of positions refuse a statement that deletes more than a step.
+func boundDeletes(t *testing.T, db *pgxpool.Pool) {
+	t.Helper()
+	_, err := db.Exec(t.Context(), `
+		CREATE FUNCTION bound_deletes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF (SELECT count(*) FROM gone) > 10000 THEN RAISE EXCEPTION 'too many at once'; END IF; RETURN NULL; END $$;
+		CREATE TRIGGER bound_deletes AFTER DELETE ON positions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION bound_deletes()`)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cutOff stores a draft whose publication was cut off after some steps.
+func (p *setup) cutOff(steps int) uuid.UUID {
+	p.t.Helper()
+	ctx, id, d := p.t.Context(), uuidv7.New(), fixture.Draft(halfMade)
+	plan := inventory.Plan{Shape: d.Shape(), Prices: make([]money.Amount, len(d.Layers))}
+	for i, l := range d.Layers {
+		plan.Prices[i] = l.Price
+	}
+	filler := inventory.NewFiller(id)
+	for i := range steps + 1 {
+		err := postgres.InTx(ctx, p.db, func(tx pgx.Tx) error {
+			if i == 0 {
+				return campaign.Create(ctx, tx, id, d)
+			}
+			_, err := filler.Step(ctx, tx, plan)
+			return err
+		})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return id
+}
+
+// A transaction that has locked the campaign is not waited for, and of two sweeps at once each deletes
+// positions of its own: the note goes with the last of them, not before.
+func TestSweepsTakeTurnsAtPositionsThatAreNotPublished(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	id := p.cutOff(2)
+	servers.Exec(t, p.db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'operator:test'`)
+	unlock := fixture.LockCampaign(t, p.db, id)
+	if got := p.sweep("old-records"); got["positions_deleted"] != 0 {
+		t.Errorf("while it is locked: %v", got)
+	}
+	unlock()
+	var both [2]sweep.Report
+	var runs sync.WaitGroup
+	for i := range both {
+		runs.Go(func() {
+			var err error
+			if both[i], err = p.run("old-records"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	runs.Wait()
+	if n := both[0].Counts["positions_deleted"] + both[1].Counts["positions_deleted"]; n != 2*inventory.FillStep || p.count(`SELECT (SELECT count(*) FROM positions) + (SELECT count(*) FROM position_fills)`) != 0 {
+		t.Errorf("%d were deleted, or some are left: %+v", n, both)
+	}
+}
+
+// A listed job need not be one that may go: this does not depend on the list.
+func TestOfListedJobsOnlyRefusedOnesGo(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	id := fixture.Campaign(t, p.db, fixture.Draft(4))
+	sold := fixture.Finalize(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
+	queued := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 1))[0]
+	servers.Exec(t, p.db, `INSERT INTO refused_jobs (jobs) VALUES ($1)`, []uuid.UUID{sold.ID, queued.ID})
+	p.exec(`UPDATE refused_jobs SET refused_at = refused_at - interval '1 year'`)
+	if got := p.sweep("old-records"); got["refused_deleted"] != 0 || p.left(sold.ID, queued.ID) != 2 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAJobWhoseRefundIsOpenStays(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	id := fixture.Campaign(t, p.db, fixture.Draft(4))
+	purchase, ref := fixture.Reserve(t, p.db, id, "a", 1, time.Hour)
+	fixture.EndAs(t, p.db, purchase, payment.Expired)
+	fixture.Conclude(t, p.db, ref)
+	for _, c := range []struct {
+		sql  string
+		goes bool
+	}{
+		{`UPDATE purchases SET state = 'refunding', failure = NULL`, false}, // the payment came too late
+		{`UPDATE refused_jobs SET refused_at = refused_at - interval '1 year'`, false},
+		{`UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`, false},
+		{`UPDATE purchases SET state = 'refunded'`, true},
+	} {
+		p.exec(c.sql)
+		if got := p.sweep("old-records"); got["refused_deleted"] != 0 || (got["jobs_deleted"] == 1) != c.goes || (p.left(ref.ID) == 0) != c.goes {
+			t.Errorf("after %s: %v", c.sql, got)
+		}
+	}
+}
+
+// records makes n succeeded jobs, which are past their retention by an hour or, when
+// fresh, an hour before its end. More than one has the same time.
+func (p *setup) records(n int, fresh bool) {
+	p.t.Helper()
+	_, err := p.db.Exec(p.t.Context(), `
+		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, accepted_at, finished_at)
+		SELECT gen_random_uuid(), 'test', gen_random_uuid()::text, sha256('test'), 'wallet-credit', 'succeeded', '{}',
+		       date_trunc('hour', clock_timestamp()) + CASE WHEN $2 THEN interval '2 hours' ELSE interval '-1 hour' END + (i / 7) * interval '1 ms',
+		       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days'
+		FROM generate_series(1, $1) AS i`, n, fresh)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *setup) count(query string, args ...any) int {
+	p.t.Helper()
+	return servers.Value[int](p.t, p.db, query, args...)
+}
+
+// jobsOver moves the end of the retention of all jobs into the past.
+func (p *setup) jobsOver() {
+	p.t.Helper()
+	servers.Exec(p.t, p.db, `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`)
+}
+
+func (p *setup) left(ids ...uuid.UUID) int {
+	p.t.Helper()
+	return p.count(`SELECT count(*) FROM jobs WHERE id = ANY($1)`, ids)
+}
 
 // The batches are much smaller than what is to be deleted, and than max_batches of them.
 func TestOneRunDeletesAllThatIsOldInBatchesAndNothingElse(t *testing.T) {
@@ -33,28 +248,6 @@ func TestOneRunDeletesAllThatIsOldInBatchesAndNothingElse(t *testing.T) {
 	}
 	if n := p.count(`SELECT count(*) FROM jobs`); n != fresh+open {
 		t.Errorf("%d jobs are left", n)
-	}
-}
-
-func TestTwoRunsAtOnceDeleteEachRecordOnce(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	p.batchesOf(10, 2)
-	const old = 1000
-	p.records(old, false)
-	var both [2]sweep.Report
-	var runs sync.WaitGroup
-	for i := range both {
-		runs.Go(func() {
-			var err error
-			if both[i], err = p.run("old-records"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	runs.Wait()
-	if n := both[0].Counts["jobs_deleted"] + both[1].Counts["jobs_deleted"]; n != old {
-		t.Errorf("%d of %d were deleted: %+v", n, old, both)
 	}
 }
 
@@ -134,5 +327,35 @@ func TestTheSearchForOldRecordsReadsOnlyThese(t *testing.T) {
 	})
 	if n := p.count(read) - before; n > fresh/10 {
 		t.Errorf("it read %d rows to delete 30", n)
+	}
+}
+
+func TestOldBalanceTransactionsAreDeletedAndWhatStandsStays(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	p.exec(`INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, created_at, available_on)
+		SELECT 'txn_' || n, current_date - n, 'stripe_fee', 'fee', true, 1, 'JPY', 0, 1, now(), now() FROM generate_series(440, 460) n`)
+	p.exec(`INSERT INTO reconciled_days (day, lease_until, listed_until, done_at) SELECT current_date - n, now(), now(), now() FROM generate_series(440, 460) n`)
+	p.exec(`INSERT INTO payment_differences (id, kind, object_id, detail, found_at, closed_at, explained_by, explanation, explained_at)
+		VALUES (gen_random_uuid(), 'differs', 'closed', '', now() - interval '451 days', now(), NULL, NULL, NULL),
+		       (gen_random_uuid(), 'differs', 'explained', '', now() - interval '451 days', NULL, 'o', 'r', now()),
+		       (gen_random_uuid(), 'differs', 'open', '', now() - interval '451 days', NULL, NULL, NULL, NULL),
+		       (gen_random_uuid(), 'differs', 'new', '', now() - interval '449 days', now(), NULL, NULL, NULL)`)
+	for range 2 { // the days follow their transactions
+		p.sweep("old-records")
+	}
+	var transactions, days int
+	var differences string
+	err := p.db.QueryRow(t.Context(), `
+		SELECT (SELECT count(*) FROM balance_transactions), (SELECT count(*) FROM reconciled_days), (SELECT string_agg(object_id, ' ' ORDER BY object_id) FROM payment_differences)`).
+		Scan(&transactions, &days, &differences)
+	if err != nil || transactions < 10 || transactions > 12 || days != transactions || differences != "new open" {
+		t.Errorf("%d transactions, %d days, %s, %v", transactions, days, differences, err)
+	}
+	p.exec(`UPDATE reconciled_days SET day = day - 1000`)
+	p.exec(`DELETE FROM balance_transactions`)
+	p.sweep("old-records")
+	if err := p.db.QueryRow(t.Context(), `SELECT count(*) FROM reconciled_days`).Scan(&days); err != nil || days != 1 {
+		t.Errorf("%d days, %v: the newest one tells where to go on", days, err)
 	}
 }

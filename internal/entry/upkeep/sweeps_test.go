@@ -17,6 +17,7 @@ import (
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
@@ -30,6 +31,7 @@ type setup struct {
 	t        *testing.T
 	settings config.Settings
 	db       *pgxpool.Pool
+	view     postgres.Pool // db, or one whose transactions do not wait long
 	rdb      *redis.Client
 	client   *queue.Client
 	sweeper  *upkeep.Sweeper
@@ -45,6 +47,7 @@ func newSetup(t *testing.T) *setup {
 	settings.Sweeps.LostJobsBackoff, settings.Sweeps.LostJobsMaxBackoff = time.Hour, 24*time.Hour
 	settings.Sweeps.StuckDrawsAfter, settings.Draw.Lease = time.Hour, time.Hour
 	p := &setup{t: t, settings: settings, db: servers.Pool(t, settings), rdb: servers.Redis(t, settings)}
+	p.view = p.db
 	p.client = queue.NewClient(p.rdb, settings.Redis.Namespace)
 	p.registry = prometheus.NewRegistry()
 	p.triggers = drawing.NewTriggers(p.registry, servers.Logger(t))
@@ -55,7 +58,7 @@ func newSetup(t *testing.T) *setup {
 // with makes a sweeper with options.
 func (p *setup) with(o upkeep.Options) {
 	p.t.Helper()
-	p.sweeper = upkeep.New(p.settings, p.db, p.rdb, servers.Logger(p.t), o)
+	p.sweeper = upkeep.New(p.settings, p.view, p.rdb, servers.Logger(p.t), o)
 }
 
 // wantTriggered wants so many draws to be counted that something has triggered.
@@ -161,27 +164,6 @@ func (p *setup) delivery() (n int) {
 	return n
 }
 
-func TestALostMessageIsIssuedAgain(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	p.accept(3, 3, false) // committed, and then the api died
-	if got := p.sweep("lost-jobs"); got["looked_at"] != 0 {
-		t.Errorf("a fresh message was looked for: %v", got)
-	}
-	p.age()
-	if got := p.sweep("lost-jobs"); got["lost"] != 1 || got["jobs_reissued"] != 3 {
-		t.Errorf("got %v", got)
-	}
-	if n := p.pending(); n != 1 {
-		t.Errorf("%d tasks are pending", n)
-	}
-	p.age()
-	if got := p.sweep("lost-jobs"); got["lost"] != 0 || got["pending"] != 1 {
-		t.Errorf("the new message: %v", got)
-	}
-	fixture.Sound(t, p.db)
-}
-
 // asynq's records say that the tasks wait, and no worker gets them.
 func TestTasksThatAreInNoListAreLost(t *testing.T) {
 	t.Parallel()
@@ -229,21 +211,6 @@ func TestABacklogIsNotDoubled(t *testing.T) {
 	if n := p.pending(); n != jobs/size {
 		t.Errorf("%d tasks are pending, there were %d", n, jobs/size)
 	}
-}
-
-func TestABacklogThatRedisForgotIsIssuedAgainInBundles(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	p.batchesOf(400, 40)
-	p.accept(1_000, 1, false)
-	p.age()
-	if got := p.sweep("lost-jobs"); got["lost"] != 1_000 || got["jobs_reissued"] != 1_000 {
-		t.Errorf("got %v", got)
-	}
-	if n, want := p.pending(), 2+2+1; n != want { // of 400, 400 and 200 jobs; a message is for 256 at most
-		t.Errorf("%d tasks for 1000 jobs, want %d", n, want)
-	}
-	fixture.Sound(t, p.db)
 }
 
 func TestWhileRedisIsAwayNothingIsLost(t *testing.T) {
