@@ -17,8 +17,6 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-var errPanicked = errors.New("panicked")
-
 // has says in Redis that a worker which lives for ttl has a task.
 func has(t *testing.T, w *Worker, worker string, ttl time.Duration, task uuid.UUID) {
 	t.Helper()

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"testing"
 	"time"
@@ -270,16 +269,6 @@ func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 		t.Errorf("the payment is %s, given back: %t, %v", phase, free, err)
 	}
 	fixture.Sound(t, w.db)
-}
-
-func TestATaskThatNamesNoPaymentIsDropped(t *testing.T) {
-	t.Parallel()
-	w := withCards(t, newBank())
-	for _, payload := range []string{"", "[]", "{}"} {
-		if err := w.handleItem(w.processPayment)(t.Context(), queue.Task{ID: uuid.New(), Payload: json.RawMessage(payload)}, false); err != nil {
-			t.Errorf("%q: %v", payload, err)
-		}
-	}
 }
 
 func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {

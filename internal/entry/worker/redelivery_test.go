@@ -3,14 +3,18 @@
 package worker
 
 import (
+	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
+	"triprize/internal/platform/queue"
 	"triprize/internal/testkit/fixture"
 )
 
@@ -104,26 +108,6 @@ func TestAFirstDeliveryIsNotCountedASecondIsTriedInAGroupAndAThirdAlone(t *testi
 	}
 }
 
-func TestAJobThatNoWorkerSurvivesDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t)
-	id := fixture.Campaign(t, w.db, fixture.Draft(6))
-	poison := someone()
-	jobs := order(t, w, id, poison, someone(), someone(), someone()).Jobs
-	deliveredBefore(t, w, 3, jobs[0].ID)
-	deliveredBefore(t, w, 2, jobs[1].ID, jobs[2].ID)
-	atCommit(t, poison, func() { panic("a poisonous job") })
-	func() {
-		defer func() { _ = recover() }()
-		_ = w.purchases.jobs(t.Context(), jobs, true)
-		t.Error("the worker survived")
-	}()
-	expect(t, w.db, jobs[0].ID, job.Queued, 4)
-	for i, attempts := range []int{3, 3, 2} {
-		expect(t, w.db, jobs[i+1].ID, job.Succeeded, attempts)
-	}
-}
-
 // A job that panics stands for one that kills its worker; after a death the queue
 // delivers the message again, and here the test does.
 func TestAJobThatFailsEveryTimeIsGivenUpAndItsNeighboursSucceed(t *testing.T) {
@@ -173,4 +157,58 @@ func TestAJobThatFailsEveryTimeIsGivenUpAndItsNeighboursSucceed(t *testing.T) {
 		t.Errorf("%d messages are left", n)
 	}
 	fixture.Sound(t, w.db)
+}
+
+func TestADrawThatAnotherWorkerTookOverIsPutOffAndNotCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(3))
+	ref := fixture.SellOut(t, w.db, id)
+	deliveredBefore(t, w, 2, ref.ID)
+	var heir campaign.Execution
+	remove := failpoint.Set("draw.record", id.String(), func() {
+		_, err := w.db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '1 hour' WHERE id = $1`, id)
+		if err != nil {
+			t.Error(err)
+		}
+		var ok bool
+		if heir, ok, err = campaign.Claim(t.Context(), w.db, id, "a worker", time.Hour); err != nil || !ok {
+			t.Errorf("not taken over: %v, %v", ok, err)
+		}
+	})
+	defer remove()
+	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, campaign.ErrFenced) || !errors.Is(err, queue.ErrSnoozed) {
+		t.Errorf("got %v", err)
+	}
+	expect(t, w.db, ref.ID, job.Queued, 2)
+	if err := heir.Renew(t.Context(), w.db); err != nil {
+		t.Errorf("the heir lost its lock: %v", err)
+	}
+}
+
+func TestBatchesOfAShardTakeTurns(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	user, moments := uuid.NewString(), 0
+	alone := func() {
+		if moments++; w.shards[0].running.TryLock() {
+			w.shards[0].running.Unlock()
+			t.Error("somebody else could have the turn")
+		}
+	}
+	bought := fixture.Buy(t, w.db, id, user, 0, 1)
+	back := fixture.Accept(t, w.db, fixture.CancelRequest(t, id, bought))
+	atCommit(t, user, alone)
+	t.Cleanup(failpoint.Set("cancellation.commit", user, alone))
+	if _, err := w.shards[0].flush(t.Context(), w.purchases, []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cancellations.jobs(t.Context(), back, false); err != nil {
+		t.Fatal(err)
+	}
+	if moments != 2 {
+		t.Errorf("%d moments", moments)
+	}
+	expect(t, w.db, back[0].ID, job.Succeeded, 1)
 }

@@ -18,7 +18,6 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/lifecycle"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/purchase"
@@ -158,21 +157,20 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 	}
 }
 
-func TestATaskOfARefundThatFailsIsNotTriedAgain(t *testing.T) {
+func TestATaskOfAnItemThatFailsIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, func(s *config.Settings) { s.Payments.Concurrency = 1 })
-	w.TakeCards(Cards{&generous{given: make(map[string]payprovider.Refund)}, stripe.NewReader(false), servers.Pool(t, workerSettings(t))},
-		config.Payments{Lease: time.Hour, Concurrency: 1}, prometheus.NewRegistry())
-	handle := w.consumers[len(w.consumers)-1].Handle
-	for _, payload := range []string{"", "{}", `{"id":"` + uuid.NewString() + `"}`} {
-		if err := handle(t.Context(), queue.Task{ID: uuid.New(), Kind: string(job.KindRefund), Payload: []byte(payload)}, false); err != nil {
-			t.Errorf("%q: %v", payload, err)
-		}
-	}
-	task := lease.Item{ID: uuid.New(), Kind: string(job.KindRefund)}.Task()
+	w := withCards(t, newBank())
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := handle(ended, task, false); err != nil { // the database does not answer
-		t.Errorf("got %v", err)
+	for _, kind := range []job.Kind{job.KindPayment, job.KindRefund} {
+		handle := w.handlerOf(t, string(kind))
+		for _, payload := range []string{"", "[]", "{}", `{"id":"` + uuid.NewString() + `"}`} {
+			if err := handle(t.Context(), queue.Task{ID: uuid.New(), Kind: string(kind), Payload: []byte(payload)}, false); err != nil {
+				t.Errorf("%s %q: %v", kind, payload, err)
+			}
+		}
+		if err := handle(ended, lease.Item{ID: uuid.New(), Kind: string(kind)}.Task(), false); err != nil { // the database does not answer
+			t.Errorf("%s: %v", kind, err)
+		}
 	}
 }

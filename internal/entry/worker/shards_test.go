@@ -114,24 +114,6 @@ func counter(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-func TestAJobThatFailsByItselfIsAnErrorAfterTheOthersHadTheirTurn(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t)
-	id := fixture.Campaign(t, w.db, fixture.Draft(5))
-	jobs := order(t, w, id, "a", "b", "c", "d", "e").Jobs
-	spoil(t, w, jobs[1].ID)
-	if err := w.purchases.jobs(t.Context(), jobs, false); err == nil || errors.Is(err, queue.ErrSnoozed) {
-		t.Errorf("got %v", err)
-	}
-	for i, ref := range jobs {
-		if i == 1 {
-			expect(t, w.db, ref.ID, job.Queued, 0)
-		} else {
-			expect(t, w.db, ref.ID, job.Succeeded, 1)
-		}
-	}
-}
-
 func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)

@@ -109,12 +109,6 @@ func deliveredBefore(t *testing.T, w *Worker, n int, ids ...uuid.UUID) {
 	servers.Exec(t, w.db, `UPDATE jobs SET attempts = $2 WHERE id = ANY($1)`, ids, n)
 }
 
-// spoil makes a purchase job one that fails by itself, every time.
-func spoil(t *testing.T, w *Worker, id uuid.UUID) {
-	t.Helper()
-	servers.Exec(t, w.db, `UPDATE jobs SET payload = '"no order"' WHERE id = $1`, id)
-}
-
 // expect checks the state of a job and how often it was delivered.
 func expect(t *testing.T, db postgres.DB, id uuid.UUID, state job.State, attempts int) {
 	t.Helper()
