@@ -22,7 +22,6 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/drawing"
 	"triprize/internal/inventory"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -122,7 +121,7 @@ func (r *relays) serve(round func(number uint64) (beacon.Round, error)) {
 func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID {
 	t.Helper()
 	id, draft := uuidv7.New(), fixture.Draft(3)
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+	in(t, db, func(tx pgx.Tx) error {
 		if err := campaign.Create(t.Context(), tx, id, draft); err != nil {
 			return err
 		}
@@ -151,25 +150,14 @@ func bound(t *testing.T, db *pgxpool.Pool, bind func(*fairdraw.Rules)) uuid.UUID
 		}
 		return drawing.InsertSecret(t.Context(), tx, id, fixture.Key(t).Seal(secret, id[:]))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return id
 }
 
 // withBeacon publishes a campaign that is drawn with rounds of a chain.
 func withBeacon(t *testing.T, db *pgxpool.Pool, s signer) uuid.UUID {
 	t.Helper()
-	keep(t, db, func(tx pgx.Tx) error { return drawing.InsertChain(t.Context(), tx, s.Chain) })
+	in(t, db, func(tx pgx.Tx) error { return drawing.InsertChain(t.Context(), tx, s.Chain) })
 	return bound(t, db, func(r *fairdraw.Rules) { r.Beacon = &fairdraw.Beacon{ChainHash: s.Hash(), PeriodS: s.PeriodS} })
-}
-
-// keep does something in a transaction.
-func keep(t *testing.T, db *pgxpool.Pool, do func(pgx.Tx) error) {
-	t.Helper()
-	if err := postgres.InTx(t.Context(), db, do); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // know stores a round as if it had come before its time.

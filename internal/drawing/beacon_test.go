@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize.example/draw/beacon"
@@ -176,17 +177,6 @@ func TestADrawTakesTheStoredListAndNoOther(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestAListThatItsCounterDoesNotKnowIsNotFrozen(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
-	ref := fixture.SellOut(t, db, id)
-	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = positions_sold - 1 WHERE id = $1`, id)
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
-		t.Errorf("it was frozen: %v", err)
-	}
-}
-
 // A wrong key delays one draw and nobody else. With a beacon the record reveals the
 // secret, so from the freeze on no key is needed.
 func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
@@ -284,5 +274,28 @@ func TestDrawRecordsAreNeverChangedDeletedOrTruncated(t *testing.T) {
 				t.Errorf("%s: %v", sql, err)
 			}
 		}
+	}
+}
+
+// A worker that stands still between its look at the clock and its commit would store a
+// record whose round somebody knows already. The table refuses it when it commits.
+func TestARecordIsStoredBeforeItsRoundIsDueOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	db, s := servers.DB(t), newSigner(t)
+	id := withBeacon(t, db, s)
+	fixture.SellOut(t, db, id)
+	store := func(round uint64) error {
+		f := drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now(), Round: &round}
+		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawing.InsertFreeze(t.Context(), tx, f, nil, nil) })
+	}
+	err := store(s.RoundAt(time.Now()))
+	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "freezes_come_before_their_round" {
+		t.Errorf("a round that is due: %v", err)
+	}
+	if isFrozen(t, db, id) {
+		t.Error("it is stored")
+	}
+	if err := store(s.RoundAt(time.Now()) + 3600); err != nil {
+		t.Errorf("a round that nobody knows: %v", err)
 	}
 }

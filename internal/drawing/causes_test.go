@@ -8,13 +8,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize.example/draw/beacon"
+	"triprize/internal/campaign"
 	"triprize/internal/drawing"
+	"triprize/internal/job"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
-// An attempt that does not come to its end is counted under what was in its way, and under nothing else.
+// An attempt that does not come to its end is counted under what was in its way, and under nothing else. It leaves
+// no freeze and no lock behind.
 func TestAnAttemptIsCountedUnderTheCauseOfItsFailure(t *testing.T) {
 	t.Parallel()
 	type given struct {
@@ -60,6 +63,9 @@ func TestAnAttemptIsCountedUnderTheCauseOfItsFailure(t *testing.T) {
 			drawer := drawing.NewDrawer(db, g.key, settings, drawing.DrawerOptions{Beacon: g.relays, Registry: registry}, servers.Logger(t))
 			if _, err := drawer.Run(t.Context(), ref); err == nil {
 				t.Fatal("it was drawn")
+			}
+			if lock, _ := execution(t, db, id); lock != nil || isFrozen(t, db, id) || state(t, db, id) != campaign.Drawing || fixture.Job(t, db, ref.ID).State != job.Queued {
+				t.Errorf("lock %v, or the failure left something behind", lock)
 			}
 			families, err := registry.Gather()
 			if err != nil {

@@ -3,7 +3,6 @@ package drawing_test
 import (
 	"encoding/json"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"triprize/internal/drawing"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/keyring"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -62,10 +60,7 @@ func ask(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 // silence makes the holder of the lock look silent for longer than the lease.
 func silence(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	t.Helper()
-	_, err := db.Exec(t.Context(), `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id)
 }
 
 func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
@@ -98,56 +93,6 @@ func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
 		}
 	}
 	fixture.Sound(t, db) // redoes the draw from its commitment
-}
-
-func TestASecondWorkerSkipsALockedCampaign(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
-	ref := fixture.SellOut(t, db, id)
-	first, ok, err := campaign.Claim(t.Context(), db, id, "a worker", settings.Lease)
-	if err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", settings.Lease); err != nil || ok {
-		t.Errorf("a second claim: %v, %v", ok, err)
-	}
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); !errors.Is(err, drawing.ErrBusy) {
-		t.Errorf("a second worker got %v", err)
-	}
-	if j := fixture.Job(t, db, ref.ID); j.State != job.Queued {
-		t.Errorf("the job it skipped is %s", j.State)
-	}
-	if err := first.Release(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
-		t.Errorf("after the release: %v", err)
-	}
-	if _, version := execution(t, db, id); version != 2 {
-		t.Errorf("version %d after two claims", version)
-	}
-}
-
-func TestTheLockIsReleasedAfterAFailure(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
-	ref := fixture.SellOut(t, db, id)
-	wrong, _ := keyring.Parse(keyring.NewKey(), "")
-	_, err := drawing.NewDrawer(db, wrong, settings, drawing.DrawerOptions{}, servers.Logger(t)).Run(t.Context(), ref)
-	if !errors.Is(err, keyring.ErrOpen) {
-		t.Fatalf("with another key: %v", err)
-	}
-	if lock, version := execution(t, db, id); lock != nil || version != 1 {
-		t.Errorf("lock %v, version %d", lock, version)
-	}
-	if s, j := state(t, db, id), fixture.Job(t, db, ref.ID); s != campaign.Drawing || j.State != job.Queued {
-		t.Errorf("campaign %s, job %s: the failure left something behind", s, j.State)
-	}
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
-		t.Errorf("the next attempt: %v", err)
-	}
 }
 
 func TestALateJobLeavesACompletedCampaignAlone(t *testing.T) {
@@ -194,38 +139,4 @@ func TestACampaignThatIsNotSoldOutIsNotDrawn(t *testing.T) {
 	if s := state(t, db, active); s != campaign.Active {
 		t.Errorf("the campaign is %s", s)
 	}
-}
-
-func TestManyWorkersDrawManyCampaignsOnce(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	var refs []job.Ref
-	for range 20 {
-		id := fixture.Campaign(t, db, fixture.Draft(3))
-		refs = append(refs, fixture.SellOut(t, db, id), ask(t, db, id))
-	}
-	var workers sync.WaitGroup
-	for range 5 {
-		workers.Go(func() {
-			drawer := newDrawer(t, db)
-			for _, ref := range refs {
-				for {
-					_, err := drawer.Run(t.Context(), ref)
-					if errors.Is(err, drawing.ErrBusy) {
-						continue
-					}
-					if err != nil && !errors.Is(err, job.ErrFinal) {
-						t.Error(err)
-					}
-					break
-				}
-			}
-		})
-	}
-	workers.Wait()
-	var draws int
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM draws`).Scan(&draws); err != nil || draws != 20 {
-		t.Errorf("%d draws, %v", draws, err)
-	}
-	fixture.Sound(t, db)
 }

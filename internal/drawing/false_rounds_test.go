@@ -94,7 +94,7 @@ func TestAFalseRoundIsRemovedByTheOwnerBeforeAVoid(t *testing.T) {
 	_ = waits(t, err)
 	number := *frozen(t, db, id).Round
 	known := func() (stuck drawing.Stuck) {
-		keep(t, db, func(tx pgx.Tx) (err error) { stuck, err = drawing.StuckOf(t.Context(), tx, id); return err })
+		in(t, db, func(tx pgx.Tx) (err error) { stuck, err = drawing.StuckOf(t.Context(), tx, id); return err })
 		return stuck
 	}
 	s.lie(t, db, newSigner(t), number)
@@ -114,7 +114,7 @@ func removeFalse(t *testing.T, db *pgxpool.Pool, s signer, number uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep(t, db, func(tx pgx.Tx) error {
+	in(t, db, func(tx pgx.Tx) error {
 		servers.Exec(t, tx, `ALTER TABLE beacon_rounds DISABLE TRIGGER beacon_rounds_are_immutable`)
 		for _, r := range rows {
 			if _, err := s.Verify(number, r.Signature); err != nil {

@@ -3,7 +3,6 @@
 package drawing_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -12,45 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
-	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
-
-// A worker is paused between its selection and its record for longer than the
-// lease; another one draws in the meantime. What the first then writes must not
-// be written.
-func TestAWorkerPausedPastItsLeaseWritesNothing(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
-	ref := fixture.SellOut(t, db, id)
-	paused := true
-	remove := failpoint.Set("draw.record", id.String(), func() {
-		if !paused { // the other worker passes
-			return
-		}
-		paused = false
-		silence(t, db, id)
-		if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
-			t.Errorf("the other worker: %v", err)
-		}
-	})
-	defer remove()
-	_, err := newDrawer(t, db).Run(t.Context(), ref)
-	if !errors.Is(err, campaign.ErrFenced) {
-		t.Errorf("the paused worker got %v", err)
-	}
-	if j := fixture.Job(t, db, ref.ID); j.State != job.Succeeded {
-		t.Errorf("the job is %s", j.State)
-	}
-	if _, version := execution(t, db, id); version != 2 {
-		t.Errorf("version %d", version)
-	}
-	fixture.Sound(t, db)
-}
 
 // A draw that takes longer than a lease keeps its lock: it renews the lease several
 // times within each.
@@ -114,10 +79,7 @@ func TestARenewalThatFindsNoClaimDoesNotCutTheRecordOff(t *testing.T) {
 }
 
 // lockedAt returns when the execution lock was taken or last renewed.
-func lockedAt(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (at time.Time) {
+func lockedAt(t *testing.T, db *pgxpool.Pool, id uuid.UUID) time.Time {
 	t.Helper()
-	if err := db.QueryRow(t.Context(), `SELECT execution_locked_at FROM campaigns WHERE id = $1`, id).Scan(&at); err != nil {
-		t.Fatal(err)
-	}
-	return at
+	return servers.Value[time.Time](t, db, `SELECT execution_locked_at FROM campaigns WHERE id = $1`, id)
 }

@@ -2,7 +2,6 @@ package drawing_test
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -15,15 +14,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
-	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/drawing"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
@@ -215,7 +210,8 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 	tag, text, l, lines := read()
 	now, err := drawing.ProofStateOf(t.Context(), db, id)
 	if err != nil || l.Root != now.Freeze.Root || l.Count != 1275 || l.CampaignID != id || bytes.Contains(text, []byte("buyer-")) ||
-		now.Chain == nil || now.Chain.Hash() != chain.Hash() || now.Draw != nil {
+		now.Chain == nil || now.Chain.Hash() != chain.Hash() || now.Draw != nil || now.Trust != fairdraw.TrustBeacon || now.Freeze.Secret == nil ||
+		!now.Progress.RoundDueAt.Equal(chain.DueAt(*now.Progress.Round)) || now.Campaign.Waiting == nil {
 		t.Errorf("%+v, the draw shows %+v, %v", l, now.Freeze, err)
 	}
 	if check, err := l.Check(lines); err != nil {
@@ -232,6 +228,11 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 	_, document := written(t, db, id)
 	var sold []fairdraw.SoldLine
 	p, err := fairdraw.ReadProof(bytes.NewReader(document), func(line fairdraw.SoldLine) error { sold = append(sold, line); return nil })
+	if of := p.Beacon; of == nil || of.ChainHash != chain.Hash() || !bytes.Equal(of.PublicKey, chain.PublicKey) || of.GenesisTime != chain.GenesisTime || of.BeaconID != chain.ID ||
+		of.PeriodS != chain.PeriodS || !bytes.Equal(of.GenesisSeed, chain.GenesisSeed) || of.Round != round.Number || *p.Round != round.Number ||
+		!bytes.Equal(of.Signature, round.Signature) || of.Randomness != round.Randomness || p.Trust != fairdraw.TrustBeacon {
+		t.Errorf("the round is %+v", of)
+	}
 	if err != nil || !slices.Equal(sold, lines) || !reflect.DeepEqual(p.Winners, computed) || len(computed) == 0 {
 		t.Errorf("the proof has %d lines and the winners %+v, computed before: %+v, %v", len(sold), p.Winners, computed, err)
 	}
@@ -294,80 +295,10 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	}
 }
 
-// bound makes a drawn campaign whose rules have a beacon, with the record of the test's own.
-func boundProof(t *testing.T, db *pgxpool.Pool) (id uuid.UUID, chain beacon.Chain, round beacon.Round) {
-	t.Helper()
-	id, chain = uuid.New(), beacon.Quicknet()
-	chain.GenesisTime = time.Now().Add(-time.Hour).Unix()
-	rules := fairdraw.NewRules(id, fairdraw.Triangle(3), nil, &fairdraw.Beacon{ChainHash: chain.Hash(), PeriodS: chain.PeriodS})
-	text, err := rules.Canonical()
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret := fairdraw.Hash(sha256.Sum256([]byte("secret")))
-	commitment := fairdraw.Hash(fairdraw.Commitment(id, text, secret[:]))
-	draft := fixture.Draft(3)
-	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(campaign.Create(t.Context(), tx, id, draft), inventory.Fill(t.Context(), tx, id, inventory.Plan{Shape: fixture.Triangle(3), Prices: []money.Amount{100, 200, 300}}),
-			campaign.Activate(t.Context(), tx, id, campaign.Commitment{Rules: text, Commitment: commitment[:]}),
-			drawing.InsertSecret(t.Context(), tx, id, []byte("sealed")), drawing.InsertChain(t.Context(), tx, chain))
-	})
-	fixture.SellOut(t, db, id)
-	var tree fairdraw.Tree
-	var list []fairdraw.SoldLine
-	for line, err := range purchase.SoldLines(t.Context(), db, id) {
-		if err != nil || tree.Append(line) != nil {
-			t.Fatal(err)
-		}
-		list = append(list, line)
-	}
-	number := chain.RoundAt(time.Now()) + fairdraw.RoundsAhead
-	frozen := drawing.Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(time.Now()).Time, Round: &number}
-	frozen.Record, err = fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: id, Commitment: commitment, Root: frozen.Root,
-		Count: frozen.Count, FrozenAt: fairdraw.At(frozen.FrozenAt), Round: &number, Secret: &secret}.Canonical()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(drawing.InsertFreeze(t.Context(), tx, frozen, list, tree.Subtrees()),
-			drawing.SetWait(t.Context(), tx, id, job.Waiting{Reason: "round due", RetryAt: chain.DueAt(number)}))
-	})
-	now, err := drawing.ProofStateOf(t.Context(), db, id)
-	if err != nil || now.Draw != nil || now.Freeze == nil || *now.Freeze.Secret != secret || *now.Progress.Round != number ||
-		!now.Progress.RoundDueAt.Equal(chain.DueAt(number)) || now.Campaign.Waiting == nil || now.Campaign.Waiting.Reason != "round due" || now.Trust != fairdraw.TrustBeacon {
-		t.Errorf("while it waits the draw shows %+v, %v", now.Progress, err)
-	}
-	signature := []byte("a signature") // verifying is not this package's business
-	round = beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
-	in(t, db, func(tx pgx.Tx) error {
-		return errors.Join(drawing.InsertRound(t.Context(), tx, chain.Hash(), round),
-			drawing.InsertDraw(t.Context(), tx, &drawing.Draw{CampaignID: id, Trust: fairdraw.TrustBeacon, Root: frozen.Root, Secret: secret,
-				Randomness: round.Randomness[:], Winners: []drawing.Winner{{Prize: 1, Layer: 1, Name: "nobody's"}}, Version: 1}))
-	})
-	return id, chain, round
-}
-
 func in(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
 	t.Helper()
 	if err := postgres.InTx(t.Context(), db, do); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestAProofHasTheRoundAndItsChain(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, chain, round := boundProof(t, db)
-	_, text := written(t, db, id)
-	p, _ := parsed(t, text)
-	b := p.Beacon
-	if b == nil || b.ChainHash != chain.Hash() || !bytes.Equal(b.PublicKey, chain.PublicKey) || b.GenesisTime != chain.GenesisTime || b.BeaconID != chain.ID ||
-		b.PeriodS != chain.PeriodS || !bytes.Equal(b.GenesisSeed, chain.GenesisSeed) || b.Round != round.Number || *p.Round != round.Number ||
-		!bytes.Equal(b.Signature, round.Signature) || b.Randomness != round.Randomness || p.Trust != fairdraw.TrustBeacon {
-		t.Errorf("the round is %+v", b)
-	}
-	if len(p.Winners) != 1 || p.Winners[0].Awarded == nil || *p.Winners[0].Awarded || p.Winners[0].Column != nil {
-		t.Errorf("a prize that is not awarded is %+v", p.Winners)
 	}
 }
 

@@ -3,20 +3,15 @@ package lifecycle_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/shape"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/lifecycle"
 	"triprize/internal/payment"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
@@ -30,33 +25,6 @@ func holdsOf(t *testing.T, db *pgxpool.Pool) *inventory.Holds {
 func hold(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, user string) inventory.Hold {
 	t.Helper()
 	return fixture.Hold(t, holdsOf(t, db), fixture.HoldAnyRequest(campaignID, user, 0, 1))
-}
-
-// lifecycleRefuses checks that a cancelled campaign can only be renamed.
-func lifecycleRefuses(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
-	t.Helper()
-	s := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
-	request := func(kind job.Kind) job.Request {
-		made := uuidv7.New()
-		return job.Request{ID: made, Client: "test", Key: made.String(), Kind: kind, CampaignID: id, Keep: time.Hour}
-	}
-	for kind, do := range map[job.Kind]func(job.Request) (job.Accepted, error){
-		job.KindCampaignPublish: func(r job.Request) (job.Accepted, error) { return s.Publish(t.Context(), r) },
-		job.KindCampaignPause:   func(r job.Request) (job.Accepted, error) { return s.Pause(t.Context(), r) },
-		job.KindCampaignResume:  func(r job.Request) (job.Accepted, error) { return s.Resume(t.Context(), r) },
-	} {
-		done, err := do(request(kind))
-		if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
-			t.Errorf("%s: %+v, %v", kind, done.Job, err)
-		}
-	}
-	name, limit := "Another name", 7
-	if _, err := s.Patch(t.Context(), id, campaign.Patch{Name: &name, PurchaseLimit: campaign.Optional[int]{Set: true, Value: &limit}}); fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("another limit: %v", err)
-	}
-	if _, err := s.Patch(t.Context(), id, campaign.Patch{Name: &name}); err != nil {
-		t.Errorf("another name: %v", err)
-	}
 }
 
 // mixed is what buyers have paid by wallet, and where.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,21 +110,12 @@ func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, pric
 			t.Fatalf("rank %d comes as number %d", rank, i)
 		}
 	}
-	var fills int
-	if err := db.QueryRow(t.Context(), `SELECT count(*) FROM position_fills`).Scan(&fills); err != nil || fills != 0 {
-		t.Errorf("%d notes on positions are left, %v", fills, err)
+	if fills := servers.Value[int](t, db, `SELECT count(*) FROM position_fills`); fills != 0 {
+		t.Errorf("%d notes on positions are left", fills)
 	}
 }
 
 func drafted(layer int) money.Amount { return money.Amount(100 * layer) }
-
-func rows(t *testing.T, db *pgxpool.Pool, sql string) (n int) {
-	t.Helper()
-	if err := db.QueryRow(t.Context(), sql).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
 
 // cutOff publishes until some steps are done, and then as if the process had died.
 func cutOff(t *testing.T, db *pgxpool.Pool, id uuid.UUID, after int) {
@@ -176,7 +168,7 @@ func TestAPublicationThatWasCutOffIsContinued(t *testing.T) {
 	boundStatements(t, db)
 	id := draft(t, db, large)
 	cutOff(t, db, id, 2)
-	if n := rows(t, db, `SELECT count(*) FROM positions`); n != 2*inventory.FillStep {
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM positions`); n != 2*inventory.FillStep {
 		t.Fatalf("%d positions are made", n)
 	}
 	fixture.Sound(t, db)
@@ -184,7 +176,7 @@ func TestAPublicationThatWasCutOffIsContinued(t *testing.T) {
 		t.Fatal(err)
 	}
 	complete(t, db, id, large, drafted)
-	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
+	if n := servers.Value[int](t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
 		t.Errorf("%d positions were made in all: some twice", n)
 	}
 }
@@ -206,7 +198,7 @@ func TestPositionsOfAnotherDraftAreMadeAnew(t *testing.T) {
 	cutOff(t, db, id, 2)
 	reprice(7)
 	cutOff(t, db, id, 1) // in the middle of deleting
-	if n := rows(t, db, `SELECT count(*) FROM positions`); n != inventory.FillStep {
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM positions`); n != inventory.FillStep {
 		t.Fatalf("%d positions are left", n)
 	}
 	reprice(0) // the draft is again the one that the rest was made for
@@ -233,28 +225,23 @@ func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
 	db := servers.DB(t)
 	boundStatements(t, db)
 	id := draft(t, db, large)
-	var published sync.Map
+	var published atomic.Int32
 	var all sync.WaitGroup
 	for range 4 {
-		service := newService(t, db)
 		all.Go(func() {
-			err := publish(t.Context(), service, id)
-			if err != nil && fault.CodeOf(err) != fault.StateConflict {
+			if err := publish(t.Context(), newService(t, db), id); err == nil {
+				published.Add(1)
+			} else if fault.CodeOf(err) != fault.StateConflict {
 				t.Error(err)
-			}
-			if err == nil {
-				published.Store(service, true)
 			}
 		})
 	}
 	all.Wait()
-	n := 0
-	published.Range(func(any, any) bool { n++; return true })
-	if n != 1 {
+	if n := published.Load(); n != 1 {
 		t.Errorf("%d have published it", n)
 	}
 	complete(t, db, id, large, drafted)
-	if n := rows(t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
+	if n := servers.Value[int](t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
 		t.Errorf("%d positions were made in all", n)
 	}
 	fixture.Sound(t, db)
@@ -278,6 +265,29 @@ func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
+func TestACancelledCampaignCanOnlyBeRenamed(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	s, id := newService(t, db), fixture.Campaign(t, db, fixture.Draft(3))
+	if _, err := canceller(t, db).Run(t.Context(), order(t, db, id, byOps)); err != nil {
+		t.Fatal(err)
+	}
+	for kind, do := range map[job.Kind]func(context.Context, job.Request) (job.Accepted, error){
+		job.KindCampaignPublish: s.Publish, job.KindCampaignPause: s.Pause, job.KindCampaignResume: s.Resume,
+	} {
+		r := publication(id)
+		r.Kind = kind
+		done, err := do(t.Context(), r)
+		expectRefused(t, string(kind), fixture.Refused(job.Done{Accepted: done}, err), fault.StateConflict)
+	}
+	name, limit := "Another name", 7
+	_, err := s.Patch(t.Context(), id, campaign.Patch{Name: &name, PurchaseLimit: campaign.Optional[int]{Set: true, Value: &limit}})
+	expectRefused(t, "another limit", err, fault.StateConflict)
+	if _, err := s.Patch(t.Context(), id, campaign.Patch{Name: &name}); err != nil || campaignOf(t, db, id).Name != name {
+		t.Errorf("another name: %v", err)
+	}
+}
+
 // What Publish refuses for its policies costs no positions.
 func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
 	t.Parallel()
@@ -286,11 +296,10 @@ func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
 	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
 		t.Fatal(err)
 	}
-	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
-	if err := publish(t.Context(), service, id); fault.CodeOf(err) != fault.StateConflict {
+	if err := publish(t.Context(), newService(t, db), id); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("published: %v", err)
 	}
-	if n := rows(t, db, `SELECT (SELECT count(*) FROM positions) + (SELECT count(*) FROM position_fills)`); n != 0 {
+	if n := servers.Value[int](t, db, `SELECT (SELECT count(*) FROM positions) + (SELECT count(*) FROM position_fills)`); n != 0 {
 		t.Errorf("%d rows were made", n)
 	}
 }

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,6 +12,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
+	"triprize/internal/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -67,7 +69,7 @@ func TestASaleThatMayStillBeSoldOutIsNotCancelledYet(t *testing.T) {
 	db := servers.DB(t)
 	id := endedCampaign(t, db, campaign.UnsoldCancel, false)
 	fixture.Sell(t, db, id, 5)
-	reserve(t, db, id)
+	last, paid := fixture.Reserve(t, db, id, "carl", 1, time.Hour)
 	endSale(t, db, id, true)
 	ref := order(t, db, id, unsold)
 	if _, err := canceller(t, db).Run(t.Context(), ref); !errors.Is(err, lifecycle.ErrWaiting) {
@@ -79,30 +81,12 @@ func TestASaleThatMayStillBeSoldOutIsNotCancelledYet(t *testing.T) {
 	if c := campaignOf(t, db, id); c.State != campaign.Active {
 		t.Errorf("it is %s", c.State)
 	}
-	free(t, db, id) // the payment has expired
+	fixture.EndAs(t, db, last, payment.Expired)
+	fixture.Conclude(t, db, paid)
 	if found, err := campaign.EndedUnsold(t.Context(), db, 10); err != nil || len(found) != 1 || found[0].ID != id {
 		t.Errorf("found %v, %v", found, err)
 	}
 	if _, err := canceller(t, db).Run(t.Context(), ref); err != nil {
 		t.Error(err)
 	}
-}
-
-// reserve reserves the last position for a payment.
-func reserve(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
-	t.Helper()
-	change(t, db, `UPDATE positions SET state = 'reserved', user_id = 'carl', purchase_id = gen_random_uuid(), expires_at = clock_timestamp() + interval '1 hour'
-		WHERE campaign_id = $1 AND state = 'available'`, id)
-	change(t, db, `UPDATE campaigns SET positions_reserved = positions_reserved + 1 WHERE id = $1`, id)
-}
-
-func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
-	t.Helper()
-	change(t, db, `UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND state = 'reserved'`, id)
-	change(t, db, `UPDATE campaigns SET positions_reserved = positions_reserved - 1 WHERE id = $1`, id)
-}
-
-func change(t *testing.T, db *pgxpool.Pool, sql string, id uuid.UUID) {
-	t.Helper()
-	servers.Exec(t, db, sql, id)
 }
