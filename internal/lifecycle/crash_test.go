@@ -8,10 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/fault"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
 	"triprize/internal/platform/failpoint"
@@ -91,82 +90,58 @@ func TestTwoWorkersWithOneJobGiveEachPurchaseBackOnce(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A sale waits for the campaign while its cancellation is about to commit, and the other
-// way round.
-func TestASaleAndTheEndOfItsCampaignTakeTurns(t *testing.T) {
+// Whoever is about to commit lets the other one wait for the campaign: a sale or a hold, and the end of it.
+func TestTheEndOfACampaignTakesTurnsWithSalesAndHolds(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(6))
-	fixture.Sell(t, db, id, 3)
-	waits := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "late", 0, 1))[0]
-	ref := order(t, db, id, byOps)
-	var sales sync.WaitGroup
-	first := true
-	defer failpoint.Set("lifecycle.chunk", id.String(), func() { // under the lock, and the campaign is cancelled
-		if !first {
-			return
-		}
-		first = false
-		sales.Go(func() {
-			if _, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{waits}, sale.WaitForCampaign); err != nil {
+	sells := func(db *pgxpool.Pool, id uuid.UUID, user string) func(t *testing.T) {
+		refs := fixture.Accept(t, db, fixture.ChosenRequest(t, id, user, fixture.At(1, 1)))
+		return func(t *testing.T) {
+			if _, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign); err != nil {
 				t.Error(err)
 			}
-		})
-		servers.AwaitBlocked(t, db, 1)
-	})()
-	if _, err := canceller(t, db).Run(t.Context(), ref); err != nil {
-		t.Fatal(err)
+		}
 	}
-	sales.Wait()
-	if j := fixture.Job(t, db, waits.ID); j.Problem == nil || j.Problem.Code != fault.CampaignNotActive {
-		t.Errorf("the sale: %s, %+v", j.State, j.Problem)
-	}
-	fixture.Sound(t, db)
-
-	other, buyer := fixture.Campaign(t, db, fixture.Draft(6)), uuid.NewString()
-	sells := fixture.Accept(t, db, fixture.PurchaseRequest(t, other, buyer, 0, 2))[0]
-	ends := order(t, db, other, byOps)
-	defer failpoint.Set("sale.commit", buyer, func() {
-		sales.Go(func() {
-			outcome, err := canceller(t, db).Run(t.Context(), ends)
-			if err != nil || resultOf(t, outcome).Refunded.External != 1 {
-				t.Errorf("the end: %+v, %v", outcome, err)
-			}
-		})
-		servers.AwaitBlocked(t, db, 1)
-	})()
-	if _, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{sells}, sale.WaitForCampaign); err != nil {
-		t.Fatal(err)
-	}
-	sales.Wait()
-	if c := campaignOf(t, db, other); c.State != campaign.Cancelled || c.Counts.Sold != 0 {
-		t.Errorf("got %+v", c)
-	}
-	fixture.Sound(t, db)
-}
-
-// A hold is about to commit when its campaign is cancelled: it must not survive.
-func TestAHoldThatCommitsJustBeforeTheEndOfItsCampaignEndsWithIt(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, user := fixture.Campaign(t, db, fixture.Draft(6)), uuid.NewString()
-	ref := order(t, db, id, byOps)
-	var ends sync.WaitGroup
-	defer failpoint.Set("holds.commit", user, func() {
-		ends.Go(func() {
+	ends := func(db *pgxpool.Pool, id uuid.UUID, _ string) func(t *testing.T) {
+		ref := order(t, db, id, byOps)
+		return func(t *testing.T) {
 			if _, err := canceller(t, db).Run(t.Context(), ref); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+	holds := func(db *pgxpool.Pool, id uuid.UUID, user string) func(t *testing.T) {
+		return func(t *testing.T) { fixture.Hold(t, holdsOf(t, db), fixture.HoldRequest(id, user, fixture.At(1, 1))) }
+	}
+	for point, c := range map[string]struct {
+		first, other func(db *pgxpool.Pool, id uuid.UUID, user string) func(t *testing.T)
+		want         string
+	}{
+		"lifecycle.chunk": {ends, sells, "campaign-not-active"}, // under the lock, and the campaign is cancelled
+		"sale.commit":     {sells, ends, "cancelled external"},
+		"holds.commit":    {holds, ends, "released"},
+	} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			db, user := servers.DB(t), uuid.NewString()
+			id := fixture.Campaign(t, db, fixture.Draft(6))
+			fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "before", 6, 3))
+			first, other := c.first(db, id, user), c.other(db, id, user)
+			var others sync.WaitGroup
+			begin := sync.OnceFunc(func() {
+				others.Go(func() { other(t) })
+				servers.AwaitBlocked(t, db, 1)
+			})
+			for _, key := range []string{id.String(), user} {
+				defer failpoint.Set(point, key, begin)()
+			}
+			first(t)
+			others.Wait()
+			got := servers.Value[string](t, db, `SELECT concat((SELECT problem ->> 'code' FROM jobs WHERE user_id = $1 AND problem IS NOT NULL),
+				(SELECT p.state || ' ' || r.method FROM purchases p JOIN refunds r ON r.purchase_id = p.id WHERE p.user_id = $1), (SELECT state FROM holds WHERE user_id = $1))`, user)
+			if now := campaignOf(t, db, id); got != c.want || now.State != campaign.Cancelled || now.Counts.Sold+now.Counts.Reserved != 0 {
+				t.Errorf("it is %q in %+v", got, now)
+			}
+			fixture.Sound(t, db)
 		})
-		servers.AwaitBlocked(t, db, 1)
-	})()
-	held := hold(t, db, id, user)
-	ends.Wait()
-	if now := fixture.HoldNow(t, db, held.ID); now.State != inventory.HoldReleased {
-		t.Errorf("the hold is %s", now.State)
 	}
-	if c := campaignOf(t, db, id); c.State != campaign.Cancelled || c.Counts.Reserved != 0 {
-		t.Errorf("got %+v", c)
-	}
-	fixture.Sound(t, db)
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/campaign"
+	"triprize/internal/drawing"
 	"triprize/internal/drawing/progress"
+	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -311,4 +314,54 @@ func TestAWatchLeavesNothingBehind(t *testing.T) {
 		t.Fatal("Run does not end")
 	}
 	goleak.VerifyNone(t, before)
+}
+
+func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.SellOut(t, db, id)
+	until := time.Now().Add(time.Minute)
+	wait := func(reason string, at time.Time) func(ctx context.Context, tx pgx.Tx) error {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			return drawing.SetWait(ctx, tx, id, job.Waiting{Reason: reason, RetryAt: at})
+		}
+	}
+	seen, draws := make(map[string]string), make(map[string]string)
+	for _, c := range []struct {
+		what    string
+		do      func(ctx context.Context, tx pgx.Tx) error
+		frozen  bool
+		waiting string
+	}{
+		{"drawing", func(context.Context, pgx.Tx) error { return nil }, false, ""},
+		{"a freeze that waits", wait("the clock is behind", until), false, "the clock is behind"},
+		{"frozen", func(ctx context.Context, tx pgx.Tx) error {
+			return drawing.InsertFreeze(ctx, tx, drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now()}, nil, nil)
+		}, true, "the clock is behind"},
+		{"waiting for the round", wait("the round is not due", until), true, "the round is not due"},
+		{"waiting for longer", wait("the round is not due", until.Add(time.Second)), true, "the round is not due"},
+		{"going on", func(ctx context.Context, tx pgx.Tx) error { return drawing.EndWait(ctx, tx, id) }, true, ""},
+	} {
+		if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return c.do(t.Context(), tx) }); err != nil {
+			t.Fatal(err)
+		}
+		list, err := progress.Read(t.Context(), db, []uuid.UUID{id})
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		p := list[0]
+		if seen[p.Version] != "" || draws[p.DrawVersion()] != "" {
+			t.Errorf("%s is told as %q, and to the followers of the draw as %q", c.what, seen[p.Version], draws[p.DrawVersion()])
+		}
+		seen[p.Version], draws[p.DrawVersion()] = c.what, c.what
+		if (p.Draw != nil) != c.frozen || c.frozen && *p.Draw.FreezeHash != fairdraw.FreezeHash([]byte("{}")) || (p.Waiting != nil) != (c.waiting != "") || p.Waiting != nil && p.Waiting.Reason != c.waiting {
+			t.Errorf("%s: %+v, %+v", c.what, p.Draw, p.Waiting)
+		}
+		p.Counts.Sold--
+		p.Board--
+		if draws[p.DrawVersion()] != c.what {
+			t.Error("a sale is told to the followers of the draw")
+		}
+	}
 }

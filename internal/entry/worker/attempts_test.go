@@ -367,26 +367,6 @@ func TestRedeliveredJobsOfLockedCampaignsWaitInVainOnce(t *testing.T) {
 	}
 }
 
-func TestARedeliveredJobWaitsForItsCampaign(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t, patient)
-	id := fixture.Campaign(t, w.db, fixture.Draft(5))
-	unlock := lock(t, w, id)
-	jobs := order(t, w, id, "a", "b").Jobs
-	record(w.purchases, func(wait sale.LockWait) error {
-		if wait != sale.SkipLocked {
-			unlock()
-		}
-		return nil
-	})
-	if err := w.purchases.jobs(t.Context(), jobs, true); err != nil {
-		t.Error(err)
-	}
-	for _, ref := range jobs {
-		expect(t, w.db, ref.ID, job.Succeeded, 2)
-	}
-}
-
 // However many cancellations come at once, they wait without a connection, and share
 // transactions: a flood of those that are refused too.
 func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -157,69 +159,53 @@ func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-// A task may have jobs of several campaigns: each goes on when its own is free.
-func TestAJobWaitsForItsOwnCampaignOnly(t *testing.T) {
+// A task may have jobs of several campaigns and wallets: each waits for its own, delays no other, and counts no attempt.
+func TestAJobWaitsForItsOwnCampaignOrWalletOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, patient)
 	a, b, free := fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4))
-	unlock := lock(t, w, a)
+	unlocks := []func(){lock(t, w, a), fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))}
 	lock(t, w, b)
-	_, accepted, err := job.Accept(t.Context(), w.db, []job.Request{fixture.PurchaseRequest(t, a, "a", 0, 1), fixture.PurchaseRequest(t, b, "b", 0, 1), fixture.PurchaseRequest(t, free, "c", 0, 1)})
+	_, accepted, err := job.Accept(t.Context(), w.db, []job.Request{fixture.PurchaseRequest(t, a, "a", 0, 1), fixture.PurchaseRequest(t, b, "b", 0, 1),
+		fixture.PurchaseRequest(t, free, "c", 0, 1), fixture.WalletRequest(t, free, "mina", 0, 1)})
 	if err != nil || len(accepted) != 1 {
 		t.Fatal(accepted, err)
 	}
+	servers.Exec(t, w.db, `UPDATE jobs SET accepted_at = clock_timestamp() - interval '1 hour'`)
+	jobs := accepted[0].Jobs
+	states := func(want ...job.State) {
+		t.Helper()
+		for i, state := range want {
+			attempts := 0
+			if state == job.Succeeded {
+				attempts = 1
+			}
+			expect(t, w.db, jobs[i].ID, state, attempts)
+		}
+	}
 	for range 2 { // when it is delivered once more, others have its jobs
-		if err := deliver(t, w, w.purchases.jobs, accepted[0], false); err != nil {
+		if err := deliver(t, w, w.purchases.jobs, accepted[0], false); err != nil || w.locked.has(free) {
 			t.Errorf("a task that is put off: %v", err)
 		}
-		if n := messages(t, w); n != 2 {
+		if n := messages(t, w); n != 3 {
 			t.Errorf("%d messages", n)
 		}
 	}
+	states(job.Queued, job.Queued, job.Succeeded, job.Queued)
 	fixture.Sound(t, w.db)
-	jobs := accepted[0].Jobs
-	for i, want := range []job.State{job.Queued, job.Queued, job.Succeeded} {
-		if got := fixture.Job(t, w.db, jobs[i].ID).State; got != want {
-			t.Errorf("job %d is %s", i, got)
-		}
-	}
-	unlock()
-	if resumed := sweep(t, w); resumed != 1 {
-		t.Errorf("%d jobs go on", resumed)
-	}
-	runs(t, w)
-	awaitState(t, w, job.Succeeded, jobs[0].ID)
-	expect(t, w.db, jobs[1].ID, job.Queued, 0)
-}
-
-// A job whose wallet stays locked waits, too, and delays no other of its campaign.
-func TestAJobOfALockedWalletWaitsInPostgres(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t, patient)
-	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	unlock := fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))
-	_, accepted, err := job.Accept(t.Context(), w.db, []job.Request{fixture.WalletRequest(t, id, "mina", 0, 1), fixture.PurchaseRequest(t, id, "otto", 0, 1)})
-	if err != nil || len(accepted) != 1 {
-		t.Fatal(accepted, err)
-	}
-	jobs := accepted[0].Jobs
-	servers.Exec(t, w.db, `UPDATE jobs SET accepted_at = clock_timestamp() - interval '1 hour'`)
-	if err := deliver(t, w, w.purchases.jobs, accepted[0], false); err != nil || w.locked.has(id) {
-		t.Errorf("%v; the campaign counts as locked: %v", err, w.locked.has(id))
-	}
-	expect(t, w.db, jobs[0].ID, job.Queued, 0)
-	expect(t, w.db, jobs[1].ID, job.Succeeded, 1)
-	if resumed := sweep(t, w); resumed != 0 { // its campaign is free, and was free before
+	if resumed := sweep(t, w); resumed != 0 { // the campaign of the locked wallet is free, and was free before
 		t.Errorf("%d jobs go on at once", resumed)
 	}
-	unlock()
+	for _, unlock := range unlocks {
+		unlock()
+	}
 	servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 second'`)
-	if resumed := sweep(t, w); resumed != 1 {
+	if resumed := sweep(t, w); resumed != 2 {
 		t.Errorf("%d jobs go on", resumed)
 	}
 	runs(t, w)
-	awaitState(t, w, job.Succeeded, jobs[0].ID)
-	expect(t, w.db, jobs[0].ID, job.Succeeded, 1)
+	awaitState(t, w, job.Succeeded, jobs[0].ID, jobs[3].ID)
+	states(job.Succeeded, job.Queued, job.Succeeded, job.Succeeded)
 }
 
 // A task that cannot be put off keeps its message, and comes back.
@@ -242,4 +228,95 @@ func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 		t.Error(err)
 	}
 	expect(t, w.db, message.Jobs[0].ID, job.Succeeded, 1)
+}
+
+// has says in Redis that a worker which lives for ttl has a task.
+func has(t *testing.T, w *Worker, worker string, ttl time.Duration, task uuid.UUID) {
+	t.Helper()
+	beat := queue.NewHeartbeat(w.rdb, w.namespace, worker, config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: ttl})
+	if mine, err := beat.Acquire(t.Context(), task); err != nil || !mine {
+		t.Fatal(mine, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var beating sync.WaitGroup
+	beating.Go(func() { beat.Run(ctx, servers.Logger(t)) })
+	t.Cleanup(func() { stop(); beating.Wait() })
+	servers.Eventually(t, "the worker is known", func() bool {
+		present, err := queue.ReadProcesses(t.Context(), w.rdb, w.namespace)
+		of := present[queue.RoleWorker]
+		return err == nil && slices.Contains(append(of.Alive, of.Stale...), worker)
+	})
+}
+
+// A task may be delivered to two workers. The second one leaves it to the first while that is alive, and
+// has it at once when it is not.
+func TestATaskIsOneWorkersUntilThatIsDead(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	id := fixture.Campaign(t, w.db, fixture.Draft(4))
+	held, orphaned := order(t, w, id, "a"), order(t, w, id, "b")
+	has(t, w, "alive", time.Hour, held.ID)
+	has(t, w, "dead", time.Millisecond, orphaned.ID)
+	if err := deliver(t, w, w.purchases.jobs, held, false); !errors.Is(err, errTaken) || !errors.Is(err, queue.ErrSnoozed) {
+		t.Errorf("got %v", err)
+	}
+	expect(t, w.db, held.Jobs[0].ID, job.Queued, 0)
+	servers.Eventually(t, "the task of the dead one is done", func() bool { return deliver(t, w, w.purchases.jobs, orphaned, false) == nil })
+	expect(t, w.db, orphaned.Jobs[0].ID, job.Succeeded, 1)
+	keys, err := w.rdb.Keys(t.Context(), w.namespace+":active-task:*").Result()
+	if want := w.namespace + ":active-task:" + held.ID.String(); err != nil || !slices.Equal(keys, []string{want}) { // one for each task that is under way
+		t.Errorf("keys %v, %v", keys, err)
+	}
+	stop(w)
+	if n := messages(t, w); n != 1 {
+		t.Errorf("%d messages while a task is with another worker", n)
+	}
+}
+
+func TestAFailedDeliveryLeavesTheMessageInTheOutbox(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	message := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a")
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		redelivered bool
+		number      int
+		again       bool
+	}{{false, 1, false}, {true, 1, true}, {false, 2, true}, {true, 3, true}} {
+		message.Delivery = c.number
+		err := deliver(t, w, func(_ context.Context, jobs []job.Ref, again bool) error {
+			if again != c.again || !slices.Equal(jobs, message.Jobs) {
+				t.Errorf("redelivered %v, message number %d: again is %v, the jobs %v", c.redelivered, c.number, again, jobs)
+			}
+			return broken
+		}, message, c.redelivered)
+		if !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+	}
+	for _, payload := range []string{"{", "{}", "null", `{"delivery":1,"campaigns":{}}`} { // they are dropped
+		if err := w.handle(w.purchases.jobs)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte(payload)}, false); err != nil {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+	stop(w)
+	if n := messages(t, w); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+func TestWithoutRedisTheJobsAreDoneAllTheSame(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t, func(s *config.Settings) { s.Redis.URL = "redis://127.0.0.1:1/0" })
+	message := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a", "b")
+	if err := deliver(t, w, w.purchases.jobs, message, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range message.Jobs {
+		expect(t, w.db, ref.ID, job.Succeeded, 1)
+	}
+	stop(w)
+	if n := messages(t, w); n != 0 {
+		t.Errorf("%d messages are left", n)
+	}
 }

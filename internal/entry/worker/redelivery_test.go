@@ -27,30 +27,31 @@ func atCommit(t *testing.T, user string, do func()) {
 // someone returns the name of a user who is in no other test.
 func someone() string { return uuid.NewString() }
 
-func TestABatchRunsOnlyWhileNoJobIsTriedAlone(t *testing.T) {
+func TestABatchRunsAloneInItsShardAndWhileNoJobIsTriedAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	a, b := fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4))
 	user, batches := someone(), 0
-	atCommit(t, user, func() {
-		batches++
-		if w.exclusive.TryLock() {
+	alone := func() {
+		if batches++; w.exclusive.TryLock() {
 			w.exclusive.Unlock()
 			t.Error("a job could be tried alone at the same time")
 		}
-	})
-	alone, together := order(t, w, a, user).Jobs, slices.Concat(order(t, w, a, user).Jobs, order(t, w, b, user).Jobs)
-	for _, jobs := range [][]job.Ref{alone, together} {
-		var items []*item
-		for _, ref := range jobs {
-			items = append(items, &item{Ref: ref})
-		}
-		if _, err := w.shards[0].flush(t.Context(), w.purchases, items); err != nil {
-			t.Fatal(err)
+		if w.shards[0].running.TryLock() {
+			w.shards[0].running.Unlock()
+			t.Error("another batch could have the turn")
 		}
 	}
-	if batches != 2 {
-		t.Errorf("%d batches", batches)
+	back := fixture.Accept(t, w.db, fixture.CancelRequest(t, a, fixture.Buy(t, w.db, a, user, 0, 1)))
+	atCommit(t, user, alone)
+	t.Cleanup(failpoint.Set("cancellation.commit", user, alone))
+	for _, jobs := range [][]job.Ref{order(t, w, a, user).Jobs, slices.Concat(order(t, w, a, user).Jobs, order(t, w, b, user).Jobs)} {
+		if err := w.purchases.jobs(t.Context(), jobs, false); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.cancellations.jobs(t.Context(), back, false); err != nil || batches != 3 {
+		t.Errorf("%d batches, %v", batches, err)
 	}
 }
 
@@ -184,31 +185,4 @@ func TestADrawThatAnotherWorkerTookOverIsPutOffAndNotCounted(t *testing.T) {
 	if err := heir.Renew(t.Context(), w.db); err != nil {
 		t.Errorf("the heir lost its lock: %v", err)
 	}
-}
-
-func TestBatchesOfAShardTakeTurns(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t)
-	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	user, moments := uuid.NewString(), 0
-	alone := func() {
-		if moments++; w.shards[0].running.TryLock() {
-			w.shards[0].running.Unlock()
-			t.Error("somebody else could have the turn")
-		}
-	}
-	bought := fixture.Buy(t, w.db, id, user, 0, 1)
-	back := fixture.Accept(t, w.db, fixture.CancelRequest(t, id, bought))
-	atCommit(t, user, alone)
-	t.Cleanup(failpoint.Set("cancellation.commit", user, alone))
-	if _, err := w.shards[0].flush(t.Context(), w.purchases, []*item{{Ref: order(t, w, id, user).Jobs[0]}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.cancellations.jobs(t.Context(), back, false); err != nil {
-		t.Fatal(err)
-	}
-	if moments != 2 {
-		t.Errorf("%d moments", moments)
-	}
-	expect(t, w.db, back[0].ID, job.Succeeded, 1)
 }

@@ -2,6 +2,7 @@ package upkeep_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,12 +10,62 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/drawing"
 	"triprize/internal/entry/upkeep"
+	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
+
+// lapse makes n holds of two positions in a campaign and lets the time of all of them be over.
+func (p *setup) lapse(id uuid.UUID, n int) (holds []inventory.Hold) {
+	p.t.Helper()
+	desk := fixture.Holds(p.t, p.db, nil, nil)
+	for i := range n {
+		holds = append(holds, fixture.Hold(p.t, desk, fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 0, 2)))
+	}
+	for _, h := range holds {
+		fixture.EndHold(p.t, p.db, h)
+	}
+	return holds
+}
+
+// batchesOf lets a sweep touch no more than size rows at once, and do that no more than most times.
+func (p *setup) batchesOf(size, most int) {
+	p.settings.Scheduler.BatchSize, p.settings.Scheduler.MaxBatches = size, most
+	p.with(upkeep.Options{})
+}
+
+// The broken campaign has more holds that are over than a batch takes, and they
+// are over for longest.
+func TestABrokenCampaignDoesNotHoldUpTheHoldsOfOthers(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	p.batchesOf(2, 40)
+	broken, also, sound := fixture.Campaign(t, p.db, fixture.Draft(8)), fixture.Campaign(t, p.db, fixture.Draft(8)), fixture.Campaign(t, p.db, fixture.Draft(8))
+	for _, id := range []uuid.UUID{broken, also} {
+		for _, h := range p.lapse(id, 3) {
+			fixture.MoveDeadline(t, p.db, h, -time.Hour)
+		}
+		if _, err := p.db.Exec(t.Context(), `UPDATE campaigns SET positions_reserved = 1 WHERE id = $1`, id); err != nil { // fewer than are held
+			t.Fatal(err)
+		}
+	}
+	holds := p.lapse(sound, 5)
+	for range 2 {
+		report, err := p.run("expired-holds")
+		if err == nil || report.Error == "" || report.Counts["failed"] != 2 {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}
+	for _, h := range holds {
+		if now := fixture.HoldNow(t, p.db, h.ID); now.EndedAt == nil {
+			t.Errorf("of the sound campaign: %+v", now)
+		}
+	}
+}
 
 // sale makes a campaign with a policy whose sale ended a moment ago, or ends in an hour.
 func (p *setup) sale(policy string, ended bool) uuid.UUID {
@@ -131,4 +182,42 @@ func TestASaleThatIsDrawnAtItsEndIsDrawnOnceByTheSweep(t *testing.T) {
 		}
 	}
 	fixture.Sound(t, p.db)
+}
+
+// stuck makes a campaign look as if it had been sold out two hours ago.
+func (p *setup) stuck(id uuid.UUID) {
+	p.t.Helper()
+	servers.Exec(p.t, p.db, `UPDATE campaigns SET draw_started_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id)
+}
+
+// A draw that waits for its round has its job, and holds no lock: neither sweep has
+// anything to do with it, however long it takes.
+func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	chain := minutes(t)
+	draft := fixture.Draft(3)
+	draft.Policies.Beacon = true
+	id := fixture.CampaignOn(t, p.db, draft, &chain.Chain)
+	ref := fixture.SellOut(t, p.db, id)
+	drawer := drawing.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, drawing.DrawerOptions{Beacon: chain}, servers.Logger(t))
+	_, err := drawer.Run(t.Context(), ref)
+	if _, waits := errors.AsType[*drawing.Waiting](err); !waits {
+		t.Fatalf("it does not wait: %v", err)
+	}
+	p.stuck(id)
+	for _, sweep := range []string{"stale-locks", "stuck-draws"} {
+		for what, n := range p.sweep(sweep) {
+			if n != 0 {
+				t.Errorf("%s: %d %s", sweep, n, what)
+			}
+		}
+	}
+	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{ref.ID}, job.Problem{Code: "internal-error"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.sweep("stuck-draws"); got["found"] != 1 {
+		t.Errorf("without its job it is stuck: %v", got)
+	}
+	p.wantTriggered(job.BySweep, 1)
 }
