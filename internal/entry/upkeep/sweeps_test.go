@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -105,45 +104,28 @@ func (p *setup) run(name string) (sweep.Report, error) {
 	return sweep.Report{}, nil
 }
 
-// accept makes n purchase jobs of a campaign that does not exist, with messages for
-// the given number of jobs each, as accepting them makes them; it enqueues the
-// messages when told to.
+// accept accepts n purchases of a campaign that does not exist, in messages of some jobs each, and enqueues the messages
+// when told to.
 func (p *setup) accept(n, size int, enqueue bool) (messages []job.Message) {
 	p.t.Helper()
-	campaign := uuid.New()
-	rows, err := p.db.Query(p.t.Context(), `
-		WITH made AS (
-			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, expires_at)
-			SELECT gen_random_uuid(), 'test', $1 || '/' || i, sha256('test'), $2, $1::uuid, 'u', '{}', clock_timestamp() + interval '1 day'
-			FROM generate_series(0, $3 - 1) AS i
-			RETURNING id
-		), numbered AS (
-			SELECT id, (row_number() OVER () - 1) / $4 AS message FROM made
-		)
-		INSERT INTO outbox_messages (id, kind, jobs)
-		SELECT gen_random_uuid(), $2, array_agg(id) FROM numbered GROUP BY message
-		RETURNING id, jobs`, campaign.String(), string(job.KindPurchase), n, size)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var id uuid.UUID
-	var jobs []uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&id, &jobs}, func() error {
-		m := job.Message{ID: id, Kind: job.KindPurchase, Delivery: 1}
-		for _, j := range jobs {
-			m.Jobs = append(m.Jobs, job.Ref{ID: j, CampaignID: campaign})
+	id := uuid.New()
+	for range n / size {
+		requests := make([]job.Request, size)
+		for i := range requests {
+			requests[i] = fixture.PurchaseRequest(p.t, id, "u", 0, 1)
 		}
-		messages = append(messages, m)
-		return nil
-	})
-	if err != nil {
-		p.t.Fatal(err)
+		_, made, err := job.Accept(p.t.Context(), p.db, requests)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		messages = append(messages, made...)
 	}
-	if enqueue {
-		for _, m := range messages {
-			if err := p.client.Enqueue(p.t.Context(), m.Task()); err != nil {
-				p.t.Fatal(err)
-			}
+	for _, m := range messages {
+		if !enqueue {
+			break
+		}
+		if err := p.client.Enqueue(p.t.Context(), m.Task()); err != nil {
+			p.t.Fatal(err)
 		}
 	}
 	return messages
@@ -155,23 +137,10 @@ func (p *setup) age() {
 	servers.Exec(p.t, p.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '2 hours'`)
 }
 
-func (p *setup) pending() int {
-	p.t.Helper()
-	info, err := asynq.NewInspectorFromRedisClient(p.rdb).GetQueueInfo(queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return info.Pending
-}
+func (p *setup) pending() int64 { return p.queued(job.KindPurchase) }
 
 // delivery returns the delivery of the only message.
-func (p *setup) delivery() (n int) {
-	p.t.Helper()
-	if err := p.db.QueryRow(p.t.Context(), `SELECT delivery FROM outbox_messages`).Scan(&n); err != nil {
-		p.t.Fatal(err)
-	}
-	return n
-}
+func (p *setup) delivery() int { return p.count(`SELECT delivery FROM outbox_messages`) }
 
 // asynq's records say that the tasks wait, and no worker gets them.
 func TestTasksThatAreInNoListAreLost(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"triprize/internal/drawing"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -63,35 +62,23 @@ func soldOut(t *testing.T, w *Worker, id uuid.UUID) job.Message {
 	return order(t, w, id, "a", "b", "c", "d", "e", "f")
 }
 
-// longRounds returns a chain with rounds that are far apart.
-func longRounds(t *testing.T) *drandsim.Chain {
+// bound publishes a campaign whose draw needs a beacon, with rounds that are far apart.
+func bound(t *testing.T, db *pgxpool.Pool) uuid.UUID {
 	t.Helper()
 	chain, err := drandsim.NewChain(make([]byte, 32), time.Now().Add(-time.Hour), 10*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return chain
-}
-
-// bound publishes a campaign whose draw needs a beacon.
-func bound(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) uuid.UUID {
-	t.Helper()
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
 	return fixture.CampaignOn(t, db, draft, &chain.Chain)
 }
 
-// running runs a worker until stop is called.
-func running(t *testing.T, settings config.Settings, options drawing.DrawerOptions) (w *Worker, client *queue.Client, stop func() error) {
+// running runs a worker that asks relays.
+func running(t *testing.T, settings config.Settings, s *stuck) (w *Worker, stop func() error) {
 	t.Helper()
-	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), options, stripe.Takes, servers.Logger(t), prometheus.NewRegistry())
-	ctx, tell := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	return w, queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace), func() error {
-		tell()
-		return <-ended
-	}
+	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), drawing.DrawerOptions{Beacon: s}, stripe.Takes, servers.Logger(t), prometheus.NewRegistry())
+	return w, runs(t, w)
 }
 
 func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
@@ -99,17 +86,13 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 	settings := workerSettings(t)
 	settings.Worker.Draws = 2
 	s := &stuck{free: make(chan struct{})}
-	w, client, stop := running(t, settings, drawing.DrawerOptions{Beacon: s})
+	w, stop := running(t, settings, s)
 	for range 6 {
-		if err := client.Enqueue(t.Context(), soldOut(t, w, bound(t, w.db, longRounds(t))).Task()); err != nil {
-			t.Fatal(err)
-		}
+		w.dispatcher.Dispatch(soldOut(t, w, bound(t, w.db)).Task())
 	}
 	servers.Eventually(t, "a relay is asked", func() bool { open, _ := s.see(); return open > 0 })
 	plain := fixture.Campaign(t, w.db, fixture.Draft(3))
-	if err := client.Enqueue(t.Context(), soldOut(t, w, plain).Task()); err != nil {
-		t.Fatal(err)
-	}
+	w.dispatcher.Dispatch(soldOut(t, w, plain).Task())
 	servers.Eventually(t, "the plain campaign is drawn", func() bool {
 		c, err := campaign.Get(t.Context(), w.db, plain)
 		return err == nil && c.State == campaign.Completed
@@ -128,12 +111,9 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	settings := workerSettings(t)
 	settings.Draw.Timeout = time.Hour // no question ends by itself
 	s := &stuck{}
-	w, client, stop := running(t, settings, drawing.DrawerOptions{Beacon: s})
-	id := bound(t, w.db, longRounds(t))
-	message := soldOut(t, w, id)
-	if err := client.Enqueue(t.Context(), message.Task()); err != nil {
-		t.Fatal(err)
-	}
+	w, stop := running(t, settings, s)
+	id := bound(t, w.db)
+	w.dispatcher.Dispatch(soldOut(t, w, id).Task())
 	servers.Eventually(t, "a relay is asked", func() bool { open, _ := s.see(); return open > 0 })
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -141,8 +121,7 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	if _, ok, err := fixture.DrawWait(t.Context(), w.db, id); err != nil || !ok {
 		t.Errorf("the draw is not put off for another worker: %v", err)
 	}
-	var waiting int
-	if err := w.db.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE kind = $1 AND state = $2`, job.KindDraw, job.Queued).Scan(&waiting); err != nil || waiting != 1 {
-		t.Errorf("%d draws wait, %v", waiting, err)
+	if waiting := servers.Value[int](t, w.db, `SELECT count(*) FROM jobs WHERE kind = $1 AND state = $2`, job.KindDraw, job.Queued); waiting != 1 {
+		t.Errorf("%d draws wait", waiting)
 	}
 }

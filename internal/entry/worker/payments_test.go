@@ -93,7 +93,7 @@ func (b *bank) Intent(_ context.Context, id string) (payprovider.Intent, error) 
 }
 
 // withCards returns a worker that leads payments at a bank.
-func withCards(t *testing.T, b *bank, change ...func(s *config.Settings)) *Worker {
+func withCards(t *testing.T, b payprovider.Provider, change ...func(s *config.Settings)) *Worker {
 	t.Helper()
 	settings := servers.Patient(workerSettings(t))
 	settings.Payments.Stripe.Key, settings.Payments.Lease, settings.Payments.Stripe.Timeout = "sk_test_bank", time.Hour, servers.Patience
@@ -341,22 +341,15 @@ func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Me
 // From the cancelled campaign to the money back, by tasks alone.
 func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	t.Parallel()
-	settings := workerSettings(t)
-	rdb := servers.Redis(t, settings)
-	w := newWorkerWith(t, settings)
 	provider := &generous{given: make(map[string]payprovider.Refund)}
-	w.TakeCards(Cards{Provider: provider, Events: stripe.NewReader(false), DB: servers.Pool(t, settings)}, settings.Payments, prometheus.NewRegistry())
-	ctx, end := context.WithCancel(t.Context())
-	running := make(chan error, 1)
-	go func() { running <- w.Run(ctx) }()
+	w := withCards(t, provider)
+	stop := runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	bought, _ := fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
 	fixture.Buy(t, w.db, id, "otto", 0, 1)
 	message := cancelCampaignMessage(t, w, id)
 	ref := message.Jobs[0]
-	if err := queue.NewClient(rdb, settings.Redis.Namespace).Enqueue(t.Context(), message.Task()); err != nil {
-		t.Fatal(err)
-	}
+	w.dispatcher.Dispatch(message.Task())
 	servers.Eventually(t, "the job is final", func() bool { return fixture.Job(t, w.db, ref.ID).State.Final() })
 	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {
 		t.Errorf("the job is %s after %d attempts: %+v", j.State, j.Attempts, j.Problem)
@@ -368,8 +361,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 		t.Errorf("got %+v, %v", c, err)
 	}
 	fixture.Sound(t, w.db)
-	end()
-	if err := <-running; err != nil {
+	if err := stop(); err != nil {
 		t.Error(err)
 	}
 }

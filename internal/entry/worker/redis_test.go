@@ -156,16 +156,6 @@ func (s *scene) keys() map[string]string {
 	return named
 }
 
-// open returns how many jobs are not done.
-func (s *scene) open() (n int) {
-	s.t.Helper()
-	err := s.w.db.QueryRow(s.t.Context(), `SELECT count(*) FROM jobs WHERE state <> 'succeeded'`).Scan(&n)
-	if err != nil {
-		s.t.Error(err)
-	}
-	return n
-}
-
 const otherVersion = "of another version"
 
 // spoiled are the ways in which a key is made wrong. They leave no time to live.
@@ -278,15 +268,12 @@ func (s *scene) play(name string, spoil func(ctx context.Context, rdb *redis.Cli
 	if err := spoil(s.t.Context(), s.w.rdb, key); err != nil {
 		s.t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(s.t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.w.Run(ctx) }()
+	stop := runs(s.t, s.w)
 	servers.Eventually(s.t, "every job is done", func() bool {
 		s.sweep()
-		return s.open() == 0
+		return servers.Value[int](s.t, s.w.db, `SELECT count(*) FROM jobs WHERE state <> 'succeeded'`) == 0
 	})
-	stop()
-	if err := <-ended; err != nil {
+	if err := stop(); err != nil {
 		s.t.Error(err)
 	}
 	fixture.Sound(s.t, s.w.db)

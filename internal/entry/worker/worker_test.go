@@ -119,12 +119,9 @@ func expect(t *testing.T, db postgres.DB, id uuid.UUID, state job.State, attempt
 }
 
 // messages counts the messages in the outbox.
-func messages(t *testing.T, w *Worker) (n int) {
+func messages(t *testing.T, w *Worker) int {
 	t.Helper()
-	if err := w.db.QueryRow(t.Context(), `SELECT count(*) FROM outbox_messages`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return servers.Value[int](t, w.db, `SELECT count(*) FROM outbox_messages`)
 }
 
 // final tells whether a job is final.
@@ -142,15 +139,12 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	if err := client.Enqueue(t.Context(), message.Task()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, tell := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
+	stop := runs(t, w)
 	servers.Eventually(t, "the campaign is drawn", func() bool {
 		c, err := campaign.Get(t.Context(), w.db, id)
 		return err == nil && c.State == campaign.Completed
 	})
-	tell()
-	if err := <-ended; err != nil {
+	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	if n := messages(t, w); n != 0 {
