@@ -371,6 +371,13 @@ func TestACampaignWhoseJobWasGivenUpIsFinishedByTheNextRequest(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	unlock()
+	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases`)))
+	if _, err := fixture.Seller(db).Cancel(t.Context(), back, sale.WaitForCampaign); err != nil {
+		t.Fatal(err)
+	}
+	if p := fixture.Job(t, db, back[0].ID).Problem; p == nil || p.Code != fault.StateConflict {
+		t.Errorf("a cancellation of the purchase alone: %+v", p)
+	}
 	refused(t, db, order(t, db, id, lifecycle.CancelOrder{By: "operator:two"}), fault.StateConflict) // while the first is queued
 	if _, err := job.GiveUp(t.Context(), db, []uuid.UUID{first.ID}, job.ProblemOf(errors.New("died"))); err != nil {
 		t.Fatal(err)

@@ -201,32 +201,6 @@ func TestAJobWhoseRefundIsOpenStays(t *testing.T) {
 	}
 }
 
-// records makes n succeeded jobs, which are past their retention by an hour or, when
-// fresh, an hour before its end. More than one has the same time.
-func (p *setup) records(n int, fresh bool) {
-	p.t.Helper()
-	_, err := p.db.Exec(p.t.Context(), `
-		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, accepted_at, finished_at)
-		SELECT gen_random_uuid(), 'test', gen_random_uuid()::text, sha256('test'), 'wallet-credit', 'succeeded', '{}',
-		       date_trunc('hour', clock_timestamp()) + CASE WHEN $2 THEN interval '2 hours' ELSE interval '-1 hour' END + (i / 7) * interval '1 ms',
-		       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days'
-		FROM generate_series(1, $1) AS i`, n, fresh)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-func (p *setup) count(query string, args ...any) int {
-	p.t.Helper()
-	return servers.Value[int](p.t, p.db, query, args...)
-}
-
-// jobsOver moves the end of the retention of all jobs into the past.
-func (p *setup) jobsOver() {
-	p.t.Helper()
-	servers.Exec(p.t, p.db, `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`)
-}
-
 func (p *setup) left(ids ...uuid.UUID) int {
 	p.t.Helper()
 	return p.count(`SELECT count(*) FROM jobs WHERE id = ANY($1)`, ids)
