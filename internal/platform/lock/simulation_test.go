@@ -281,13 +281,6 @@ func (c *cluster) other() *lock.Locker {
 	return locker
 }
 
-// each changes every server.
-func (c *cluster) each(change func(*simulated)) {
-	for _, server := range c.servers {
-		server.set(change)
-	}
-}
-
 // acquire takes locks that must be free.
 func acquire(t *testing.T, l *lock.Locker, names ...string) (release func()) {
 	t.Helper()

@@ -84,6 +84,11 @@ func TestALockIsExtendedForAsLongAsAMajorityMayHaveIt(t *testing.T) {
 				if lost != map[bool]int{true: 1}[row.least > 0] || attempts < row.attempts || row.least == next && attempts > 1 {
 					t.Errorf("%d losses are counted, after %d extensions", lost, attempts)
 				}
+				for _, one := range c.servers[row.servers-1].commands("extend") {
+					if row.least > 0 && one.at.Sub(began) >= ttl-ttl/100 {
+						t.Errorf("after %s it had expired, and was to be extended", one.at.Sub(began))
+					}
+				}
 				if row.least > 0 && c.servers[0].holder("a") != "" && c.servers[0].holder("a") != theirs {
 					t.Errorf("%q has it instead of %q", c.servers[0].holder("a"), theirs)
 				}
