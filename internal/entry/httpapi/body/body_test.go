@@ -1,17 +1,23 @@
 package body_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi"
 	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/entry/httpapi/contract"
 )
 
 // sent is a request whose body, of a length that nobody knows, is still to come.
@@ -99,4 +105,94 @@ func TestNothingOfABodyIsReadWithTheNext(t *testing.T) {
 	if err := body.DecodeStrictly([]byte(`{"a":3,"c":4}`), new(pair)); err == nil {
 		t.Error("a field that the type does not have is no error")
 	}
+}
+
+// Any body: it is refused as a request that is not valid, or
+// it is what the operation's type can hold, and canonical.
+func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
+	document, err := httpapi.LoadContract()
+	if err != nil {
+		f.Fatal(err)
+	}
+	targets := map[string]func() any{
+		"createWebhookEndpoint":    func() any { return new(contract.WebhookEndpointDraft) },
+		"patchWebhookEndpoint":     func() any { return new(contract.WebhookEndpointPatch) },
+		"rotateWebhookSecret":      func() any { return new(contract.WebhookRotation) },
+		"replayWebhookDeliveries":  func() any { return new(contract.WebhookReplay) },
+		"createCampaign":           func() any { return new(contract.CampaignDraft) },
+		"patchCampaign":            func() any { return new(contract.CampaignPatch) },
+		"blockPositions":           func() any { return new(contract.PositionsBlock) },
+		"unblockPositions":         func() any { return new(contract.PositionsUnblock) },
+		"createHold":               func() any { return new(contract.HoldRequest) },
+		"extendHold":               func() any { return new(contract.HoldExtension) },
+		"openWallet":               func() any { return new(contract.WalletDraft) },
+		"creditWallet":             func() any { return new(contract.Movement) },
+		"debitWallet":              func() any { return new(contract.Movement) },
+		"authorize":                func() any { return new(contract.AuthorizationDraft) },
+		"captureAuthorization":     func() any { return new(contract.Capture) },
+		"voidAuthorization":        func() any { return new(contract.Voiding) },
+		"transfer":                 func() any { return new(contract.TransferDraft) },
+		"requestPurchase":          func() any { return new(contract.PurchaseRequest) },
+		"tryPayment":               func() any { return new(contract.PaymentTry) },
+		"cancelPurchase":           func() any { return new(contract.CancellationRequest) },
+		"cancelCampaign":           func() any { return new(contract.CampaignCancellation) },
+		"voidDraw":                 func() any { return new(contract.CampaignCancellation) },
+		"submitDrawRound":          func() any { return new(contract.DrawRoundSignature) },
+		"resolvePayment":           func() any { return new(contract.PaymentResolutionRequest) },
+		"resolveRefund":            func() any { return new(contract.RefundResolutionRequest) },
+		"explainPaymentDifference": func() any { return new(contract.PaymentDifferenceExplanationRequest) },
+		"resolveRefunds":           func() any { return new(contract.RefundResolutionRequest) },
+		"stripeWebhook":            func() any { return new(map[string]any) },
+	}
+	for i := range document.Operations {
+		if o := document.Operations[i]; o.HasBody && targets[o.ID] == nil {
+			f.Errorf("%s is new: say here what it reads", o.ID)
+		}
+	}
+	for _, seed := range []string{
+		`{"user_id":"a","selection":{"quantity":1.0},"payment":{"method":"external","reference":"\u0061"}}`,
+		`{"name":"n","base_length":3,"currency":"JPY","purchase_limit":null,"sale_ends_at":"2030-01-01T00:00:00.5+09:00","layers":[{"layer":1,"price":1e3,"prizes":[{"name":"p","count":1}]}]}`,
+		`{"sale_ends_at":"2030-01-01t00:00:00z"}`, `{"reason":"\u0061"}`, `{"reason":"a\u0000"}`, `{"sale_ends_at":"2030-06-30T23:59:60Z","policies":{"beacon":true,"cancellation_until":null}}`, `{"name":"a","name":"b"}`, `{"name":"\ud83d\ude00","Name":"b"}`,
+		`{"purchase_limit":1000000.0000000001}`, `{"purchase_limit":-0}`, `{"name":"\ud800"}`, "{\"name\":\"\xff\"}", `{"base_length":1e400}`, `{"base_length":1e-400}`, "", " ", "{}{}", "[]", strings.Repeat("[", 20_000),
+	} {
+		f.Add([]byte(seed), "application/json")
+	}
+	f.Add([]byte(`{"name":"n"}`), "application/json; charset=utf-16")
+	f.Add([]byte(`{"name":"n"}`), `multipart/form-data; boundary="x"`)
+	app := fiber.New()
+	f.Fuzz(func(t *testing.T, sent []byte, media string) {
+		for i := range document.Operations {
+			o := &document.Operations[i]
+			if !o.HasBody {
+				continue
+			}
+			var r fasthttp.RequestCtx
+			r.Request.Header.SetMethod(o.Method)
+			r.Request.Header.SetContentType(media)
+			c := app.AcquireCtx(&r)
+			r.Request.SetBodyRaw(sent)
+			err := body.CheckMedia(c, o)
+			var canonical []byte
+			var actsFor string
+			if err == nil {
+				canonical, actsFor, err = body.ReadJSON(c, o, bytes.Clone(sent), nil)
+			}
+			left := c.Request().Body()
+			if code := fault.CodeOf(err); err != nil && code != fault.InvalidRequest && code != fault.UnsupportedMediaType {
+				t.Errorf("%s: %v", o.ID, err)
+			}
+			if err == nil {
+				if !bytes.Equal(left, canonical) || !json.Valid(canonical) || !utf8.Valid(canonical) || !utf8.ValidString(actsFor) {
+					t.Errorf("%s: %q is read as %q", o.ID, sent, left)
+				}
+				if err := body.DecodeStrictly(canonical, targets[o.ID]()); err != nil {
+					t.Errorf("%s: passes and cannot be read: %q: %v", o.ID, canonical, err)
+				}
+				if again, _, err := body.ReadJSON(c, o, bytes.Clone(canonical), nil); err != nil || !bytes.Equal(again, canonical) {
+					t.Errorf("%s: the canonical form of %q is %q: %v", o.ID, canonical, again, err)
+				}
+			}
+			app.ReleaseCtx(c)
+		}
+	})
 }
