@@ -48,9 +48,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	request := fixture.PurchaseRequestOf(t, onSale, sale.Order{UserID: "mina", Selection: fixture.Random(0, 1), Payment: sale.Payment{Method: purchase.External, Reference: "order-1"}})
 	request.Key, request.Origin.RequestID = "the first", "complaint-7"
 	key, err := key.Create(t.Context(), db, key.App, request.Client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	fixture.Finalize(t, db, request)
 	bought, refused := servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE job_id = $1`, request.ID), request
 	refused.ID, refused.Key = uuid.New(), "the second"
@@ -138,9 +136,7 @@ func TestTheWorkerThatDrawsACampaignIsFound(t *testing.T) {
 	if facts := claimed(); !strings.Contains(facts, `"claimed":`) || !strings.Contains(facts, `"claimed_by":"host/4711/XYZ"`) {
 		t.Errorf("a worker draws it: %s", facts)
 	}
-	if err := e.Release(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, e.Release(t.Context(), db))
 	if facts := claimed(); strings.Contains(facts, "claimed") {
 		t.Errorf("nobody draws it any more: %s", facts)
 	}

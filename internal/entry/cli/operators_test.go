@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize/internal/entry/upkeep"
+	"triprize/internal/platform/schema"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -20,90 +25,179 @@ func database(t *testing.T) *pgxpool.Pool {
 	return servers.Pool(t, settings)
 }
 
-func execute(t *testing.T, db *pgxpool.Pool, sql string, args ...any) {
+// says runs the tool, which must end with a status and print all that is wanted, to whichever output.
+func says(t *testing.T, status int, line string, wanted ...string) (stdout string) {
 	t.Helper()
-	servers.Exec(t, db, sql, args...)
-}
-
-// succeeds runs the tool, which must succeed and print what is wanted.
-func succeeds(t *testing.T, want string, args ...string) (stdout string) {
-	t.Helper()
-	stdout, stderr, status := run(args...)
-	if status != 0 || !strings.Contains(stdout, want) {
-		t.Errorf("%v: status %d, %s%s", args, status, stdout, stderr)
+	stdout, stderr, got := run(strings.Fields(line)...)
+	for _, want := range append(wanted, "") {
+		if got != status || !strings.Contains(stdout+stderr, want) {
+			t.Errorf("%s: status %d, %s%s, want %q", line, got, stdout, stderr, want)
+		}
 	}
 	return stdout
 }
 
 // Operators' commands need the address of an api and a key, and no setting of the server.
 func TestOperatorsWorkAtTheAPI(t *testing.T) {
-	if _, stderr, status := run("payments", "list"); status != 1 || !strings.Contains(stderr, "TRIPRIZE_API and TRIPRIZE_KEY are required") {
-		t.Errorf("without an api: status %d, %s", status, stderr)
-	}
+	says(t, 1, "payments list", "TRIPRIZE_API and TRIPRIZE_KEY are required")
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	t.Setenv("TRIPRIZE_API", s.URLs[0])
 	t.Setenv("TRIPRIZE_KEY", s.Operator)
-	succeeds(t, "PURCHASE", "payments", "list", "--waiting-for", "operator")
-	succeeds(t, `{"refunds":[]}`, "refunds", "list", "--json")
+	says(t, 0, "payments list --waiting-for operator", "PURCHASE")
+	says(t, 0, "refunds list --json", `{"refunds":[]}`)
 	nobody := uuid.NewString()
 	for _, refused := range []string{"payments retry " + nobody, "payments resolve " + nobody + " --outcome paid --reason r", "refunds retry " + nobody,
 		"refunds resolve " + nobody + " --reason r", "refunds resolve-campaign " + nobody + " --reason r", "webhooks deliveries " + nobody} {
-		if stdout, stderr, status := run(strings.Fields(refused)...); status != 1 || stdout != "" || !strings.Contains(stderr, "404 not-found") {
-			t.Errorf("%s: status %d, %s%s", refused, status, stdout, stderr)
+		if stdout := says(t, 1, refused, "404 not-found"); stdout != "" {
+			t.Errorf("%s: %s", refused, stdout)
 		}
 	}
-	if _, stderr, status := run("payments", "list", "--waiting-for", "godot"); status != 1 || !strings.Contains(stderr, "400 invalid-request") {
-		t.Errorf("waiting for nobody: status %d, %s", status, stderr)
-	}
+	says(t, 1, "payments list --waiting-for godot", "400 invalid-request")
 
 	id := uuid.NewString()
-	execute(t, s.DB, `INSERT INTO payment_differences (id, kind, object_id, here_amount, here_currency, detail) VALUES
+	servers.Exec(t, s.DB, `INSERT INTO payment_differences (id, kind, object_id, here_amount, here_currency, detail) VALUES
 		($1, 'unknown-there', 'pi_lost', 1250, 'EUR', E'settled\nhere'), (gen_random_uuid(), 'unknown-there', 'pi_too', 500, 'JPY', 'settled here')`, id)
-	list := succeeds(t, id, "reconciliation", "list")
-	for _, want := range []string{"pi_lost", "12.50 EUR", "settled here", " - "} {
-		if !strings.Contains(list, want) {
-			t.Errorf("%q is not in %s", want, list)
-		}
+	says(t, 0, "reconciliation list", id, "pi_lost", "12.50 EUR", "settled here", " - ")
+	if stdout := says(t, 0, "reconciliation list --limit 1", "there are more than 1; --limit may be up to 10000\n"); strings.Count(stdout, "pi_") != 1 {
+		t.Errorf("of more than the limit: %s", stdout)
 	}
-	if stdout, stderr, status := run("reconciliation", "list", "--limit", "1"); status != 0 || strings.Count(stdout, "pi_") != 1 || stderr != "there are more than 1; --limit may be up to 10000\n" {
-		t.Errorf("of more than the limit: status %d, %s%s", status, stdout, stderr)
-	}
-	succeeds(t, `"reason":"paid in cash"`, "reconciliation", "explain", id, "--reason", "paid in cash")
-	if open := succeeds(t, "pi_too", "reconciliation", "list"); strings.Contains(open, id) {
+	says(t, 0, "reconciliation explain "+id+" --reason cash", `"reason":"cash"`)
+	if open := says(t, 0, "reconciliation list", "pi_too"); strings.Contains(open, id) {
 		t.Errorf("it is still open: %s", open)
 	}
-	succeeds(t, id, "reconciliation", "list", "--state", "all", "--json")
+	says(t, 0, "reconciliation list --state all --json", id)
 
 	var made struct {
 		ID     uuid.UUID
 		Secret string
 	}
-	created := succeeds(t, "whsec_", "webhooks", "create", "--client", "shop", "--url", "https://shop.example/hooks", "--events", "purchase.*,campaign.drawn")
+	created := says(t, 0, "webhooks create --client shop --url https://shop.example/hooks --events purchase.*,campaign.drawn", "whsec_")
 	if err := json.Unmarshal([]byte(created), &made); err != nil || made.Secret == "" {
 		t.Fatal(err, created)
 	}
 	endpoint := made.ID.String()
-	succeeds(t, "purchase.*,campaign.drawn", "webhooks", "list")
-	succeeds(t, `"state":"disabled"`, "webhooks", "disable", endpoint)
-	succeeds(t, endpoint, "webhooks", "enable", endpoint)
-	succeeds(t, "EVENT", "webhooks", "deliveries", endpoint, "--state", "failed")
-	succeeds(t, `"replayed":0`, "webhooks", "replay", endpoint, "--from", "2026-07-01T00:00:00Z", "--to", "2026-07-02T00:00:00Z")
+	says(t, 0, "webhooks list", "purchase.*,campaign.drawn")
+	says(t, 0, "webhooks disable "+endpoint, `"state":"disabled"`)
+	says(t, 0, "webhooks enable "+endpoint, endpoint)
+	says(t, 0, "webhooks deliveries "+endpoint+" --state failed", "EVENT")
+	says(t, 0, "webhooks replay "+endpoint+" --from 2026-07-01T00:00:00Z --to 2026-07-02T00:00:00Z", `"replayed":0`)
 }
 
 func TestTheProvidersBalanceIsReportedByDay(t *testing.T) {
 	db := database(t)
-	execute(t, db, `INSERT INTO reconciled_days (day, lease_until, listed_until, foreign_ones, done_at) VALUES ('2026-11-01', now(), now(), 7, now()), ('2026-11-02', now(), now(), 0, NULL),
+	servers.Exec(t, db, `INSERT INTO reconciled_days (day, lease_until, listed_until, foreign_ones, done_at) VALUES ('2026-11-01', now(), now(), 7, now()), ('2026-11-02', now(), now(), 0, NULL),
 		('2026-10-31', now(), now(), 0, now())`)
-	execute(t, db, `INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, created_at, available_on, source_amount, source_currency)
+	servers.Exec(t, db, `INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, created_at, available_on, source_amount, source_currency)
 		SELECT 'txn_' || n, '2026-11-01', 'charge', 'charge', true, 325, 'USD', 11, 314, now(), now(), 500, 'JPY' FROM generate_series(1, 2) n`)
 	for _, wrong := range []string{"--from 2026-11-01", "--from 2026-11-02 --to 2026-11-01"} {
-		if stdout, _, status := run(append([]string{"reconciliation", "report"}, strings.Fields(wrong)...)...); status != 1 || stdout != "" {
-			t.Errorf("%q: status %d, %s", wrong, status, stdout)
+		if stdout := says(t, 1, "reconciliation report "+wrong); stdout != "" {
+			t.Errorf("%q: %s", wrong, stdout)
 		}
 	}
-	stdout := succeeds(t, "2026-11-01", "reconciliation", "report", "--from", "2026-10-31", "--to", "2026-11-03")
+	stdout := says(t, 0, "reconciliation report --from 2026-10-31 --to 2026-11-03")
 	if want := "2026-10-31 nothing 0 2026-11-01 charge 2 1000 JPY 650 USD 22 628 2026-11-01 of others 7 2026-11-02 not compared yet"; !strings.HasSuffix(strings.Join(strings.Fields(stdout), " "), want) {
 		t.Errorf("%s", stdout)
 	}
-	succeeds(t, `"day":"2026-11-02","done":false,"foreign":0,"sums":[]`, "reconciliation", "report", "--from", "2026-11-01", "--to", "2026-11-03", "--json")
+	says(t, 0, "reconciliation report --from 2026-11-01 --to 2026-11-03 --json", `"day":"2026-11-02","done":false,"foreign":0,"sums":[]`)
+}
+
+// The URL of Postgres is all that these commands are told.
+func TestMigrationsAreAppliedAndRevertedByTheTool(t *testing.T) {
+	db := database(t)
+	newest := servers.Value[string](t, db, `SELECT lpad(max(version_id)::text, 5, '0') FROM goose_db_version`)
+	says(t, 0, "migrate up", "up to date")
+	says(t, 0, "migrate down", newest)
+	says(t, 0, "migrate status", "pending")
+	says(t, 0, "migrate up", newest)
+	servers.Exec(t, db, `CREATE TABLE kept AS SELECT * FROM goose_db_version`)
+	servers.Exec(t, db, `DELETE FROM goose_db_version WHERE version_id > 107`) // the migration with the wallets is the newest one
+	servers.Exec(t, db, `INSERT INTO wallets (id, owner_id, client, currency) VALUES (gen_random_uuid(), 'alice', 'shop', 'JPY')`)
+	says(t, 1, "migrate down", "wallets: 1 row", "--destroy-data")
+	servers.Exec(t, db, `INSERT INTO goose_db_version SELECT * FROM kept WHERE version_id > 107`)
+	says(t, 1, "migrate sideways", `"sideways" is not a command`)
+	says(t, 0, "audit")
+}
+
+func TestAKeyIsMadeListedAndRevokedByTheTool(t *testing.T) {
+	database(t)
+	key := strings.Split(strings.TrimSpace(says(t, 0, "key create --role app --client shop-1", "tp_")), "_")
+	if list := says(t, 0, "key list", key[1], "never"); strings.Contains(list, key[2]) {
+		t.Errorf("the list shows the secret: %s", list)
+	}
+	says(t, 0, "key revoke "+key[1])
+	says(t, 0, "key list --json", `"revoked_at":"20`)
+}
+
+func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
+	db := database(t)
+	id := fixture.Campaign(t, db, fixture.Draft(3))
+	fixture.Sell(t, db, id, 2)
+	says(t, 0, "audit", "invariants hold")
+	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = 3 WHERE id = $1`, id)
+	says(t, 1, "audit", "counts 3 sold", "1 violations")
+	var report struct {
+		OK         bool
+		Invariants int
+		Violations []struct{ Invariant, Subject string }
+	}
+	text := says(t, 1, "audit --json")
+	if err := json.Unmarshal([]byte(text), &report); err != nil || report.OK || report.Invariants < 20 || len(report.Violations) != 1 {
+		t.Errorf("as JSON: %v, %s", err, text)
+	}
+	says(t, 0, "audit --stored", "no stored violations") // no audit has run
+	if _, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	says(t, 1, "audit --stored", "counters of "+id.String(), "counts 3 sold", "1 violations")
+	says(t, 1, "audit --stored --json", `"check":"counters"`)
+	says(t, 1, "audit --limit 0", "--limit")
+}
+
+func TestNothingIsRevertedAgainstTheWillOfAnybody(t *testing.T) {
+	t.Parallel()
+	wallets := []schema.Loss{{What: "wallets", Rows: 3}, {What: "holds.ends_at", Rows: 1}}
+	for name, c := range map[string]struct {
+		losses   []schema.Loss
+		destroy  bool
+		terminal bool
+		answer   string
+		reverted bool
+		says     []string
+	}{
+		"nothing is lost, and nobody is there":       {reverted: true, says: []string{"loses no row"}},
+		"nothing is lost, and the answer is yes":     {terminal: true, answer: "yes\n", reverted: true, says: []string{"loses no row", "yes/no"}},
+		"nothing is lost, and the answer is no":      {terminal: true, answer: "no\n", says: []string{"not yes"}},
+		"the answer is a letter":                     {terminal: true, answer: "y\n", says: []string{"not yes"}},
+		"there is no answer":                         {terminal: true, says: []string{"not yes"}},
+		"wallets are lost":                           {losses: wallets, says: []string{"wallets: 3 rows", "holds.ends_at: 1 value", "--destroy-data", "docs/operations.md"}},
+		"wallets are lost, and a yes is not enough":  {losses: wallets, terminal: true, answer: "yes\n", says: []string{"wallets: 3 rows", "--destroy-data"}},
+		"wallets may be lost":                        {losses: wallets, destroy: true, reverted: true, says: []string{"wallets: 3 rows", "docs/operations.md"}},
+		"wallets may be lost, but not by everybody":  {losses: wallets, destroy: true, terminal: true, answer: "\n", says: []string{"wallets: 3 rows", "not yes"}},
+		"wallets may be lost, and the answer is yes": {losses: wallets, destroy: true, terminal: true, answer: " yes \n", reverted: true, says: []string{"wallets: 3 rows"}},
+	} {
+		out := new(bytes.Buffer)
+		err := mayRevert("00107_wallets.sql", c.losses, question{in: strings.NewReader(c.answer), out: out, terminal: c.terminal}, c.destroy)
+		if (err == nil) != c.reverted {
+			t.Errorf("%s: %v", name, err)
+		}
+		said := out.String()
+		if err != nil {
+			said += err.Error()
+		}
+		for _, want := range c.says {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: %q is not said:\n%s", name, want, said)
+			}
+		}
+	}
+}
+
+func TestAFileIsNoTerminal(t *testing.T) {
+	t.Parallel()
+	null, err := os.Open(os.DevNull)
+	servers.NoError(t, err)
+	defer func() { _ = null.Close() }()
+	if isTerminal(null) || isTerminal(strings.NewReader("yes\n")) {
+		t.Error("nobody types there")
+	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"triprize/devkit/devstack"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/testkit/servers"
 )
 
 // gathering counts how often metrics are gathered.
@@ -29,9 +30,7 @@ func (g *gathering) Collect(chan<- prometheus.Metric) { g.times.Add(1) }
 func TestServeAnswersHealthReadinessAndMetricsUntilItsContextEnds(t *testing.T) {
 	t.Parallel()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	registry, gathered := telemetry.NewRegistry(), &gathering{}
 	count := prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_test_total", Help: "A test."})
 	registry.MustRegister(count, gathered)
@@ -40,25 +39,17 @@ func TestServeAnswersHealthReadinessAndMetricsUntilItsContextEnds(t *testing.T) 
 	over := make(chan error, 1)
 	go func() { over <- telemetry.Serve(ctx, address, started(broken("postgres", true)), registry) }()
 	url := "http://" + address
-	if err := devstack.AwaitHTTP(t.Context(), url+"/healthz"); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, devstack.AwaitHTTP(t.Context(), url+"/healthz"))
 	ask := func(method, path, cache string) (status int, contentType, body string) {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), method, url+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		request.Header.Set("Cache-Control", cache)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		defer func() { _ = response.Body.Close() }()
 		data, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		return response.StatusCode, response.Header.Get("Content-Type"), string(data)
 	}
 	for _, row := range []struct {
