@@ -84,8 +84,8 @@ race: deps programs ## Run the tests of concurrent code with the race detector
 	@CGO_ENABLED=1 $(WITH) tools/race.sh
 
 .PHONY: web
-web: deps npm browser programs ## Run the tests that need Node.js, npm, a browser, Python or nginx
-	@tools/deps.sh python nginx
+web: deps npm browser programs ## Run the tests that need Node.js, npm, a browser or Python
+	@tools/deps.sh python
 	@$(WITH) tools/tagged.sh web -p 4
 
 .PHONY: alerts

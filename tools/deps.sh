@@ -9,7 +9,6 @@
 #   compiler   of C        (the race detector links with it: make race)
 #   python     3.9 or newer (tests run the script of docs/draw.md: make web)
 #   openssl                (the page about webhooks verifies with it: make soak)
-#   nginx                  (a proxy that compresses: make web; no service)
 #   prometheus and amtool   (they check and run the alerts: make alerts, make soak; no service)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
@@ -52,8 +51,6 @@ has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit
 
 has_openssl() { command -v openssl >/dev/null; }
 
-has_nginx() { command -v nginx >/dev/null || [ -x /usr/sbin/nginx ]; }
-
 has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >/dev/null || return 1; done; }
 
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
@@ -65,7 +62,6 @@ missing() {
     ! wants compiler || has_compiler || echo "a C compiler"
     ! wants python || has_python || echo "Python 3.9 or newer (python3)"
     ! wants openssl || has_openssl || echo "openssl"
-    ! wants nginx || has_nginx || echo "nginx"
     ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
     has_certificates || echo "CA certificates"
 }
@@ -123,10 +119,6 @@ install_on_debian() {
         apt_install redis-server
         no_boot redis-server
     fi
-    if wants nginx && ! has_nginx; then
-        apt_install nginx-light
-        no_boot nginx
-    fi
     if wants prometheus && ! has_prometheus; then
         apt_install prometheus prometheus-alertmanager
         no_boot prometheus prometheus-alertmanager
@@ -140,10 +132,10 @@ echo "deps: missing: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')" >&2
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<EOF
 deps: this system is neither Debian nor Ubuntu; please install them yourself:
-  macOS   brew install postgresql@16 redis openssl python nginx prometheus alertmanager   (and: xcode-select --install)
+  macOS   brew install postgresql@16 redis openssl python prometheus alertmanager   (and: xcode-select --install)
           then put PostgreSQL into PATH: export PATH="\$(brew --prefix postgresql@16)/bin:\$PATH"
-  Fedora  dnf install postgresql-server redis gcc openssl python3 nginx   (Prometheus: https://prometheus.io/download/)
-  Arch    pacman -S postgresql redis gcc openssl python nginx prometheus alertmanager
+  Fedora  dnf install postgresql-server redis gcc openssl python3   (Prometheus: https://prometheus.io/download/)
+  Arch    pacman -S postgresql redis gcc openssl python prometheus alertmanager
 EOF
     exit 1
 fi
