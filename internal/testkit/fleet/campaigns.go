@@ -21,9 +21,7 @@ import (
 func (s *System) CampaignNow(id uuid.UUID) campaign.Campaign {
 	s.T.Helper()
 	c, err := campaign.Get(s.T.Context(), s.DB, id)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return c
 }
 
@@ -66,13 +64,9 @@ func (s *System) Cancel(credential string, purchase uuid.UUID, key, reason strin
 func FinalizeAll(t *testing.T, s *System) {
 	t.Helper()
 	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id, '', 0 FROM jobs WHERE state = 'queued' AND kind = 'purchase' AND client LIKE '%' || $1`, s.suffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[job.Ref])
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if _, err := fixture.Seller(s.DB).Sell(t.Context(), refs, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +111,7 @@ func (s *System) Sales() (ledger, purchases int64) {
 	err := s.DB.QueryRow(s.T.Context(), `
 		SELECT (SELECT coalesce(sum(CASE kind WHEN 'purchase' THEN amount ELSE -amount END), 0)::bigint FROM ledger_entries WHERE kind IN ('purchase', 'refund')),
 		       (SELECT coalesce(sum(amount), 0)::bigint FROM purchases WHERE payment_method = 'wallet' AND state = 'completed')`).Scan(&ledger, &purchases)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return ledger, purchases
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"triprize/internal/domain/shape"
 	"triprize/internal/job"
+	"triprize/internal/testkit/servers"
 )
 
 // Answer is what came back for one request.
@@ -288,6 +289,23 @@ func As[T any](t *testing.T, a Answer) (v T) {
 	return v
 }
 
+// Want ends the test unless an answer has a status.
+func Want(t testing.TB, status int, a Answer) Answer {
+	t.Helper()
+	if a.Status != status {
+		t.Fatalf("want the status %d: %v %s", status, a, a.Body)
+	}
+	return a
+}
+
+// WantSucceeded ends the test unless the job in an answer has succeeded.
+func WantSucceeded(t testing.TB, a Answer) {
+	t.Helper()
+	if a.State != job.Succeeded {
+		t.Fatalf("want a job that has succeeded: %v %s", a, a.Body)
+	}
+}
+
 // Execute sends a command as the app, with headers in pairs and a fresh key unless one is among them.
 func (s *System) Execute(path string, body any, header ...string) Answer {
 	return s.ExecuteAt(0, path, body, header...)
@@ -319,9 +337,7 @@ func (s *System) Read(path string) Answer { return s.Do(0, s.App, http.MethodGet
 func (s *System) Wallet(owner string, balance int64) string {
 	s.T.Helper()
 	a := s.Execute("/v1/wallets", Fields{"owner_id": owner, "currency": "JPY", "initial_balance": balance})
-	if a.Status != http.StatusCreated {
-		s.T.Fatalf("open: %v %s", a, a.Body)
-	}
+	Want(s.T, http.StatusCreated, a)
 	return "/v1/wallets/" + a.ID.String()
 }
 
@@ -360,8 +376,6 @@ func TokenFor(t *testing.T, user, role string, change ...func(jwt.MapClaims)) st
 		c(claims)
 	}
 	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(TokenSecret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return signed
 }

@@ -90,7 +90,6 @@ func (c *conforming) RoundTrip(request *http.Request) (*http.Response, error) {
 	of := request.URL.Host
 	if s, ok := request.Context().Value(sender{}).(*System); ok {
 		of = s.name
-		s.note(request, response, body)
 	}
 	if err := c.check(request, response, body); err != nil {
 		c.mu.Lock()

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"triprize/internal/testkit/servers"
 )
 
 // answering is a server that always says the same.
@@ -35,13 +37,9 @@ func TestAnswersThatTheContractDoesNotPromiseAreBreaches(t *testing.T) {
 	} {
 		checked := &conforming{next: c.answer, breaches: make(map[string][]string)}
 		request, err := http.NewRequest(http.MethodGet, "http://api/v1/sweeps", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		response, err := checked.RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		body, err := io.ReadAll(response.Body)
 		if _ = response.Body.Close(); err != nil || string(body) != c.answer.body {
 			t.Errorf("%s: the body that comes through is %q, %v", what, body, err)

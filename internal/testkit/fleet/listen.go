@@ -40,9 +40,7 @@ func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.T.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URLs[n%len(s.URLs)]+path, nil)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
@@ -50,18 +48,15 @@ func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 		request.Header.Set("Last-Event-ID", lastEventID)
 	}
 	response, err := StreamClient.Do(s.named(request))
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	l := &Listener{t: s.T, Answer: Answer{Status: response.StatusCode, Header: response.Header}, frames: make(chan Frame, 1000), HangUp: cancel}
 	if response.StatusCode == http.StatusOK {
 		go l.read(response.Body)
 		return l
 	}
 	defer func() { _ = response.Body.Close() }()
-	if l.Body, err = io.ReadAll(response.Body); err != nil {
-		s.T.Fatal(err)
-	}
+	l.Body, err = io.ReadAll(response.Body)
+	servers.NoError(s.T, err)
 	_ = json.Unmarshal(l.Body, &l.Answer) // of a problem
 	return l
 }
@@ -179,9 +174,7 @@ func (s *System) MetricsURL(n int) string {
 func (s *System) Metrics(n int) string {
 	s.T.Helper()
 	request, err := http.NewRequest(http.MethodGet, s.MetricsURL(n), nil)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	request.Header.Set("Cache-Control", "no-cache")
 	return string(Send(request).Body)
 }
@@ -192,9 +185,7 @@ func (s *System) Metric(n int, series string) float64 {
 	for line := range strings.Lines(s.Metrics(n)) {
 		if text, found := strings.CutPrefix(line, series+" "); found {
 			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-			if err != nil {
-				s.T.Fatal(err)
-			}
+			servers.NoError(s.T, err)
 			return value
 		}
 	}

@@ -36,9 +36,7 @@ func (s *System) runInside(kind string, run func(context.Context, *boot.Process)
 		s.T.Fatalf("a %s of this test would do the work of all tests that share the system", kind)
 	}
 	settings, err := config.LoadFrom("", append(slices.Clone(s.env), env...))
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	n := 1
 	for _, p := range s.processes() {
 		if strings.HasPrefix(p.name, kind+"-") {
@@ -135,7 +133,7 @@ type auditing struct{ tests *testing.M }
 // Run returns the status of the tests, or 1 when a shared system is not sound.
 func (a auditing) Run() int {
 	status := a.tests.Run()
-	if !ofBinary.end() {
+	if !endShared() {
 		status = max(status, 1)
 	}
 	return status
@@ -169,9 +167,7 @@ func makeAppRole(t *testing.T, owner string) string {
 		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
 	at, err := url.Parse(owner)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	at.User = url.UserPassword("triprize_app", password)
 	return at.String()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
 	"triprize/sandbox/stripesim"
 )
@@ -35,9 +36,7 @@ type Sandbox struct {
 func NewSandbox(t *testing.T, settings stripesim.Settings) *Sandbox {
 	t.Helper()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	settings.Key, settings.WebhookSecret = SandboxKey, WebhookSecret
 	s := &Sandbox{T: t, URL: "http://" + address, settings: settings}
 	s.Start()
@@ -55,18 +54,15 @@ func NewSandbox(t *testing.T, settings stripesim.Settings) *Sandbox {
 func (s *Sandbox) Start() {
 	s.T.Helper()
 	var err error
-	if s.Running, err = stripesim.Start(context.Background(), strings.TrimPrefix(s.URL, "http://"), s.settings); err != nil {
-		s.T.Fatal(err)
-	}
+	s.Running, err = stripesim.Start(context.Background(), strings.TrimPrefix(s.URL, "http://"), s.settings)
+	servers.NoError(s.T, err)
 	s.stopped = false
 }
 
 // Stop stops the sandbox. Connections are refused until it is started again.
 func (s *Sandbox) Stop() {
 	s.T.Helper()
-	if err := s.Close(); err != nil {
-		s.T.Error(err)
-	}
+	servers.NoError(s.T, s.Close())
 	s.stopped = true
 }
 
@@ -85,17 +81,13 @@ func (s *Sandbox) Restart() {
 func (s *Sandbox) SendTo(url string) {
 	s.T.Helper()
 	s.settings.WebhookURL = url
-	if err := s.SetWebhook(url, WebhookSecret); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, s.SetWebhook(url, WebhookSecret))
 }
 
 // Set lets faults befall all requests.
 func (s *Sandbox) Set(f stripesim.Faults) {
 	s.T.Helper()
-	if err := s.SetFaults(f); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, s.SetFaults(f))
 }
 
 // PaymentsOf returns the payments of a purchase, the oldest first: those whose metadata
@@ -131,16 +123,11 @@ func (s *System) startBeacon(relays int) (env []string) {
 	}
 	s.T.Helper()
 	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now(), time.Second)
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	if s.Beacon, err = drandsim.Start(s.T.Context(), drandsim.Settings{Chain: chain}, slices.Repeat([]string{"127.0.0.1:0"}, relays)...); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
+	s.Beacon, err = drandsim.Start(s.T.Context(), drandsim.Settings{Chain: chain}, slices.Repeat([]string{"127.0.0.1:0"}, relays)...)
+	servers.NoError(s.T, err)
 	s.T.Cleanup(func() {
-		if err := s.Beacon.Close(); err != nil {
-			s.T.Error(err)
-		}
+		servers.NoError(s.T, s.Beacon.Close())
 	})
 	b := &s.Settings.Beacon
 	b.Relays, b.ChainInfo = strings.Join(s.Beacon.URLs(), ","), chain.Info().String()

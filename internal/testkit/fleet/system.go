@@ -76,9 +76,8 @@ type System struct {
 	life    testing.TB // what it ends with: the test, or all tests of the binary
 	name    string     // of the test, as its requests have it
 
-	shared  *System // the system that this is a test's view of; nil: the test's own
-	sharing *sharing
-	suffix  string // of the clients and users of a view
+	shared *System // the system that this is a test's view of; nil: the test's own
+	suffix string  // of the clients and users of a view
 }
 
 // Start starts a system and stops it at the end of the test, which fails when
@@ -107,12 +106,10 @@ func (s *System) start(o Options) {
 	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), s.startBeacon(o.Beacon), o.Env)...)
 	if o.Binaries {
 		dir, err := Binaries()
-		if err != nil {
-			s.T.Fatal(err)
-		}
+		servers.NoError(s.T, err)
 		s.Fleet = &devstack.Fleet{BinDir: dir, LogDir: s.T.TempDir(), Logger: servers.Logger(s.T), Restart: o.Restart, Env: s.env}
 	}
-	if s.sharing == nil {
+	if s.life == testing.TB(s.T) {
 		s.T.Cleanup(s.end)
 	}
 	for range max(o.APIs, 1) {
@@ -155,22 +152,15 @@ func (s *System) startServers() {
 	s.T.Helper()
 	ctx := s.T.Context()
 	var err error
-	if s.Stack, err = devstack.Start(ctx, devstack.Options{Unsafe: true}); err != nil {
-		s.T.Fatal(err)
-	}
+	s.Stack, err = devstack.Start(ctx, devstack.Options{Unsafe: true})
+	servers.NoError(s.T, err)
 	s.T.Cleanup(func() {
-		if err := s.Stack.Stop(); err != nil {
-			s.T.Error(err)
-		}
+		servers.NoError(s.T, s.Stack.Stop())
 	})
-	if err := s.Stack.Postgres.CreateDatabase(ctx, "triprize"); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, s.Stack.Postgres.CreateDatabase(ctx, "triprize"))
 	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.Redis.URL()
 	s.appURL = makeAppRole(s.T, s.Settings.Postgres.URL)
-	if err := schema.Migrate(ctx, servers.Pool(s.T, s.Settings)); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, schema.Migrate(ctx, servers.Pool(s.T, s.Settings)))
 }
 
 // NewKey makes an app's key of a client, whose name is that of [System.Client].
@@ -182,9 +172,7 @@ func (s *System) NewKey(client string) string {
 func (s *System) newKey(role key.Role, client string) string {
 	s.T.Helper()
 	key, err := key.Create(s.T.Context(), s.DB, role, s.Client(client))
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return key
 }
 
@@ -193,13 +181,9 @@ func (s *System) newKey(role key.Role, client string) string {
 func (s *System) RunAPI(env ...string) (c *devstack.Child) {
 	s.T.Helper()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	metrics, err := devstack.FreeAddress()
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	s.URLs = append(s.URLs, "http://"+address)
 	s.metrics["http://"+address] = "http://" + metrics + "/metrics"
 	env = append(slices.Clone(env), "TRIPRIZE_API_METRICS_LISTEN="+metrics) // tests share slices of settings
@@ -209,9 +193,7 @@ func (s *System) RunAPI(env ...string) (c *devstack.Child) {
 	} else if c, err = s.StartAPI(address, env...); err == nil {
 		err = s.AwaitReady(s.T.Context())
 	}
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return c
 }
 
@@ -223,9 +205,7 @@ func (s *System) RunWorker(env ...string) *devstack.Child {
 		return nil
 	}
 	c, err := s.StartWorker(env...)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return c
 }
 
@@ -255,9 +235,7 @@ func (s *System) end() {
 // stop stops the processes.
 func (s *System) stop() {
 	if s.Fleet != nil {
-		if err := s.Fleet.Stop(); err != nil {
-			s.life.Error(err)
-		}
+		servers.NoError(s.life, s.Fleet.Stop())
 		return
 	}
 	for _, kind := range []string{"api", "scheduler", "worker"} { // those first that give work to the others
@@ -283,20 +261,14 @@ func hosts(urls []string) []string {
 // Campaign publishes a campaign with one prize a layer.
 func (s *System) Campaign(baseLength int) uuid.UUID {
 	s.T.Helper()
-	id := fixture.Campaign(s.T, s.DB, fixture.Draft(baseLength))
-	if s.sharing != nil {
-		s.own(id)
-	}
-	return id
+	return fixture.Campaign(s.T, s.DB, fixture.Draft(baseLength))
 }
 
 // Log returns what a process has written: api-1, worker-2, …
 func (s *System) Log(name string) []byte {
 	s.T.Helper()
 	data, err := s.log(name)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return data
 }
 

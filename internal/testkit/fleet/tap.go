@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"triprize/internal/testkit/servers"
 )
 
 // Tap stands between a process and Postgres. It counts the statements that the
@@ -27,13 +29,9 @@ type Tap struct {
 func NewTap(t *testing.T, postgres string) *Tap {
 	t.Helper()
 	u, err := url.Parse(postgres)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	p := &Tap{server: u.Host, runs: make(map[string]int)}
 	u.Host = listener.Addr().String()
 	p.URL = u.String()

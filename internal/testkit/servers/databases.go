@@ -95,13 +95,9 @@ var (
 func newDatabase(t testing.TB, server string) string {
 	t.Helper()
 	d, err := databasesOn(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	n, name, err := d.lease(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	t.Cleanup(func() {
 		if err := d.giveBack(context.Background(), n); err != nil {
 			t.Error(err)

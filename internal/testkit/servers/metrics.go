@@ -11,9 +11,7 @@ import (
 func Counted(t testing.TB, registry prometheus.Gatherer, name, label string) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			if family.GetName() == name && (label == "" || strings.Contains(metric.String(), `value:"`+label+`"`)) {

@@ -110,9 +110,7 @@ func loadDefaults(file string) (config.Settings, error) {
 func Pool(t testing.TB, settings config.Settings) *pgxpool.Pool {
 	t.Helper()
 	pool, err := postgres.Open(context.Background(), settings.Postgres, "triprize-test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -121,9 +119,7 @@ func Pool(t testing.TB, settings config.Settings) *pgxpool.Pool {
 func Redis(t testing.TB, settings config.Settings) *redis.Client {
 	t.Helper()
 	client, err := redisx.Open(settings.Redis, "triprize-test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -134,9 +130,7 @@ func OwnRedis(t testing.TB) (server *devstack.Redis, data string) {
 	t.Helper()
 	dir := t.TempDir()
 	server, err := devstack.StartRedis(context.Background(), dir, devstack.Options{Unsafe: true}, Logger(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	t.Cleanup(func() { _ = server.Stop() })
 	return server, dir + "/redis/appendonlydir"
 }
