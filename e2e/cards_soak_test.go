@@ -4,11 +4,15 @@ package e2e
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -40,9 +44,7 @@ func refundAtProvider(s *fleet.System, intent string, amount money.Amount) fleet
 func refundByHand(s *fleet.System, bought uuid.UUID) {
 	s.T.Helper()
 	paid := s.Sandbox.PaymentsOf(bought.String())[0]
-	if a := refundAtProvider(s, paid.ID, paid.Captured); a.Status != http.StatusOK {
-		s.T.Fatalf("the refund by hand: %v %s", a, a.Body)
-	}
+	fleet.Want(s.T, http.StatusOK, refundAtProvider(s, paid.ID, paid.Captured))
 }
 
 // listed tells whether a list of what waits for an operator has all of these texts.
@@ -113,13 +115,9 @@ func TestARefundThatTheProviderRefusesWaitsForAnOperator(t *testing.T) {
 		t.Errorf("the tool lists %s", stdout)
 	}
 	refund, intent := viewPurchase(s, refused).Refund().ID, s.Sandbox.PaymentsOf(refused.String())[0].ID
-	if a := s.Post("/v1/refunds/"+refund+"/retry", nil); a.Status != http.StatusOK {
-		t.Errorf("the retry: %s, %s", a, a.Body)
-	}
+	fleet.Want(t, http.StatusOK, s.Post("/v1/refunds/"+refund+"/retry", nil))
 	servers.Eventually(t, "it was tried again, and has failed", func() bool { return len(s.Sandbox.RefundsOf(intent)) == 2 && state(refused) == "failed" })
-	if a := s.Execute("/v1/refunds/"+refund+"/resolve", fleet.Fields{"reason": "by me"}); a.Status != http.StatusForbidden {
-		t.Errorf("an app resolves a refund of a card: %s", a)
-	}
+	fleet.Want(t, http.StatusForbidden, s.Execute("/v1/refunds/"+refund+"/resolve", fleet.Fields{"reason": "by me"}))
 	servers.Eventually(t, "an operator resolves it", func() bool { // it is refused while a worker has it
 		stdout, _, status := run(t, env, "refunds", "resolve", refund, "--reason", "by bank transfer")
 		return status == 0 && strings.Contains(stdout, `"by":"operator:ops"`)
@@ -138,17 +136,8 @@ func TestAKeyThatIsRefusedIsForOperatorsAndHoldsUpNothingElse(t *testing.T) {
 	t.Parallel()
 	s := cardSystem(t, fleet.Options{})
 	id := s.Campaign(10)
-	key := func(k stripesim.Key) {
-		if err := s.Sandbox.SetKey(k); err != nil {
-			t.Fatal(err)
-		}
-	}
-	retry := func(path string) {
-		t.Helper()
-		if a := s.Post(path+"/retry", nil); a.Status != http.StatusOK {
-			t.Errorf("%v %s", a, a.Body)
-		}
-	}
+	key := func(k stripesim.Key) { servers.NoError(t, s.Sandbox.SetKey(k)) }
+	retry := func(path string) { fleet.Want(t, http.StatusOK, s.Post(path+"/retry", nil)) }
 	returned := buyPaid(s, id, "mina", "pm_card_visa")
 	key(stripesim.Key{Lacks: []string{"charge_write"}})
 	cancelled(s, returned)
@@ -170,9 +159,7 @@ func TestAKeyThatIsRefusedIsForOperatorsAndHoldsUpNothingElse(t *testing.T) {
 	servers.Eventually(t, "the payment is the operators'", func() bool { return listed(s, "/v1/payments", bought, "Expired API Key") })
 	key(stripesim.Key{})
 	retry("/v1/payments/" + bought)
-	if a := s.AwaitJob(0, ordered); a.State != job.Succeeded {
-		t.Errorf("with the key mended: %s", a)
-	}
+	fleet.WantSucceeded(t, s.AwaitJob(0, ordered))
 	if listed(s, "/v1/payments", bought) || listed(s, "/v1/refunds", returned.String()) {
 		t.Error("they wait for an operator still")
 	}
@@ -189,9 +176,7 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	s.Sandbox.Stop()
 	s.Sandbox.Start() // without a folder it has forgotten everything
 	back := s.Execute("/v1/purchases/"+bought.String()+"/cancel", nil)
-	if back.Status != http.StatusAccepted {
-		t.Fatalf("%v %s", back, back.Body)
-	}
+	fleet.Want(t, http.StatusAccepted, back)
 	servers.Eventually(t, "the payment waits for an operator", func() bool {
 		stdout, _, _ := run(t, env, "payments", "list", "--waiting-for", "operator")
 		return strings.Contains(stdout, bought.String())
@@ -210,9 +195,7 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	if j := s.AwaitJob(0, ordered); j.State != job.Failed || j.Refusal() != "purchase-cancelled" {
 		t.Errorf("the purchase ends with %v %s", j, j.Body)
 	}
-	if j := s.AwaitJob(0, back.ID); j.State != job.Succeeded {
-		t.Errorf("the cancellation ends with %v %s", j, j.Body)
-	}
+	fleet.WantSucceeded(t, s.AwaitJob(0, back.ID))
 	if a := s.Read("/v1/purchases/" + bought.String()); !fleet.Contains(a.Body, "unpaid, says operator:ops: the sandbox was reset") {
 		t.Errorf("the timeline: %s", a.Body)
 	}
@@ -224,97 +207,174 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	}
 }
 
-func TestACancelledCampaignGivesEveryYenBack(t *testing.T) {
-	t.Parallel()
-	s := cardSystem(t, fleet.Options{Workers: 2})
-	campaign := s.Campaign(5)
-	wallet := s.Wallet("wanda", 100_000)
-	card := buyPaid(s, campaign, "carl", "pm_card_visa")
-	slow := buyByCard(s, campaign, "anna", "pm_card_authenticationRequired")
-	awaiting := awaitAction(s, slow)
-	if a := s.Buy(fleet.Order{Campaign: campaign, User: "wanda", ByWallet: true, Wait: true}); a.State != job.Succeeded {
-		t.Fatal(a)
+// cardMoments are the boundaries between the steps of a payment, by the card that leads
+// there. Package cards has the moments.
+var cardMoments = map[string][]string{
+	"pm_card_visa": {
+		"sale.commit", "sale.committed", "payments.claim", "payments.claimed", "payments.create.call", "payments.create.called",
+		"payments.confirming.store", "payments.confirming.stored", "payments.confirm.call", "payments.confirm.called",
+		"payments.capturing.store", "payments.capturing.stored", "payments.capture.call", "payments.capture.called",
+		"payments.captured.store", "payments.captured.stored", "conclusion.commit", "conclusion.committed",
+	},
+	"pm_card_chargeDeclined": {
+		"payments.expiring.store", "payments.expiring.stored", "payments.cancel.call", "payments.cancel.called",
+		"payments.ended.store", "payments.ended.stored",
+	},
+}
+
+// crashAt lets a worker take a payment that is killed or stopped at a moment, and another
+// worker end it. It returns the job as it was before the stopped worker went on.
+func crashAt(t *testing.T, s *fleet.System, card, moment, action string) (ended jobView) {
+	t.Helper()
+	campaign := s.Campaign(3)
+	if strings.Contains(card, "Declined") { // and it is the last card that may come
+		servers.Exec(t, s.DB, `ALTER TABLE payments ALTER COLUMN tries SET DEFAULT 4`)
 	}
-	external := s.Buy(fleet.Order{Campaign: campaign, User: "otto", Wait: true})
-	ended := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+campaign.String()+"/cancel",
-		map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, fleet.Fields{"reason": "the hall has burnt down"})
-	if ended.State != job.Succeeded {
-		t.Fatalf("%s %s", ended, ended.Body)
+	doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=" + action)
+	id := buyByCard(s, campaign, "alice", card)
+	if action == "kill" {
+		died(t, "the worker at "+moment, doomed)
+	} else {
+		servers.Eventually(t, "the worker stops at "+moment, func() bool { return isStopped(doomed) })
+		servers.Exec(t, s.DB, `UPDATE payments SET deadline = now(), latest = now()`)
 	}
-	awaitPurchase(s, card, "refunded")
-	if a := s.AwaitJob(0, slow); a.Refusal() != "campaign-not-active" {
-		t.Errorf("the job that awaited its buyer: %s", a)
+	s.RunWorker()
+	s.AwaitJob(0, id)
+	ended = viewJob(s, id)
+	if action == "stop" { // hours later, for all that it knows: its lease, its reservation and its job are over
+		servers.NoError(t, doomed.Signal(syscall.SIGCONT))
+		servers.NoError(t, doomed.Stop(syscall.SIGTERM, 5*time.Minute)) // what it was about to do is done then
 	}
-	if p := viewPurchase(s, awaiting.PurchaseID); p.State != "failed" {
-		t.Errorf("its purchase is %s", p.State)
+	expectEnd(t, s, card, ended, viewJob(s, id))
+	return ended
+}
+
+// expectEnd checks what has become of the only purchase of a system: it was charged
+// once and sold, or it was not charged and is not sold. A worker that came back changed
+// nothing.
+func expectEnd(t *testing.T, s *fleet.System, card string, ended, now jobView) {
+	t.Helper()
+	if ended.State != now.State || !ended.State.Final() {
+		t.Errorf("the job was %s and is %s", ended.State, now.State)
 	}
-	s.ExpectWallet(wallet, 100_000, 0)
-	list := fleet.As[struct {
-		Refunds []struct {
-			ID, State, Method string
-			PurchaseID        uuid.UUID `json:"purchase_id"`
+	intents := s.Sandbox.PaymentsOf(now.PurchaseID.String())
+	var charged, confirmed int
+	for _, one := range intents {
+		if one.Captured > 0 {
+			charged++
 		}
-	}](t, s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns/"+campaign.String()+"/refunds", nil, nil))
-	states := make(map[string]string)
-	for _, r := range list.Refunds {
-		states[r.Method] = r.State
-		if r.Method != "external" {
-			continue
-		}
-		if r.PurchaseID != external.Result.PurchaseID {
-			t.Errorf("the refund for the app to do is of %s", r.PurchaseID)
-		}
-		if a := s.Execute("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"reason": "paid out at the till"}); a.Status != http.StatusOK {
-			t.Errorf("an app resolves its own: %s %s", a, a.Body)
+		if one.Charge != "" {
+			confirmed++
 		}
 	}
-	if want := "map[card:succeeded external:listed wallet:succeeded]"; fmt.Sprint(states) != want {
-		t.Errorf("refunds %v, want %s", states, want)
+	sold := viewPurchase(s, now.PurchaseID).State == "completed"
+	if sold != (now.State == job.Succeeded) || charged > 1 || sold != (charged == 1) || confirmed > 1 {
+		t.Errorf("the job is %s, sold: %t, charged %d times, %d intents confirmed of %d", now.State, sold, charged, confirmed, len(intents))
 	}
-	if counts := s.CampaignNow(campaign).Counts; counts.Sold != 0 || counts.Reserved != 0 {
-		t.Errorf("%+v", counts)
+	if strings.Contains(card, "Declined") && now.State == job.Succeeded {
+		t.Error("a declined card has bought")
 	}
 	expectLedgersAgree(s)
 }
 
-func TestMoneyThatComesLateFollowsThePolicy(t *testing.T) {
+func TestAWorkerKilledAnywhereInAPaymentChargesOnce(t *testing.T) {
 	t.Parallel()
-	s := cardSystem(t, fleet.Options{})
-	for name, policy := range map[string]struct {
-		campaign uuid.UUID
-		state    string
-		step     string
-		code     string // of the job
-	}{
-		"refund":   {s.Campaign(3), "refunded", "payment-late", "reservation-expired"},
-		"reassign": {lenient(s, 3), "completed", "reassigned", ""}, // the policy late_payment
-	} {
-		id, purchase := buyLate(s, policy.campaign)
-		if state := viewJob(s, id).State; state.Final() {
-			t.Errorf("%s: the job is %s before the provider has decided", name, state)
-		}
-		if err := s.Sandbox.Finish(s.Sandbox.PaymentsOf(purchase.String())[0].ID, true); err != nil {
-			t.Fatal(err)
-		}
-		if p := awaitPurchase(s, purchase, policy.state); !p.happened(policy.step) {
-			t.Errorf("%s: %+v", name, p.Timeline)
-		}
-		if a := s.AwaitJob(0, id); a.Refusal() != policy.code {
-			t.Errorf("%s: the job ends as %v", name, a)
+	for card, moments := range cardMoments {
+		for _, moment := range someOf(moments) {
+			t.Run(moment, func(t *testing.T) {
+				t.Parallel()
+				s := cardSystem(t, fleet.Options{Workers: -1})
+				if ended := crashAt(t, s, card, moment, "kill"); card == "pm_card_visa" && ended.State != job.Succeeded {
+					t.Errorf("the job is %s: %+v", ended.State, ended.Problem)
+				}
+			})
 		}
 	}
-	expectLedgersAgree(s)
 }
 
-// buyLate buys with a slow payment whose positions are free again before the provider has decided.
-func buyLate(s *fleet.System, campaign uuid.UUID) (ordered, bought uuid.UUID) {
-	s.T.Helper()
-	ordered = buyByCard(s, campaign, "alice", "pm_sandbox_processing")
-	servers.Eventually(s.T, "the provider has it", func() bool {
-		return servers.Value[bool](s.T, s.DB, `SELECT EXISTS (SELECT FROM payments WHERE job_id = $1 AND phase = 'processing')`, ordered)
-	})
-	endReservation(s, ordered)
-	bought = viewJob(s, ordered).PurchaseID
-	servers.Eventually(s.T, "the positions are free again", func() bool { return viewPurchase(s, bought).happened("released") })
-	return ordered, bought
+func TestAWorkerStoppedAnywhereInAPaymentPastEveryDeadlineChargesNothing(t *testing.T) {
+	t.Parallel()
+	for card, moments := range cardMoments {
+		for _, moment := range someOf(moments) {
+			if strings.HasPrefix(moment, "sale.") || strings.HasPrefix(moment, "conclusion.") {
+				continue // Postgres ends a transaction whose worker is stopped: see TestAWorkerStoppedInsideABatch…
+			}
+			t.Run(moment, func(t *testing.T) {
+				t.Parallel()
+				crashAt(t, cardSystem(t, fleet.Options{Workers: -1}), card, moment, "stop")
+			})
+		}
+	}
+}
+
+// The first card is declined, and the second one pays. The worker dies around the one or the other.
+func TestAWorkerKilledAroundADeclineChargesTheOtherCardOnce(t *testing.T) {
+	t.Parallel()
+	const first, second = "pm_card_chargeDeclined", "pm_card_mastercard"
+	for _, moment := range someOf([]string{
+		"payments.confirm.called@" + first, "payments.declined.store@" + first, "payments.declined.stored@" + first,
+		"payments.claimed@" + second, "payments.confirm.call@" + second, "payments.confirm.called@" + second, "payments.capturing.store@" + second,
+	}) {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			s := cardSystem(t, fleet.Options{Workers: -1})
+			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
+			id := buyByCard(s, s.Campaign(3), "alice", first)
+			if strings.HasSuffix(moment, first) {
+				died(t, "the worker at "+moment, doomed)
+				s.RunWorker()
+			}
+			fleet.Want(t, http.StatusAccepted, bringCard(s, awaitDecline(s, id).PurchaseID, second))
+			if strings.HasSuffix(moment, second) {
+				died(t, "the worker at "+moment, doomed)
+				s.RunWorker()
+			}
+			s.AwaitJob(0, id)
+			ended := viewJob(s, id)
+			expectEnd(t, s, second, ended, ended)
+			if ended.State != job.Succeeded {
+				t.Errorf("the job is %s: %+v", ended.State, ended.Problem)
+			}
+		})
+	}
+}
+
+func TestAnAPIKilledBeforeItAnswersAWebhookLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{}, "TRIPRIZE_PAYMENTS_RECHECK=10m") // without an event nobody looks
+	campaign := s.Campaign(3)
+	id := buyByCard(s, campaign, "alice", "pm_card_authenticationRequired")
+	page := awaitAction(s, id).NextAction.URL
+	servers.NoError(t, s.APIs[0].Signal(syscall.SIGKILL))
+	authenticate(t, page, "succeed") // its webhook finds nobody, and is sent again
+	s.RunAPI()
+	s.Sandbox.SendTo(s.URLs[1] + "/webhooks/stripe")
+	if a := s.AwaitJob(1, id); a.State != job.Succeeded || a.Status != http.StatusOK {
+		t.Errorf("the job: %s", a)
+	}
+}
+
+// seeds is how many random runs a test makes.
+func seeds() uint64 {
+	if testing.Short() {
+		return 2
+	}
+	return 20
+}
+
+// first is where short runs begin: each takes other moments.
+var first = rand.IntN(4)
+
+// someOf returns all moments, or every fourth in a short run. The names of the tests tell
+// which.
+func someOf(moments []string) (some []string) {
+	if !testing.Short() {
+		return moments
+	}
+	for i, m := range slices.Sorted(slices.Values(moments)) {
+		if i%4 == first {
+			some = append(some, m)
+		}
+	}
+	return some
 }

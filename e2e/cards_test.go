@@ -95,9 +95,7 @@ func viewPurchase(s *fleet.System, id uuid.UUID) purchaseView {
 func buyByCard(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UUID {
 	s.T.Helper()
 	a := s.Buy(fleet.Order{Campaign: campaign, User: user, Card: method})
-	if a.Status != http.StatusAccepted {
-		s.T.Fatalf("%s: %s", method, a)
-	}
+	fleet.Want(s.T, http.StatusAccepted, a)
 	return a.ID
 }
 
@@ -107,9 +105,7 @@ func authenticate(t *testing.T, page, outcome string) (back string) {
 	t.Helper()
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: time.Minute}
 	response, err := client.PostForm(page, url.Values{"outcome": {outcome}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	back = response.Header.Get("Location")
 	if response.StatusCode != http.StatusSeeOther || !strings.Contains(back, "payment_intent=") {
@@ -298,9 +294,7 @@ func expectLedgersAgree(s *fleet.System) {
 			       coalesce(sum(amount) FILTER (WHERE state = 'resolved'), 0) AS resolved
 			FROM refunds WHERE purchase_id = p.id) r
 		WHERE p.payment_method = 'card'`)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	var id, state string
 	var here int64
 	if _, err := pgx.ForEachRow(rows, []any{&id, &state, &here}, func() error {
@@ -321,9 +315,7 @@ func expectLedgersAgree(s *fleet.System) {
 func buyPaid(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UUID {
 	s.T.Helper()
 	id := buyByCard(s, campaign, user, method)
-	if a := s.AwaitJob(0, id); a.State != job.Succeeded {
-		s.T.Fatalf("%s: %s", method, a)
-	}
+	fleet.WantSucceeded(s.T, s.AwaitJob(0, id))
 	return viewJob(s, id).PurchaseID
 }
 

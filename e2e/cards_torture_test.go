@@ -69,9 +69,8 @@ func TestWhateverHappensTheProviderKeepsWhatWeHaveSold(t *testing.T) {
 	first, runs := uint64(1), seeds()
 	if text := os.Getenv("TRIPRIZE_TEST_SEED"); text != "" { // repeats one run
 		var err error
-		if first, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		first, err = strconv.ParseUint(text, 10, 64)
+		servers.NoError(t, err)
 		runs = 1
 	}
 	for seed := first; seed < first+runs; seed++ {
@@ -120,9 +119,7 @@ func lenient(s *fleet.System, base int) uuid.UUID {
 	draft := fleet.CampaignBody(base)
 	draft["policies"] = map[string]any{"late_payment": "reassign"}
 	made := s.Post("/v1/campaigns", draft)
-	if a := s.Post("/v1/campaigns/"+made.ID.String()+"/publish", nil); a.Status != http.StatusOK {
-		s.T.Fatal(made, a)
-	}
+	fleet.Want(s.T, http.StatusOK, s.Post("/v1/campaigns/"+made.ID.String()+"/publish", nil))
 	return made.ID
 }
 
@@ -380,16 +377,13 @@ func (to *torture) calm() {
 	}()
 	servers.Eventually(to.s.T, "everything has its end", func() bool {
 		to.operate()
-		err := to.s.DB.QueryRow(to.s.T.Context(), `
+		open = servers.Value[string](to.s.T, to.s.DB, `
 			SELECT coalesce(string_agg(thing, E'\n'), '') FROM (
 				SELECT 'job ' || to_jsonb(j)::text FROM jobs j WHERE state IN ('queued', 'awaiting_action')
 				UNION ALL SELECT 'payment ' || to_jsonb(p)::text FROM payments p WHERE finished_at IS NULL OR due_at <= clock_timestamp()
 				UNION ALL SELECT 'refund ' || to_jsonb(r)::text FROM refunds r WHERE finished_at IS NULL AND number IS NOT NULL
 				UNION ALL SELECT 'refund at the provider ' || there.id FROM unnest($1::text[]) there (id) WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id AND state = 'succeeded')
-			) unfinished (thing)`, to.refundsThere()).Scan(&open)
-		if err != nil {
-			to.s.T.Fatal(err)
-		}
+			) unfinished (thing)`, to.refundsThere())
 		return open == ""
 	})
 }

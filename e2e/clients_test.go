@@ -13,7 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +24,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 
@@ -49,9 +50,7 @@ type receipt struct {
 func losing(t *testing.T, api string) (address string, lost *atomic.Int64) {
 	t.Helper()
 	target, err := url.Parse(api)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	var posts atomic.Int64
 	lost = new(atomic.Int64)
 	proxy := httputil.NewSingleHostReverseProxy(target)
@@ -185,59 +184,9 @@ func TestThreeClientsSellOneCampaignTogether(t *testing.T) {
 	}
 	s.AwaitDrawn(campaign)
 	proof := filepath.Join(t.TempDir(), "proof.json")
-	if err := os.WriteFile(proof, s.Read("/v1/campaigns/"+campaign.String()+"/draw/proof").Body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.WriteFile(proof, s.Read("/v1/campaigns/"+campaign.String()+"/draw/proof").Body, 0o600))
 	if told, stderr, code := run(t, nil, "verify", proof); code != 0 {
 		t.Errorf("verify: status %d\n%s\n%s", code, told, stderr)
-	}
-}
-
-// From outside, without a key but the buyer's own for its proof of purchase: the proof is the same bytes
-// each time, the tool and the script of the specification agree with it, and neither believes a changed one.
-func TestAStrangerChecksADrawFromOutside(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Beacon: 3})
-	campaign := drawable(s, true)
-	bought := s.Buy(fleet.Order{Campaign: campaign, User: "buyer-1", Quantity: 5, Wait: true}).Result.PurchaseID
-	fixture.SellOut(t, s.DB, campaign)
-	s.AwaitDrawn(campaign)
-	path := "/v1/campaigns/" + campaign.String() + "/draw/proof"
-	proof, again := s.Do(0, "", http.MethodGet, path, nil, nil), s.Do(0, "", http.MethodGet, path, nil, nil)
-	if proof.Status != http.StatusOK || string(proof.Body) != string(again.Body) || proof.Header.Get("ETag") == "" || !strings.Contains(proof.Header.Get("Cache-Control"), "immutable") {
-		t.Fatalf("%v, %v, the same again: %v", proof, proof.Header, string(proof.Body) == string(again.Body))
-	}
-	if fleet.Contains(proof.Body, "buyer-") {
-		t.Error("the proof says who bought")
-	}
-	mine := s.Read("/v1/purchases/" + bought.String() + "/proof")
-	if mine.Status != http.StatusOK {
-		t.Fatal(mine, string(mine.Body))
-	}
-	script := chapter(t, "../docs/draw.md", "```python\n", "```")
-	chain, dir := s.Beacon.Chain().Info().Hash, t.TempDir()
-	for name, content := range map[string]string{"proof.json": string(proof.Body), "purchase.json": string(mine.Body), "check.py": script,
-		"changed.json": strings.Replace(string(proof.Body), `"prize":1`, `"prize":2`, 1)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, c := range []struct {
-		command string
-		status  int // of the script: 3, as it leaves out the signature of the beacon
-		says    string
-	}{
-		{"triprize verify proof.json --purchase purchase.json --json --chain-hash " + chain, 0, ""},
-		{"triprize verify proof.json", 1, ""}, // a chain that nobody has named
-		{"triprize verify changed.json --chain-hash " + chain, 1, "winners"},
-		{"python3 -I check.py proof.json " + chain, 3, ""},
-		{"python3 -I check.py changed.json " + chain, 1, ""},
-	} {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", c.command)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), fmt.Sprintf("PATH=%s:%s", filepath.Dir(triprize(t)), os.Getenv("PATH")))
-		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != c.status || !strings.Contains(string(out), c.says) {
-			t.Errorf("%s: %v\n%s", c.command, cmd.ProcessState, out)
-		}
 	}
 }
 
@@ -246,93 +195,26 @@ const (
 	newman     = "../tools/npm/node_modules/.bin/newman"
 )
 
-// postmanItem is a request of a collection, a folder, or the collection itself.
-type postmanItem struct {
-	Name  string
-	Item  []postmanItem
-	Event []struct{ Script struct{ Exec []string } }
-}
-
-// tests returns how many tests stand in the item's own scripts.
-func (i postmanItem) tests() (n int) {
-	for _, event := range i.Event {
-		n += strings.Count(strings.Join(event.Script.Exec, "\n"), "pm.test(")
-	}
-	return n
-}
-
-// results returns how many results a run has: every request runs its own tests,
-// and those of its folder and of the collection.
-func (i postmanItem) results(t *testing.T, inherited int) (n int) {
-	t.Helper()
-	if len(i.Item) == 0 {
-		if i.tests() == 0 {
-			t.Errorf("%s: nothing is expected of the answer", i.Name)
-		}
-		return inherited + i.tests()
-	}
-	for _, child := range i.Item {
-		n += child.results(t, inherited+i.tests())
-	}
-	return n
-}
-
-// newmanReport is what the json reporter writes.
-type newmanReport struct {
-	Run struct {
-		Stats struct {
-			Assertions struct{ Total, Pending, Failed int }
-			Requests   struct{ Total, Failed int }
-		}
-		Failures []struct {
-			Error  struct{ Message string }
-			Source struct{ Name string }
-		}
-	}
-}
-
 func TestThePostmanCollectionPasses(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat(newman); err != nil {
 		t.Fatal("newman is not installed: run make npm")
 	}
-	data, err := os.ReadFile(collection)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var whole postmanItem
-	if err := json.Unmarshal(data, &whole); err != nil {
-		t.Fatal(err)
-	}
-	for _, folder := range []string{"Normal purchase", "Replay", "Refusals", "Double click", "Cancellation", "Concurrent", "Sold out", "Holds", "Wallets", "Cards"} {
-		if !slices.ContainsFunc(whole.Item, func(i postmanItem) bool { return i.Name == folder }) {
-			t.Errorf("there is no folder %q", folder)
-		}
-	}
-	if strings.Contains(string(data), "async ") { // newman calls such a test passed before it has run
+	text := document(t, collection)
+	if strings.Contains(text, "async ") { // newman calls such a test passed before it has run
 		t.Error("a test that waits must take done")
 	}
-
 	_, dev := startDev(t, openDir(t))
-	result := filepath.Join(t.TempDir(), "newman.json")
 	out, err := exec.Command(newman, "run", collection, "--env-var", "base_url="+dev.APIURL,
-		"--env-var", "operator_key="+dev.OperatorKey, "--env-var", "app_key="+dev.AppKey,
-		"--reporters", "cli,json", "--reporter-json-export", result, "--color", "off").CombinedOutput()
+		"--env-var", "operator_key="+dev.OperatorKey, "--env-var", "app_key="+dev.AppKey, "--color", "off").CombinedOutput()
 	if err != nil {
 		t.Errorf("newman: %v\n%s", err, out)
 	}
-	if data, err = os.ReadFile(result); err != nil {
-		t.Fatal(err)
+	ran := regexp.MustCompile(`assertions\s*\S\s*(\d+)\s*\S\s*0\b`).FindSubmatch(out)
+	if ran == nil {
+		t.Fatalf("newman has no line of assertions of which none failed:\n%s", out)
 	}
-	var report newmanReport
-	if err := json.Unmarshal(data, &report); err != nil {
-		t.Fatal(err)
-	}
-	for _, failure := range report.Run.Failures {
-		t.Errorf("%s: %s", failure.Source.Name, failure.Error.Message)
-	}
-	got, want := report.Run.Stats.Assertions, whole.results(t, 0)
-	if got.Total != want || got.Failed != 0 || got.Pending != 0 || report.Run.Stats.Requests.Failed != 0 {
-		t.Errorf("of %d tests %d were run, %d failed, %d were skipped; %d requests failed", want, got.Total, got.Failed, got.Pending, report.Run.Stats.Requests.Failed)
+	if n, err := strconv.Atoi(string(ran[1])); err != nil || n < strings.Count(text, "pm.test(") { // those of a folder run for each of its requests
+		t.Errorf("of %d tests %d were run, %v", strings.Count(text, "pm.test("), n, err)
 	}
 }

@@ -12,8 +12,12 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/campaign"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+
+	"triprize.example/draw/beacon"
 )
 
 // saleRun is a crowd that buys, and retries with the same key whenever it gets no
@@ -170,9 +174,7 @@ func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing
 	stopped(t, worker)
 	s.RunWorker()
 	sale.succeeded() // while the worker is stopped
-	if err := worker.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, worker.Signal(syscall.SIGCONT))
 	sale.wantSoldOut(55)
 	// What the woken worker does with its old batch is for the audit to see, once
 	// it has taken part again.
@@ -191,9 +193,7 @@ func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
 	for _, sold := range []int{5, 15, 30} {
 		servers.Eventually(t, "the sale goes on", func() bool { return s.CampaignNow(id).Counts.Sold > sold })
 		sale.let(20)
-		if err := s.Redis.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, s.Redis.FlushAll(t.Context()).Err())
 	}
 	sale.let(10)
 	sale.wantSoldOut(55)
@@ -204,8 +204,91 @@ func TestPostgresRestartedInTheMiddleOfASale(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
 	sale := queueUp(s, s.Campaign(10), 10, 8)
 	sale.underWay()
-	if err := s.Stack.Postgres.RestartAfter(context.Background(), 2*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Stack.Postgres.RestartAfter(context.Background(), 2*time.Second))
 	sale.wantSoldOut(55)
+}
+
+// The scenarios of the seed documents, over HTTP, with real processes.
+
+// seeded are the systems of these scenarios, which all of them share.
+var seeded = fleet.Options{APIs: 2, Workers: 2}
+
+func TestTwoBuyersTwoLastPositionsOneDraw(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, seeded)
+	id := s.Campaign(4) // 10 positions
+	fixture.Sell(t, s.DB, id, 8)
+	answers := s.Crowd(2, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: fmt.Sprintf("last-%d", i), Wait: true}
+	})
+	if got := fleet.Count(answers); got["succeeded"] != 2 {
+		t.Fatalf("both should succeed: %v", got)
+	}
+	s.AwaitDrawn(id)
+	expectRecordsOnce(s, id)
+}
+
+func TestEightOfTenSoldIsNotDrawn(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, seeded)
+	id := s.Campaign(4)
+	fixture.Sell(t, s.DB, id, 8)
+	a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/draw", map[string]string{"Idempotency-Key": "try", "Prefer": fleet.UntilFinal}, nil)
+	if a.Status != http.StatusOK || a.State != "failed" || a.Refusal() != "not-sold-out" {
+		t.Fatalf("got %v", a)
+	}
+	if c := s.CampaignNow(id); c.State != campaign.Active || c.Counts.Sold != 8 || c.DrawStartedAt != nil {
+		t.Errorf("the refused draw changed the campaign: %+v", c)
+	}
+}
+
+func TestPurchaseLimitHoldsInParallel(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, seeded)
+	draft := fixture.Draft(20)
+	limit := 3
+	draft.PurchaseLimit = &limit
+	id := fixture.Campaign(t, s.DB, draft)
+	answers := s.Crowd(50, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: "one user", Quantity: 1 + i%2, Wait: true, API: i}
+	})
+	bought := 0
+	for _, a := range answers {
+		switch {
+		case a.State == "succeeded":
+			bought += len(a.Result.Positions)
+		case a.Refusal() != "purchase-limit-exceeded":
+			t.Errorf("got %v", a)
+		}
+	}
+	if bought > 3 || bought < 2 {
+		t.Errorf("the user has %d positions", bought)
+	}
+}
+
+// expectRecordsOnce expects one freeze and one draw of each campaign, and one result in
+// all of its jobs.
+func expectRecordsOnce(s *fleet.System, ids ...uuid.UUID) {
+	s.T.Helper()
+	for _, id := range ids {
+		var freezes, draws, results, open int
+		err := s.DB.QueryRow(s.T.Context(), `
+			SELECT (SELECT count(*) FROM freezes WHERE campaign_id = $1), (SELECT count(*) FROM draws WHERE campaign_id = $1),
+			       count(DISTINCT result::text) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE state <> 'succeeded')
+			FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&freezes, &draws, &results, &open)
+		if err != nil || freezes != 1 || draws != 1 || results != 1 || open != 0 {
+			s.T.Errorf("campaign %s: %d freezes, %d draws, %d results, %d jobs that have not succeeded, %v", id, freezes, draws, results, open, err)
+		}
+	}
+}
+
+// drawable publishes a small campaign, with a beacon or without.
+func drawable(s *fleet.System, withBeacon bool) uuid.UUID {
+	s.T.Helper()
+	draft := fixture.Draft(3)
+	var chain *beacon.Chain
+	if withBeacon {
+		draft.Policies.Beacon, chain = true, &s.Beacon.Chain().Chain
+	}
+	return fixture.CampaignOn(s.T, s.DB, draft, chain)
 }

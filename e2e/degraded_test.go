@@ -37,18 +37,6 @@ func awaitCauses(s *fleet.System, n int, causes ...string) {
 	}
 }
 
-// expectLogged expects a line of a process for each time that a cause has begun, so often at
-// least, and one for each time that it has ended: all but those that still hold. A machine that
-// is slow may let a process look frozen once more.
-func expectLogged(s *fleet.System, process, cause string, begun, hold int) {
-	s.T.Helper()
-	log, of := string(s.Log(process)), " process="+process[:strings.Index(process, "-")]+" cause="+cause
-	b, e := strings.Count(log, "msg=degraded"+of), strings.Count(log, `msg="no longer degraded"`+of)
-	if b < begun || b-e != hold {
-		s.T.Errorf("the log of %s says %d times that %s begins, and %d times that it ends; want %d at least, and %d that hold", process, b, cause, e, begun, hold)
-	}
-}
-
 // A worker stands still; one with another draw key tells so, and the draw that it fails at shows everywhere, until the
 // first goes on; then all have left.
 func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
@@ -64,9 +52,7 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 	}
 
 	worker := s.Workers[0]
-	if err := worker.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, worker.Signal(syscall.SIGSTOP))
 	s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "mina"})
 	servers.Exec(t, s.DB, `UPDATE jobs SET accepted_at = accepted_at - interval '10 seconds'`)
 	awaitCauses(s, 0, "no_worker", "sales_stuck", "worker_frozen")
@@ -78,9 +64,7 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 	}
 
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	wrong := s.RunWorker("TRIPRIZE_DRAW_SECRET_KEY="+keyring.NewKey(), "TRIPRIZE_WORKER_LISTEN="+address)
 	s.URLs = append(s.URLs, "http://"+address)
 	id := s.Campaign(3)
@@ -89,75 +73,46 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 	awaitCauses(s, 0, "draw_failing", "worker_frozen")
 	s.AwaitMetric(0, "triprize_campaigns_drawing", 1)
 	servers.Eventually(t, "the age of the draw is seen", func() bool { return s.Metric(0, "triprize_campaigns_drawing_age_seconds") > 0 })
-	if err := wrong.Stop(terminate, time.Minute); err != nil { // it says farewell
-		t.Fatal(err)
-	}
-	if err := worker.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, wrong.Stop(terminate, time.Minute)) // it says farewell
+	servers.NoError(t, worker.Signal(syscall.SIGCONT))
 	s.AwaitDrawn(id)
 	awaitCauses(s, 0)
-	if err := worker.Stop(terminate, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Schedulers[0].Stop(terminate, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, worker.Stop(terminate, time.Minute))
+	servers.NoError(t, s.Schedulers[0].Stop(terminate, time.Minute))
 	awaitCauses(s, 0, "no_scheduler", "no_worker")
-	expectLogged(s, "api-1", "worker_frozen", 1, 0)
-	expectLogged(s, "api-1", "no_worker", 2, 1)
-	expectLogged(s, "api-1", "sales_stuck", 1, 0)
-	expectLogged(s, "api-1", "draw_failing", 1, 0)
-	expectLogged(s, "api-1", "draw_key_wrong", 0, 0)
-	expectLogged(s, "worker-2", "draw_key_wrong", 1, 1)
-	if log := string(s.Log("api-1")); !strings.Contains(log, `msg="serving metrics" process=api address=127.0.0.1:`) {
-		t.Errorf("the log of the api does not say where its metrics are:\n%s", log)
-	}
-	expectLogged(s, "api-1", "no_scheduler", 1, 1)
-
-	refused := s.Command("worker", nil, "TRIPRIZE_PAYMENTS_ALLOW_TEST=false")
-	if out, err := refused.CombinedOutput(); err == nil || refused.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "is a test key") {
-		t.Errorf("a test key: %v, %s", err, out)
+	if log := s.Log("api-1"); !fleet.Contains(log, `msg="no longer degraded" process=api cause=worker_frozen`) || !fleet.Contains(log, `msg="serving metrics" process=api address=127.0.0.1:`) {
+		t.Errorf("the log of the api does not say what has degraded it, or where its metrics are:\n%s", log)
 	}
 }
 
+// readOnly has Postgres answer and not write, or write again.
+func readOnly(s *fleet.System, value string) {
+	s.T.Helper()
+	servers.Exec(s.T, s.DB, `ALTER SYSTEM SET default_transaction_read_only = `+value)
+	servers.Exec(s.T, s.DB, `SELECT pg_reload_conf()`)
+}
+
 // A Postgres that answers and does not write, as a standby or one whose disk is full, is no outage
-// of a process: each is ready, and the cause says what fails. A schema that is too old is told from a
-// Postgres that is away. Without Redis nobody knows which processes there are: nothing is said to be fine, or
+// of a process: each is ready, and the cause says what fails. Without Redis nobody knows which processes there are: nothing is said to be fine, or
 // frozen; what waits is known from Postgres, and nothing is sold.
-func TestAPostgresThatDoesNotWriteAndAnOldSchemaShow(t *testing.T) {
+func TestAPostgresThatDoesNotWriteAndARedisThatIsAwayShow(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true})
 	id := s.Campaign(3)
 	awaitCauses(s, 0)
 	s.AwaitMetric(0, `triprize_degraded{cause="writes_failing"}`, 0)
-	readOnly := func(value string) {
-		t.Helper()
-		servers.Exec(t, s.DB, `ALTER SYSTEM SET default_transaction_read_only = `+value)
-		servers.Exec(t, s.DB, `SELECT pg_reload_conf()`)
-	}
 	order := fleet.Order{Campaign: id, User: "mina", Key: "a"}
-	readOnly("on")
+	readOnly(s, "on")
 	servers.Eventually(t, "the cause holds", func() bool {
 		s.Buy(order)
 		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
 		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"causes":["writes_failing"]`)
 	})
-	readOnly("off")
+	readOnly(s, "off")
 	servers.Eventually(t, "the purchase is accepted", func() bool { return s.Buy(order).Status == http.StatusAccepted })
 	s.AwaitMetric(0, `triprize_degraded{cause="writes_failing"}`, 0)
 
-	newest := servers.Value[int64](t, s.DB, `DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version) RETURNING version_id`)
-	servers.Eventually(t, "the schema is old", func() bool {
-		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
-		return a.Status == http.StatusServiceUnavailable && fleet.Contains(a.Body, `"postgres":"migrations"`)
-	})
-	servers.Exec(t, s.DB, `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest)
-	awaitCauses(s, 0)
-
-	if err := s.Stack.Redis.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Stack.Redis.Stop())
 	servers.Eventually(t, "the processes are unknown", func() bool {
 		a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil)
 		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"degraded"`) && !fleet.Contains(a.Body, `"causes"`) &&
@@ -168,13 +123,9 @@ func TestAPostgresThatDoesNotWriteAndAnOldSchemaShow(t *testing.T) {
 			t.Errorf("%s, which nobody knows, is %g", series, value)
 		}
 	}
-	if a := s.Buy(fleet.Order{Campaign: id, User: "otto"}); a.Status != http.StatusAccepted {
-		t.Errorf("a purchase: %v", a)
-	}
+	fleet.Want(t, http.StatusAccepted, s.Buy(fleet.Order{Campaign: id, User: "otto"}))
 	servers.Exec(t, s.DB, `UPDATE jobs SET accepted_at = accepted_at - interval '10 seconds'`)
 	s.AwaitMetric(0, `triprize_degraded{cause="sales_stuck"}`, 1)
-	if err := s.Stack.Redis.Start(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Stack.Redis.Start())
 	awaitCauses(s, 0)
 }

@@ -79,24 +79,16 @@ func (a about) want(t *testing.T, status int, method, path, key string, body any
 func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 	t.Helper()
 	listen, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	programs, err := released()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	cmd := exec.Command(filepath.Join(programs, "triprize-dev"), append([]string{"dev", "--listen", listen, "--data", dir, "--workers", "2"}, flags...)...)
 	output := filepath.Join(t.TempDir(), "output")
 	file, err := os.Create(output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	cmd.Stdout, cmd.Stderr = file, file
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, cmd.Start())
 	said := func() []byte {
 		data, err := os.ReadFile(output)
 		if err != nil {
@@ -117,9 +109,7 @@ func startDev(t *testing.T, dir string, flags ...string) (*exec.Cmd, about) {
 		a, ok = readAbout(dir)
 		return ok && a.APIURL == "http://"+listen // and not that of an earlier run
 	})
-	if err := devstack.AwaitHTTP(t.Context(), a.APIURL+"/readyz"); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, devstack.AwaitHTTP(t.Context(), a.APIURL+"/readyz"))
 	return cmd, a
 }
 
@@ -133,12 +123,8 @@ func runDev(t *testing.T, args ...string) (stdout, stderr string, status int) {
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "triprize-test-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o711); err != nil { // so that it can be entered
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
+	servers.NoError(t, os.Chmod(dir, 0o711)) // so that it can be entered
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "data")
 }

@@ -185,25 +185,17 @@ func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
 	dir, settings := openDir(t), servers.Defaults(t)
 	archive, base, restored := filepath.Join(dir, "archive"), filepath.Join(dir, "base"), filepath.Join(dir, "new", "postgres")
 	settings.Postgres.URL = stack.Postgres.URL("triprize")
-	if err := stack.Postgres.CreateDatabase(t.Context(), "triprize"); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, stack.Postgres.CreateDatabase(t.Context(), "triprize"))
 	for _, path := range []string{archive, filepath.Dir(restored)} {
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, os.MkdirAll(path, 0o755))
 	}
 	giveToPostgres(t, archive)
 	env := []string{"SUPERUSER_URL=" + settings.Postgres.URL, "ARCHIVE=" + archive, "BASE=" + base, "RESTORED=" + restored}
 
 	paste(t, commands[0], env...)
-	if err := stack.Postgres.RestartAfter(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, stack.Postgres.RestartAfter(t.Context(), 0))
 	db := servers.Pool(t, settings)
-	if err := schema.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, schema.Migrate(t.Context(), db))
 	fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3)))
 	paste(t, commands[1], env...)
 	fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(4))) // in the log alone
@@ -218,9 +210,7 @@ func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
 	giveToPostgres(t, restored)
 	at, _ := url.Parse(settings.Postgres.URL)
 	password, _ := at.User.Password()
-	if err := os.WriteFile(filepath.Join(dir, "new", "postgres.password"), []byte(password), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.WriteFile(filepath.Join(dir, "new", "postgres.password"), []byte(password), 0o600))
 
 	again := startStack(t, filepath.Join(dir, "new"))
 	settings.Postgres.URL = again.Postgres.URL("triprize")
@@ -236,13 +226,9 @@ func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
 func startStack(t *testing.T, dir string) *devstack.Stack {
 	t.Helper()
 	stack, err := devstack.Start(t.Context(), devstack.Options{Dir: dir, Unsafe: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(func() {
-		if err := stack.Stop(); err != nil {
-			t.Error(err)
-		}
+		servers.NoError(t, stack.Stop())
 	})
 	return stack
 }
@@ -254,9 +240,7 @@ func giveToPostgres(t *testing.T, dir string) {
 		return
 	}
 	owner, err := user.Lookup("postgres")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	uid, _ := strconv.Atoi(owner.Uid)
 	gid, _ := strconv.Atoi(owner.Gid)
 	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -265,7 +249,5 @@ func giveToPostgres(t *testing.T, dir string) {
 		}
 		return os.Chown(path, uid, gid)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 }

@@ -77,9 +77,7 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 				fleet.WantOneWinner(t, []fleet.Held{other}, at)
 				s.WantHeldOnce(id)
 			}
-			if err := stopped.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, stopped.Signal(syscall.SIGCONT))
 			if one = <-first; c.first {
 				other = <-second
 			} else { // all it knows is that its connection is dead
@@ -103,9 +101,7 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 func locks(s *fleet.System) []string {
 	s.T.Helper()
 	keys, err := s.Redis.Keys(s.T.Context(), s.Settings.Redis.Namespace+":lock:position:*").Result()
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return keys
 }
 

@@ -8,9 +8,12 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
@@ -31,15 +34,13 @@ var updateMonitoring = flag.Bool("update", false, "write the list of the metrics
 type monitored struct {
 	*fleet.System
 	families map[string]*family
-	values   map[string][]float64 // of each series that was seen
-	looks    int
+	looks    []map[string]float64 // by series; one that is not there yet is 0
 }
 
 // family is all series of a name.
 type family struct {
-	kind, help string
-	labels     map[string]bool
-	toldBy     map[string]bool
+	*dto.MetricFamily
+	labels, toldBy map[string]bool
 }
 
 // monitoredProcesses are in the order of the URLs.
@@ -51,19 +52,15 @@ func startMonitored(t *testing.T) *monitored {
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Beacon: 1, Sandbox: &stripesim.Settings{}})
 	listen := func() string {
 		address, err := devstack.FreeAddress()
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		s.URLs = append(s.URLs, "http://"+address)
 		return address
 	}
 	s.RunWorker("TRIPRIZE_WORKER_LISTEN=" + listen())
 	s.RunScheduler("TRIPRIZE_SCHEDULER_LISTEN="+listen(), "TRIPRIZE_SWEEPS_EXPIRED_HOLDS_INTERVAL=1h")
-	m := &monitored{s, make(map[string]*family), make(map[string][]float64), 0}
+	m := &monitored{System: s, families: make(map[string]*family)}
 	for n := range monitoredProcesses {
-		if err := devstack.AwaitHTTP(t.Context(), s.URLs[n]+"/readyz"); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, devstack.AwaitHTTP(t.Context(), s.URLs[n]+"/readyz"))
 		m.await(n, "triprize_workers_alive", 1) // it has looked at the whole system
 	}
 	m.await(2, `triprize_scheduler_leading`, 1)
@@ -75,88 +72,65 @@ func (m *monitored) await(process int, series string, least float64) {
 	m.T.Helper()
 	servers.Eventually(m.T, fmt.Sprint(series, " is ", least), func() bool {
 		value := m.Metric(process, series)
-		if value >= least && m.looks > 0 { // it may be over at the next look
-			m.note(series, value)
+		if value >= least && len(m.looks) > 0 { // it may be over at the next look
+			m.looks = append(m.looks, map[string]float64{series: value})
 		}
 		return value >= least
 	})
 }
 
-// note keeps a value of a series. One that was not there at the first look was 0.
-func (m *monitored) note(series string, value float64) {
-	if m.values[series] == nil && m.looks > 0 {
-		m.values[series] = []float64{0}
-	}
-	m.values[series] = append(m.values[series], value)
-}
-
-var (
-	metaLine   = regexp.MustCompile(`^# (HELP|TYPE) (triprize_\w+) (.*)`)
-	seriesLine = regexp.MustCompile(`^(triprize_\w+?)(_bucket|_sum|_count)?(\{(.*)\})? (\S+)$`)
-	labelText  = regexp.MustCompile(`(\w+)="([^"]*)"`)
-)
-
-// look scrapes all processes. A series is summed up over them; of gauges a test wants changes only.
+// look scrapes all processes. A series is summed up over them; a histogram is its count.
 func (m *monitored) look() {
 	m.T.Helper()
 	now := make(map[string]float64)
 	for n, process := range monitoredProcesses {
-		for line := range strings.Lines(m.Metrics(n)) {
-			line = strings.TrimSpace(line)
-			if meta := metaLine.FindStringSubmatch(line); meta != nil {
-				m.describe(process, meta[1], meta[2], meta[3])
-			} else if found := seriesLine.FindStringSubmatch(line); found != nil {
-				m.count(now, found)
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(m.Metrics(n)))
+		servers.NoError(m.T, err)
+		for name, served := range families {
+			if !strings.HasPrefix(name, "triprize_") {
+				continue
+			}
+			f := m.families[name]
+			if f == nil {
+				f = &family{served, make(map[string]bool), make(map[string]bool)}
+				m.families[name] = f
+			}
+			f.toldBy[process] = true
+			for _, metric := range served.GetMetric() {
+				var labels []string
+				for _, label := range metric.GetLabel() {
+					f.labels[label.GetName()] = true
+					labels = append(labels, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+				}
+				series := name
+				if len(labels) > 0 {
+					series += "{" + strings.Join(labels, ",") + "}"
+				}
+				now[series] += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
 			}
 		}
 	}
-	for series, value := range now {
-		m.note(series, value)
-	}
-	m.looks++
+	m.looks = append(m.looks, now)
 }
 
-func (m *monitored) describe(process, what, name, text string) {
-	f := m.families[name]
-	if f == nil {
-		f = &family{labels: make(map[string]bool), toldBy: make(map[string]bool)}
-		m.families[name] = f
-	}
-	f.toldBy[process] = true
-	if what == "TYPE" {
-		f.kind = text
-	} else {
-		f.help = text
-	}
-}
-
-// count adds a line to the values of its series. A histogram is its count.
-func (m *monitored) count(now map[string]float64, line []string) {
-	name, part := line[1], line[2]
-	f := m.families[name]
-	if f == nil { // its name ends like a part of a histogram
-		name, part = name+part, ""
-		f = m.families[name]
-	}
-	for _, label := range labelText.FindAllStringSubmatch(line[4], -1) {
-		if label[1] != "le" {
-			f.labels[label[1]] = true
+// moves tells whether a series of a name with these labels is served, and whether one has changed.
+func (m *monitored) moves(want string) (served, moved bool) {
+	name, selector, _ := strings.Cut(strings.TrimSuffix(want, "}"), "{")
+	first := make(map[string]float64)
+	for i, look := range m.looks {
+		for series, value := range look {
+			of, labels, _ := strings.Cut(series, "{")
+			if of != name || slices.ContainsFunc(strings.Split(selector, ","), func(label string) bool { return !strings.Contains(labels, label) }) {
+				continue
+			}
+			if _, known := first[series]; !known && i == 0 {
+				first[series] = value
+			}
+			served, moved = true, moved || value != first[series]
 		}
 	}
-	if value, err := strconv.ParseFloat(line[5], 64); err == nil && (part == "" || part == "_count") {
-		now[name+line[3]] += value
-	}
-}
-
-// find returns the values of all series of a name that have these labels.
-func (m *monitored) find(want string) (found [][]float64) {
-	name, selector, _ := strings.Cut(want, "{")
-	for series, values := range m.values {
-		if of, labels, _ := strings.Cut(series, "{"); of == name && !slices.ContainsFunc(labelText.FindAllString(selector, -1), func(label string) bool { return !strings.Contains(labels, label) }) {
-			found = append(found, values)
-		}
-	}
-	return found
+	return served, moved
 }
 
 // withoutRule cuts from the help of a gauge of the whole system what its type says on the page.
@@ -166,11 +140,11 @@ var withoutRule = strings.NewReplacer(" Every process reports the same value.", 
 func (m *monitored) list() (text string) {
 	lines := make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(m.families)) {
-		f, labels, kind := m.families[name], "", m.families[name].kind
+		f, labels, kind := m.families[name], "", strings.ToLower(m.families[name].GetType().String())
 		if len(f.labels) > 0 {
 			labels = "{" + strings.Join(slices.Sorted(maps.Keys(f.labels)), ",") + "}"
 		}
-		if strings.Contains(f.help, " reports the same value") {
+		if strings.Contains(f.GetHelp(), " reports the same value") {
 			kind = "system " + kind
 		}
 		if kind = " (" + kind + ")"; strings.HasSuffix(name, "_total") { // a counter, as the page says
@@ -180,7 +154,7 @@ func (m *monitored) list() (text string) {
 		if len(f.toldBy) < len(monitoredProcesses) {
 			servedBy = strings.Join(slices.Sorted(maps.Keys(f.toldBy)), ", ")
 		}
-		lines[servedBy] += fmt.Sprintf("- `%s%s`%s: %s\n", name, labels, kind, withoutRule.Replace(f.help))
+		lines[servedBy] += fmt.Sprintf("- `%s%s`%s: %s\n", name, labels, kind, withoutRule.Replace(f.GetHelp()))
 	}
 	for _, servedBy := range slices.Sorted(maps.Keys(lines)) {
 		text += "\n### " + servedBy + "\n\n" + lines[servedBy]
@@ -203,9 +177,7 @@ func TestEveryMetricOfTheMonitoringPageIsServedAndMoves(t *testing.T) {
 	m.look()
 
 	page, err := os.ReadFile(monitoring)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	prose, list, found := strings.Cut(string(page), metricsHead)
 	if !found {
 		t.Fatalf("%s has no list", monitoring)
@@ -213,9 +185,7 @@ func TestEveryMetricOfTheMonitoringPageIsServedAndMoves(t *testing.T) {
 	m.checkMap(prose)
 	served := m.list()
 	if *updateMonitoring {
-		if err := os.WriteFile(monitoring, []byte(prose+metricsHead+served), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, os.WriteFile(monitoring, []byte(prose+metricsHead+served), 0o644))
 	} else if list != served {
 		t.Errorf("%s is not what is served; update it. It is:%s", monitoring, served)
 	}
@@ -223,9 +193,8 @@ func TestEveryMetricOfTheMonitoringPageIsServedAndMoves(t *testing.T) {
 
 // mapRow is a line of the map: a figure of the documents, and ours.
 var (
-	mapRow   = regexp.MustCompile(`(?m)^\| 00\d \| (.*?) \| (.*?) \|`)
-	inTicks  = regexp.MustCompile("`(triprize_[^`]*)`")
-	mustStay = "stays 0"
+	mapRow  = regexp.MustCompile(`(?m)^\| 00\d \| (.*?) \| (.*?) \|`)
+	inTicks = regexp.MustCompile("`(triprize_[^`]*)`")
 )
 
 func (m *monitored) checkMap(prose string) {
@@ -240,10 +209,9 @@ func (m *monitored) checkMap(prose string) {
 			m.T.Errorf("%s: neither a metric nor why there is none", row[1])
 		}
 		for _, one := range ours {
-			found := m.find(one[1])
-			moved := slices.ContainsFunc(found, func(values []float64) bool { return slices.Max(values) > slices.Min(values) })
-			if still := strings.Contains(row[2], mustStay); len(found) == 0 || moved == still {
-				m.T.Errorf("%s: %s is served: %t; moves: %t", row[1], one[1], len(found) > 0, moved)
+			served, moved := m.moves(one[1])
+			if still := strings.Contains(row[2], "stays 0"); !served || moved == still {
+				m.T.Errorf("%s: %s is served: %t; moves: %t", row[1], one[1], served, moved)
 			}
 		}
 	}
@@ -252,9 +220,9 @@ func (m *monitored) checkMap(prose string) {
 // refuse asks for what is refused: a draw too early, a cancellation that comes twice, a repeated request.
 func (m *monitored) refuse() {
 	id := m.Campaign(3)
-	m.wantSucceeded(m.Buy(fleet.Order{Campaign: id, User: "ada", Key: "once", Wait: true}))
+	fleet.WantSucceeded(m.T, m.Buy(fleet.Order{Campaign: id, User: "ada", Key: "once", Wait: true}))
 	again := m.Buy(fleet.Order{Campaign: id, User: "ada", Key: "once", Wait: true})
-	m.wantSucceeded(again)
+	fleet.WantSucceeded(m.T, again)
 	servers.Eventually(m.T, "the answer is found in Redis", func() bool {
 		m.Buy(fleet.Order{Campaign: id, User: "ada", Key: "once", Wait: true})
 		return m.Metric(0, `triprize_idempotency_lookups_total{outcome="hit"}`) > 0
@@ -267,18 +235,11 @@ func (m *monitored) refuse() {
 	m.Buy(fleet.Order{Campaign: id, User: "bob", Card: "pm_card_chargeDeclined", Wait: true})
 }
 
-func (m *monitored) wantSucceeded(a fleet.Answer) {
-	m.T.Helper()
-	if a.State != "succeeded" {
-		m.T.Fatalf("%v %s", a, a.Body)
-	}
-}
-
 // sell sells a campaign out, with a wallet, and has it drawn.
 func (m *monitored) sell() {
 	m.Wallet("ada", 10_000)
 	id := m.Campaign(2)
-	m.wantSucceeded(m.Buy(fleet.Order{Campaign: id, User: "ada", Quantity: 3, ByWallet: true, Wait: true}))
+	fleet.WantSucceeded(m.T, m.Buy(fleet.Order{Campaign: id, User: "ada", Quantity: 3, ByWallet: true, Wait: true}))
 	m.AwaitDrawn(id)
 }
 
@@ -308,7 +269,7 @@ func (m *monitored) contend() {
 func (m *monitored) failOnce() {
 	servers.Exec(m.T, m.DB, `ALTER TABLE draws ADD CONSTRAINT none_now CHECK (false) NOT VALID`)
 	id := m.Campaign(1)
-	m.wantSucceeded(m.Buy(fleet.Order{Campaign: id, User: "ada", Wait: true}))
+	fleet.WantSucceeded(m.T, m.Buy(fleet.Order{Campaign: id, User: "ada", Wait: true}))
 	m.await(1, `triprize_job_attempts_total{delivery="again",kind="draw"}`, 1)
 	m.await(0, "triprize_campaigns_drawing_age_seconds", 0.001)
 	m.look()
@@ -323,11 +284,9 @@ func (m *monitored) exhaust() {
 	small := len(m.URLs) - 1
 	id, wallet := m.Campaign(3), m.Wallet("bob", 1)
 	known := m.Buy(fleet.Order{Campaign: id, User: "ada", Wait: true, API: small})
-	m.wantSucceeded(known)
+	fleet.WantSucceeded(m.T, known)
 	tx, err := m.DB.Begin(m.T.Context())
-	if err != nil {
-		m.T.Fatal(err)
-	}
+	servers.NoError(m.T, err)
 	servers.Exec(m.T, tx, `LOCK TABLE jobs`)
 	done := make(chan []fleet.Answer)
 	go func() {
@@ -342,7 +301,10 @@ func (m *monitored) exhaust() {
 		})
 	}()
 	m.await(small, "triprize_postgres_connections_waiting", 1)
-	m.watchAlso(small)
+	urls := m.URLs
+	m.URLs = append([]string{urls[small]}, urls[1:]...) // the small api for the first
+	m.look()
+	m.URLs = urls
 	if err := tx.Rollback(m.T.Context()); err != nil {
 		m.T.Error(err)
 	}
@@ -351,12 +313,4 @@ func (m *monitored) exhaust() {
 			m.T.Errorf("%v %s", a, a.Body)
 		}
 	}
-}
-
-// watchAlso looks at the processes and at one more, which counts as an api.
-func (m *monitored) watchAlso(process int) {
-	urls := m.URLs
-	m.URLs = append([]string{urls[process]}, urls[1:]...)
-	m.look()
-	m.URLs = urls
 }

@@ -12,12 +12,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"go.yaml.in/yaml/v3"
 
+	"triprize/api"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 const (
@@ -32,9 +36,7 @@ const (
 func document(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return string(data)
 }
 
@@ -117,9 +119,7 @@ func TestTheGuideSaysWhoMayDoWhat(t *testing.T) {
 		}
 	}
 	d, err := httpapi.LoadContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, o := range d.Operations {
 		want := "anybody"
 		if o.Open {
@@ -159,38 +159,12 @@ func TestTheGuideNamesEveryCodeAndNoOther(t *testing.T) {
 func TestTheSettingsThatAreNamedExist(t *testing.T) {
 	t.Parallel()
 	var settings map[string]map[string]any
-	if err := yaml.Unmarshal([]byte(document(t, "../configs/triprize.yaml")), &settings); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, yaml.Unmarshal([]byte(document(t, "../configs/triprize.yaml")), &settings))
 	sections := strings.Join(slices.Collect(maps.Keys(settings)), "|")
 	for _, file := range []string{readme, guide, operations, walkThrough, "../docs/settings.md"} {
 		for _, found := range regexp.MustCompile("`("+sections+`)\.([a-z_]+)`).FindAllStringSubmatch(document(t, file), -1) {
 			if _, ok := settings[found[1]][found[2]]; !ok {
 				t.Errorf("%s names the setting %s.%s", file, found[1], found[2])
-			}
-		}
-	}
-}
-
-// A promise is worth the test that is named beside it.
-func TestThePromisesNameTestsThatExist(t *testing.T) {
-	t.Parallel()
-	tests := make(map[string]bool)
-	for test := range indexTests(t) { // package.Test
-		tests[test[strings.Index(test, ".")+1:]] = true
-	}
-	listed := strings.Split(document(t, promises), "\n- **")[1:]
-	if len(listed) > 60 {
-		t.Errorf("there are %d promises, more than 60: reword one as the outcome for a user", len(listed))
-	}
-	for _, promise := range listed {
-		names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(promise, -1)
-		if len(names) == 0 {
-			t.Errorf("no test is named for: %s", promise)
-		}
-		for _, name := range names {
-			if !tests[name[1]] {
-				t.Errorf("there is no test %s", name[1])
 			}
 		}
 	}
@@ -287,11 +261,8 @@ func TestEveryCommandOfThePagesExists(t *testing.T) {
 					if len(words) > 1 && !strings.Contains(makefile, "\n"+words[1]+":") {
 						t.Errorf("%s: there is no make %s", file, words[1])
 					}
-				case "triprize", "triprize-dev":
+				case "triprize", "triprize-dev", "scheduler", "api", "worker":
 					commandExists(t, file, name, words[1:])
-				case "scheduler", "api", "worker":
-					out, _ := exec.Command(filepath.Join(filepath.Dir(triprize(t)), name), "--help").CombinedOutput()
-					flagsExist(t, file, words[1:], strings.ReplaceAll(string(out), "  -", "  --"))
 				default:
 					if rehearsed {
 						continue
@@ -303,26 +274,22 @@ func TestEveryCommandOfThePagesExists(t *testing.T) {
 	}
 }
 
-// commandExists asks the tool for help about a command; what is not a flag and not in
+// commandExists asks a program for help about a command; what is not a flag and not in
 // small letters is its argument.
-func commandExists(t *testing.T, file, tool string, words []string) {
+func commandExists(t *testing.T, file, program string, words []string) {
 	t.Helper()
 	var names []string
 	for _, word := range words {
-		if !regexp.MustCompile(`^[a-z-]+$`).MatchString(word) || strings.HasPrefix(word, "-") {
+		if !regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(word) {
 			break
 		}
 		names = append(names, word)
 	}
-	out, err := exec.Command(filepath.Join(filepath.Dir(triprize(t)), tool), append(slices.Clone(names), "--help")...).CombinedOutput()
-	if want := tool + " " + strings.Join(names, " "); err != nil || !bytes.Contains(out, []byte(want)) {
+	out, err := exec.Command(filepath.Join(filepath.Dir(triprize(t)), program), append(slices.Clone(names), "--help")...).CombinedOutput()
+	help := strings.ReplaceAll(string(out), "  -", "  --") // package flag writes one
+	if want := strings.Join(append([]string{program}, names...), " "); err != nil || !strings.Contains(help, want) {
 		t.Errorf("%s: there is no %s: %v\n%s", file, want, err, out)
 	}
-	flagsExist(t, file, words, string(out))
-}
-
-func flagsExist(t *testing.T, file string, words []string, help string) {
-	t.Helper()
 	for _, word := range words {
 		if name, _, _ := strings.Cut(word, "="); strings.HasPrefix(name, "--") && !regexp.MustCompile(name+`\b`).MatchString(help) {
 			t.Errorf("%s: %v: there is no flag %s:\n%s", file, words, name, help)
@@ -358,9 +325,7 @@ type rule struct {
 func alerts(t *testing.T) (all []rule) {
 	t.Helper()
 	var file struct{ Groups []struct{ Rules []rule } }
-	if err := yaml.Unmarshal([]byte(document(t, "../deploy/prometheus/rules.yml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, yaml.Unmarshal([]byte(document(t, "../deploy/prometheus/rules.yml")), &file))
 	for _, group := range file.Groups {
 		all = append(all, slices.DeleteFunc(group.Rules, func(r rule) bool { return r.Alert == "" })...)
 	}
@@ -412,6 +377,97 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 	for _, one := range mustStay { // nobody reads a counter at night
 		if !regexp.MustCompile(one[1] + `\b`).MatchString(expressions) {
 			t.Errorf("no alert has %s", one[1])
+		}
+	}
+}
+
+// words returns all words of the tests, in small letters.
+func words(t *testing.T) map[string]bool {
+	t.Helper()
+	all := make(map[string]bool)
+	for _, file := range files(t, "_test.go") {
+		for word := range strings.FieldsFuncSeq(strings.ToLower(document(t, file)), func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '-'
+		}) {
+			all[word] = true
+		}
+	}
+	return all
+}
+
+// followed are the enums whose values are all reached in some test: schemas, and properties of schemas.
+var followed = []string{"ProblemCode", "CampaignState", "PositionState", "RefundState", "Hold.state", "Job.state", "Purchase.state", "Authorization.state",
+	"StreamEnd.reason", "WalletEvent.kind"}
+
+// A property of a request, a parameter, a code of a problem or a state that no test names has no test.
+func TestEveryPropertyCodeAndStateOfTheContractIsInATest(t *testing.T) {
+	t.Parallel()
+	document, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	servers.NoError(t, err)
+	promised := make(map[string]bool)
+	for _, item := range document.Paths.Map() {
+		for _, o := range item.Operations() {
+			for _, p := range o.Parameters {
+				promised[p.Value.Name] = true
+			}
+			if o.RequestBody != nil {
+				for _, media := range o.RequestBody.Value.Content {
+					addProperties(promised, media.Schema)
+				}
+			}
+		}
+	}
+	for _, name := range followed {
+		schema, property, _ := strings.Cut(name, ".")
+		found := document.Components.Schemas[schema].Value
+		if property != "" {
+			found = found.Properties[property].Value
+		}
+		for _, value := range found.Enum {
+			promised[value.(string)] = true
+		}
+	}
+	tested := words(t)
+	for _, name := range slices.Sorted(maps.Keys(promised)) {
+		if !tested[strings.ToLower(name)] {
+			t.Errorf("no test has %s: write one that fails without its effect", name)
+		}
+	}
+}
+
+func addProperties(all map[string]bool, schema *openapi3.SchemaRef) {
+	if schema == nil || schema.Value == nil {
+		return
+	}
+	for name, property := range schema.Value.Properties {
+		all[name] = true
+		addProperties(all, property)
+	}
+	for _, part := range slices.Concat(schema.Value.AllOf, schema.Value.AnyOf, schema.Value.OneOf, openapi3.SchemaRefs{schema.Value.Items}) {
+		addProperties(all, part)
+	}
+}
+
+// A promise is worth the test that is named beside it.
+func TestThePromisesNameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	tests := ""
+	for _, file := range files(t, "_test.go") {
+		tests += document(t, file)
+	}
+	listed := strings.Split(document(t, promises), "\n- **")[1:]
+	if len(listed) > 60 {
+		t.Errorf("there are %d promises, more than 60: reword one as the outcome for a user", len(listed))
+	}
+	for _, promise := range listed {
+		names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(promise, -1)
+		if len(names) == 0 {
+			t.Errorf("no test is named for: %s", promise)
+		}
+		for _, name := range names {
+			if !strings.Contains(tests, "\nfunc "+name[1]+"(t *testing.T) {") {
+				t.Errorf("there is no test %s", name[1])
+			}
 		}
 	}
 }

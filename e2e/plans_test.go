@@ -92,9 +92,7 @@ func TestNoStatementReadsATableThatHasGrown(t *testing.T) {
 func explainPlans(s *fleet.System) {
 	s.T.Helper()
 	u, err := url.Parse(s.Settings.Postgres.URL)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	query := u.Query()
 	for name, value := range map[string]string{
 		"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0", "auto_explain.log_analyze": "on", "auto_explain.log_timing": "off",
@@ -112,14 +110,10 @@ func explainPlans(s *fleet.System) {
 func listen(s *fleet.System) {
 	s.T.Helper()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	a := s.Do(0, s.App, http.MethodPost, "/v1/webhook-endpoints", map[string]string{"Idempotency-Key": uuid.NewString()},
 		fleet.Fields{"url": "http://" + address, "events": []string{"*"}})
-	if a.Status != http.StatusCreated {
-		s.T.Fatalf("%v %s", a, a.Body)
-	}
+	fleet.Want(s.T, http.StatusCreated, a)
 }
 
 // tell waits until a worker has tried to send an event.
@@ -207,17 +201,13 @@ func asReplica(s *fleet.System, do func(tx pgx.Tx)) {
 		do(tx)
 		return nil
 	})
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 }
 
 func postgresLog(s *fleet.System) []byte {
 	s.T.Helper()
 	data, err := os.ReadFile(filepath.Join(s.Stack.Dir, "postgres.log"))
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	return data
 }
 

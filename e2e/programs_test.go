@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 func TestMain(m *testing.M) { fleet.Main(m) }
@@ -34,9 +35,7 @@ var released = sync.OnceValues(func() (dir string, err error) {
 func triprize(t *testing.T) string {
 	t.Helper()
 	dir, err := fleet.Binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return filepath.Join(dir, "triprize")
 }
 

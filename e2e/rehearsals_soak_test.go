@@ -74,9 +74,7 @@ func (r *rehearsal) worker(env ...string) *devstack.Child {
 func (r *rehearsal) address(kind string) string {
 	r.T.Helper()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	servers.NoError(r.T, err)
 	r.listen[kind] = append(r.listen[kind], address)
 	r.target(kind)
 	return address
@@ -92,9 +90,7 @@ func (r *rehearsal) target(kind string) {
 	if err == nil {
 		err = os.Rename(filepath.Join(r.dir, "new"), filepath.Join(r.dir, kind+".json"))
 	}
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	servers.NoError(r.T, err)
 }
 
 // The parts of the rules that are times.
@@ -123,14 +119,10 @@ func (r *rehearsal) startPrometheus() {
 		r.target(kind)
 	}
 	for name, text := range map[string]string{"prometheus.yml": config, "rules.yml": quickened(r.T)} {
-		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
-			r.T.Fatal(err)
-		}
+		servers.NoError(r.T, os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600))
 	}
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		r.T.Fatal(err)
-	}
+	servers.NoError(r.T, err)
 	r.prometheus = "http://" + address
 	child := &devstack.Child{Name: "prometheus", Logger: servers.Logger(r.T), Command: func() *exec.Cmd {
 		cmd := exec.Command("prometheus", "--config.file="+filepath.Join(r.dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(r.dir, "data"),
@@ -256,24 +248,18 @@ func (r *rehearsal) audit() {
 func signal(t *testing.T, s syscall.Signal, children ...*devstack.Child) {
 	t.Helper()
 	for _, c := range children {
-		if err := c.Signal(s); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, c.Signal(s))
 	}
 }
 
 func stopChild(t *testing.T, c *devstack.Child) {
 	t.Helper()
-	if err := c.Stop(terminate, time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, c.Stop(terminate, time.Minute))
 }
 
 func startChild(t *testing.T, c *devstack.Child) {
 	t.Helper()
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, c.Start())
 }
 
 // Processes and servers are frozen, stopped and started again.
@@ -288,9 +274,7 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 		"TriprizeNoWorker", "TriprizeWorkerSilent", "TriprizeJobsStuck purchase", "TriprizeProcessDown")
 	r.provoke(func() { signal(t, syscall.SIGSTOP, r.Stack.Redis.Child) }, func() { signal(t, syscall.SIGCONT, r.Stack.Redis.Child) }, "TriprizeRedisAway")
 	memory := func(most string) {
-		if err := r.Redis.ConfigSet(t.Context(), "maxmemory", most).Err(); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, r.Redis.ConfigSet(t.Context(), "maxmemory", most).Err())
 	}
 	r.provoke(func() { memory("1") }, func() { // it answers, and no process can announce itself
 		for _, wrong := range []string{"TriprizeNoWorker", "TriprizeNoScheduler", "TriprizeWorkerSilent"} {
@@ -301,27 +285,21 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 		memory("0")
 	}, "TriprizeRedisAway")
 	r.provoke(func() { signal(t, syscall.SIGSTOP, api) }, func() { signal(t, syscall.SIGCONT, api) }, "TriprizeNoAPI")
-	readOnly := func(value string) {
-		servers.Exec(t, r.DB, `ALTER SYSTEM SET default_transaction_read_only = `+value)
-		servers.Exec(t, r.DB, `SELECT pg_reload_conf()`)
-	}
 	buying, end := context.WithCancel(t.Context())
 	var buyers sync.WaitGroup
 	r.provoke(func() {
-		readOnly("on")
+		readOnly(r.System, "on")
 		buyers.Go(func() {
 			for buying.Err() == nil {
 				r.Buy(fleet.Order{Campaign: id, User: "otto", Key: "again"})
 				time.Sleep(100 * time.Millisecond)
 			}
 		})
-	}, func() { readOnly("off") }, "TriprizeWritesFailing")
+	}, func() { readOnly(r.System, "off") }, "TriprizeWritesFailing")
 	end()
 	buyers.Wait()
 	r.provoke(func() {
-		if err := r.Stack.Postgres.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, r.Stack.Postgres.Stop())
 	}, func() { startChild(t, r.Stack.Postgres.Child) }, "TriprizePostgresAway")
 	r.audit()
 	r.provoke(func() { stopChild(t, scheduler) }, func() { r.audit(); startChild(t, scheduler) }, "TriprizeNoScheduler", "TriprizeAuditNotLooking")
@@ -349,9 +327,7 @@ func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 
 	wallet := r.Wallet("mina", 1000)
 	tx, err := r.DB.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	busy, enough := sync.WaitGroup{}, make(chan struct{})
 	r.provoke(func() {
 		servers.Exec(t, tx, `LOCK TABLE jobs, wallets IN ACCESS EXCLUSIVE MODE`)
@@ -425,9 +401,7 @@ func TestTheAlertsOfDrawsAndTheAuditAreHeard(t *testing.T) {
 	r := rehearse(t, fleet.Options{Beacon: 2})
 	relays := func(away string) {
 		for _, relay := range r.Beacon.Relays() {
-			if err := relay.SetFaults(drandsim.Faults{Away: away}); err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, relay.SetFaults(drandsim.Faults{Away: away}))
 		}
 	}
 	waiting, drawn := drawable(r.System, true), drawable(r.System, false)
@@ -468,14 +442,10 @@ func (r *rehearsal) broken(campaign uuid.UUID) {
 	change := func(sql string) func() {
 		return func() {
 			tx, err := r.DB.Begin(r.T.Context())
-			if err != nil {
-				r.T.Fatal(err)
-			}
+			servers.NoError(r.T, err)
 			servers.Exec(r.T, tx, `SET LOCAL session_replication_role = replica`)
 			servers.Exec(r.T, tx, sql, campaign)
-			if err := tx.Commit(r.T.Context()); err != nil {
-				r.T.Fatal(err)
-			}
+			servers.NoError(r.T, tx.Commit(r.T.Context()))
 			r.audit()
 		}
 	}
@@ -513,11 +483,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_differences`).String(), "--reason", "a rehearsal")
 	}, "TriprizePaymentDifferences unknown-there")
 
-	key := func(k stripesim.Key) {
-		if err := r.Sandbox.SetKey(k); err != nil {
-			t.Fatal(err)
-		}
-	}
+	key := func(k stripesim.Key) { servers.NoError(t, r.Sandbox.SetKey(k)) }
 	r.provoke(func() {
 		key(stripesim.Key{Expired: true})
 		buyByCard(r.System, id, "carol", "pm_card_visa")
@@ -529,7 +495,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		key(stripesim.Key{Lacks: []string{"charge_write"}})
 		r.AwaitJob(0, r.Cancel(r.App, paid, uuid.NewString(), "").ID)
 		servers.Eventually(t, "the refund waits for an operator", func() bool {
-			return viewPurchase(r.System, paid).Refund().ID != "" && r.toolSays("refunds", "list", paid.String())
+			return viewPurchase(r.System, paid).Refund().ID != "" && strings.Contains(r.tool("refunds", "list"), paid.String())
 		})
 		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer")
 		key(stripesim.Key{})
@@ -543,9 +509,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	r.provoke(func() {
 		a := askProvider(r.Sandbox.URL, fleet.SandboxKey, http.MethodPost, "/v1/payment_intents", url.Values{"amount": {"500"}, "currency": {"jpy"}, "payment_method": {"pm_card_visa"},
 			"payment_method_types[]": {"card"}, "confirm": {"true"}, "metadata[purchase_id]": {refused.String()}})
-		if a.Status != http.StatusOK {
-			t.Fatal(a)
-		}
+		fleet.Want(t, http.StatusOK, a)
 	}, func() {}, "TriprizeProviderContradicts")
 
 	endpoint := fleet.As[struct{ ID uuid.UUID }](t, r.Execute("/v1/webhook-endpoints", fleet.Fields{"url": gone.URL, "events": []string{"purchase.*"}})).ID
@@ -592,10 +556,6 @@ func (r *rehearsal) tool(args ...string) string {
 		r.T.Fatalf("triprize %v: %s%s", args, stdout, stderr)
 	}
 	return stdout
-}
-
-func (r *rehearsal) toolSays(command, list, text string) bool {
-	return strings.Contains(r.tool(command, list), text)
 }
 
 // panels does a little of everything, and wants data in every panel of every dashboard.

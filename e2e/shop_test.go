@@ -53,9 +53,7 @@ func compiledShop(t *testing.T) string {
 	dir, modules := t.TempDir(), "../tools/npm/node_modules"
 	client := filepath.Join(dir, "node_modules/@triprize/client")
 	types, err := filepath.Abs(filepath.Join(modules, "@types"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, command := range [][]string{
 		{"mkdir", "-p", client},
 		{"cp", "../clients/typescript/package.json", client},
@@ -75,9 +73,7 @@ func compiledShop(t *testing.T) string {
 func openShop(t *testing.T, api, app, operator string) *hall {
 	t.Helper()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	h := &hall{url: "http://" + address}
 	startNode(t, filepath.Join(compiledShop(t), "server.js"), []string{"API=" + api, "APP=" + app, "OPERATOR=" + operator, "PORT=" + address[strings.LastIndexByte(address, ':')+1:]}, "The shop is open", func(line string) {
 		if id, found := strings.CutPrefix(line, "campaign "); found {
@@ -191,9 +187,7 @@ func (b tab) try(expression string, into any) error {
 func (b tab) do(expression string) {
 	b.t.Helper()
 	var ignored any
-	if err := b.try(`(() => {`+expression+`})()`, &ignored); err != nil {
-		b.t.Fatal(err)
-	}
+	servers.NoError(b.t, b.try(`(() => {`+expression+`})()`, &ignored))
 }
 
 // await waits until an expression is true, also while the tab goes to another page.
@@ -214,12 +208,8 @@ func startNode(t *testing.T, program string, env []string, ready string, hear fu
 	var errs servers.Journal
 	node.Stderr = &errs
 	out, err := node.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Start(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
+	servers.NoError(t, node.Start())
 	begun, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -20,36 +20,30 @@ import (
 
 // arrived are spans, as tests look for them.
 type arrived struct {
-	byRef, below map[string][]otlp.Span // below: by the parent's ref
-	ofJob        map[string][]otlp.Span
-	all          []otlp.Span
+	all                 []otlp.Span
+	byRef, below, ofJob map[string][]otlp.Span // below: by the parent's ref; ofJob: by the id and the name
 }
 
 func arrivedAt(c *otlp.Collector) arrived {
-	a := arrived{make(map[string][]otlp.Span), make(map[string][]otlp.Span), make(map[string][]otlp.Span), c.Spans()}
+	a := arrived{c.Spans(), make(map[string][]otlp.Span), make(map[string][]otlp.Span), make(map[string][]otlp.Span)}
 	for _, s := range a.all {
+		job := s.Attributes["triprize.job_id"] + s.Name
 		a.byRef[s.Ref()] = append(a.byRef[s.Ref()], s)
 		a.below[s.Trace+"/"+s.Parent] = append(a.below[s.Trace+"/"+s.Parent], s)
-		if id := s.Attributes["triprize.job_id"]; id != "" {
-			a.ofJob[id] = append(a.ofJob[id], s)
-		}
+		a.ofJob[job] = append(a.ofJob[job], s)
 	}
 	return a
 }
 
 // job returns the spans of a job with a name.
-func (a arrived) job(id uuid.UUID, name string) (found []otlp.Span) {
-	for _, s := range a.ofJob[id.String()] {
-		if s.Name == name {
-			found = append(found, s)
-		}
-	}
-	return found
-}
+func (a arrived) job(id uuid.UUID, name string) []otlp.Span { return a.ofJob[id.String()+name] }
+
+// has reports whether there is a span like this.
+func has(spans []otlp.Span, like func(otlp.Span) bool) bool { return slices.ContainsFunc(spans, like) }
 
 // hasSQL reports whether there are statements below a span.
 func (a arrived) hasSQL(s otlp.Span) bool {
-	return slices.ContainsFunc(a.below[s.Ref()], func(s otlp.Span) bool { return s.Attributes["db.system.name"] == "postgresql" })
+	return has(a.below[s.Ref()], func(s otlp.Span) bool { return s.Attributes["db.system.name"] == "postgresql" })
 }
 
 // follow returns the traces of purchases: each has its request, and below it the spans of its job,
@@ -117,14 +111,10 @@ func aTaskIsLost(s *fleet.System, c *otlp.Collector) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	p := s.Execute("/v1/campaigns/"+s.Campaign(3).String()+"/purchases",
 		fleet.Fields{"user_id": "user-1", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external"}}, "traceparent", "00-"+trace+"-00f067aa0ba902b7-00")
-	if p.Status != http.StatusAccepted {
-		s.T.Fatal(p)
-	}
+	fleet.Want(s.T, http.StatusAccepted, p)
 	servers.Eventually(s.T, "Redis has the task, and loses it", func() bool {
 		keys, err := s.Redis.Keys(s.T.Context(), "*"+s.Settings.Redis.Namespace+"*").Result()
-		if err != nil {
-			s.T.Fatal(err)
-		}
+		servers.NoError(s.T, err)
 		isTask := func(key string) bool { return strings.Contains(key, "purchase") && strings.Contains(key, ":t:") }
 		return slices.ContainsFunc(keys, isTask) && s.Redis.Del(s.T.Context(), keys...).Err() == nil
 	})
@@ -150,18 +140,17 @@ func aPaymentIsRefunded(s *fleet.System, c *otlp.Collector) {
 	servers.Eventually(s.T, "calls of payment and refund have arrived", func() bool {
 		a := arrivedAt(c)
 		for _, name := range []string{"payment", "refund"} {
-			called := slices.ContainsFunc(a.job(p.ID, name), func(s otlp.Span) bool {
-				return slices.ContainsFunc(a.below[s.Ref()], func(call otlp.Span) bool {
+			if !has(a.job(p.ID, name), func(s otlp.Span) bool {
+				return has(a.below[s.Ref()], func(call otlp.Span) bool {
 					return call.Name == "POST" && call.Attributes["server.address"] != "" && call.Attributes["http.response.status_code"] == "200"
 				})
-			})
-			if !called {
+			}) {
 				return false
 			}
 		}
-		return slices.ContainsFunc(a.all, func(s otlp.Span) bool {
+		return has(a.all, func(s otlp.Span) bool {
 			return strings.HasPrefix(s.Name, "sweep ") && a.hasSQL(s) &&
-				slices.ContainsFunc(a.below[s.Ref()], func(s otlp.Span) bool { return strings.HasPrefix(s.Name, "redis ") })
+				has(a.below[s.Ref()], func(s otlp.Span) bool { return strings.HasPrefix(s.Name, "redis ") })
 		})
 	})
 }
@@ -178,9 +167,7 @@ func hundredsShareATransaction(s *fleet.System, c *otlp.Collector) {
 		heard.traces[r.Header.Get("Webhook-Id")] = r.Header.Get("Traceparent")
 	}))
 	t.Cleanup(app.Close)
-	if a := s.Execute("/v1/webhook-endpoints", fleet.Fields{"url": app.URL, "events": []string{"purchase.completed"}}); a.Status != http.StatusCreated {
-		t.Fatalf("%v %s", a, a.Body)
-	}
+	fleet.Want(t, http.StatusCreated, s.Execute("/v1/webhook-endpoints", fleet.Fields{"url": app.URL, "events": []string{"purchase.completed"}}))
 	const base = 24 // 300 positions
 	var campaign uuid.UUID
 	var purchases []fleet.Answer
@@ -201,7 +188,7 @@ func hundredsShareATransaction(s *fleet.System, c *otlp.Collector) {
 	}
 	servers.Eventually(t, "the draw is in the trace of the purchase that sold the campaign out", func() bool {
 		a := arrivedAt(c)
-		return slices.ContainsFunc(a.all, func(s otlp.Span) bool {
+		return has(a.all, func(s otlp.Span) bool {
 			return s.Name == "draw" && traces[s.Trace] && a.hasSQL(s) && s.Attributes["triprize.outcome"] == "succeeded"
 		})
 	})
@@ -218,11 +205,11 @@ func hundredsShareATransaction(s *fleet.System, c *otlp.Collector) {
 	})
 }
 
-// linesOf returns the lines with a text in the logs of all processes, each with its process.
-func linesOf(s *fleet.System, text string) (lines []string) {
+// linesOf returns the lines with some texts in the logs of all processes, each with its process.
+func linesOf(s *fleet.System, texts ...string) (lines []string) {
 	for _, process := range []string{"api-1", "api-2", "worker-1", "scheduler-1"} {
 		for line := range strings.Lines(string(s.Log(process))) {
-			if strings.Contains(line, text) {
+			if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 				lines = append(lines, line)
 			}
 		}
@@ -265,14 +252,7 @@ func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 		{"process=worker", `msg="job finalized"`, "kind=draw", "outcome=succeeded"},
 	}
 	for _, step := range steps {
-		n := 0
-		for _, line := range followed {
-			if strings.Contains(line, "trace_id="+trace) && strings.Contains(line, id.String()) &&
-				!slices.ContainsFunc(step, func(part string) bool { return !strings.Contains(line, part) }) {
-				n++
-			}
-		}
-		if n != 1 {
+		if n := len(linesOf(s, append(step, "request_id=order-4711", "trace_id="+trace, id.String())...)); n != 1 {
 			t.Errorf("%d lines have %v among\n%s", n, step, all)
 		}
 	}
@@ -299,10 +279,6 @@ func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 		{`msg="a payment has succeeded"`, "job=" + paid.ID.String(), "purchase=" + paid.Result.PurchaseID.String(), "intent=pi_"},
 		{`msg="a refund has succeeded"`, "purchase=" + paid.Result.PurchaseID.String(), "provider_id=re_"},
 	} {
-		servers.Eventually(t, want[0], func() bool {
-			return slices.ContainsFunc(linesOf(s, want[0]), func(line string) bool {
-				return !slices.ContainsFunc(want, func(part string) bool { return !strings.Contains(line, part) })
-			})
-		})
+		servers.Eventually(t, want[0], func() bool { return len(linesOf(s, want...)) > 0 })
 	}
 }

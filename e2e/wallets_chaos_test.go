@@ -210,9 +210,7 @@ func TestEveryKeyMovesMoneyOnceThroughOutages(t *testing.T) {
 	after := func(share int, do func() error) {
 		t.Helper()
 		servers.Eventually(t, "the errands go on", func() bool { return e.count() >= 320*share/10 })
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, do())
 	}
 	after(1, func() error { return s.Redis.FlushAll(t.Context()).Err() })
 	after(2, func() error { s.APIs[2].Kill(); s.Workers[0].Kill(); return nil })

@@ -20,7 +20,7 @@ import (
 )
 
 // What is accepted has an effect: the tests here send each field of a request, and look for
-// what it does and not only for where it is shown. e2e/testdata/properties.txt lists them.
+// what it does and not only for where it is shown.
 
 // campaignView is what the tests read of a campaign.
 type campaignView struct {

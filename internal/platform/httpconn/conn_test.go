@@ -74,19 +74,24 @@ func send(t *testing.T, conn io.Writer, text string) {
 	}
 }
 
+// received reads at least n bytes, by reads that could return more.
+func received(t *testing.T, conn io.Reader, n int) (got string) {
+	t.Helper()
+	for buffer := make([]byte, 200); len(got) < n; {
+		read, err := conn.Read(buffer)
+		servers.NoError(t, err)
+		got += string(buffer[:read])
+	}
+	return got
+}
+
 func TestOneReadReturnsBytesOfOneRequest(t *testing.T) {
 	t.Parallel()
 	client, server := connect(t, open(t, Options{}))
 	first, second := "POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", "GET /b HTTP/1.1\r\n\r\n"
 	send(t, client, first+second+second)
 	for _, want := range []string{first, second, second} {
-		got := make([]byte, 0, 100)
-		for len(got) < len(want) {
-			n, err := server.Read(got[len(got):cap(got)])
-			servers.NoError(t, err)
-			got = got[:len(got)+n]
-		}
-		if string(got) != want {
+		if got := received(t, server, len(want)); got != want {
 			t.Errorf("read %q, want %q", got, want)
 		}
 	}
@@ -348,28 +353,17 @@ func TestAWatchSeesTheClientLeave(t *testing.T) {
 func TestAWatchLosesNothingOfTheNextRequest(t *testing.T) {
 	t.Parallel()
 	client, server := connect(t, open(t, Options{}))
-	send(t, client, "GET /a HTTP/1.1\r\n\r\n")
-	buffer := make([]byte, 200)
-	if _, err := server.Read(buffer); err != nil {
-		t.Fatal(err)
-	}
+	first, next := "GET /a HTTP/1.1\r\n\r\n", "GET /b HTTP/1.1\r\n\r\n"
+	send(t, client, first)
+	received(t, server, len(first))
 	stop := server.Watch(func() { t.Error("it is not gone") })
-	next := "GET /b HTTP/1.1\r\n\r\n"
 	send(t, client, next[:7])
 	stop()
 	stop()
 	again := server.Watch(func() { t.Error("it is not gone") })
 	send(t, client, next[7:])
 	again()
-	got := ""
-	for len(got) < len(next) {
-		n, err := server.Read(buffer)
-		if err != nil {
-			t.Fatal(got, err)
-		}
-		got += string(buffer[:n])
-	}
-	if got != next {
+	if got := received(t, server, len(next)); got != next {
 		t.Errorf("read %q", got)
 	}
 }

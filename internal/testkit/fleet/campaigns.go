@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -75,12 +74,8 @@ func FinalizeAll(t *testing.T, s *System) {
 // Sweeps lists the sweeps, as the operator.
 func (s *System) Sweeps() []SweepView {
 	s.T.Helper()
-	a := s.Do(0, s.Operator, http.MethodGet, "/v1/sweeps", nil, nil)
-	var list struct{ Sweeps []SweepView }
-	if err := json.Unmarshal(a.Body, &list); err != nil || a.Status != http.StatusOK {
-		s.T.Fatal(a, err)
-	}
-	return list.Sweeps
+	a := Want(s.T, http.StatusOK, s.Do(0, s.Operator, http.MethodGet, "/v1/sweeps", nil, nil))
+	return As[struct{ Sweeps []SweepView }](s.T, a).Sweeps
 }
 
 // SweepView is what the tests read of a sweep.

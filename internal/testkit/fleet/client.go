@@ -63,7 +63,7 @@ var contractOf = &conforming{next: &http.Transport{MaxIdleConnsPerHost: 1000}, b
 
 var crowdClient = &http.Client{Timeout: 5 * time.Minute, Transport: contractOf}
 
-// Do sends one request with the app's key to the n-th api.
+// Do sends one request with a key to the n-th api.
 func (s *System) Do(n int, key, method, path string, header map[string]string, body any) Answer {
 	var reader io.Reader
 	if body != nil {
@@ -73,9 +73,22 @@ func (s *System) Do(n int, key, method, path string, header map[string]string, b
 		}
 		reader = bytes.NewReader(data)
 	}
-	request, err := http.NewRequest(method, s.URLs[n%len(s.URLs)]+path, reader)
-	if err != nil {
+	return s.send(crowdClient, n, key, method, path, header, reader)
+}
+
+func (s *System) send(client *http.Client, n int, key, method, path string, header map[string]string, body io.Reader) Answer {
+	request, err := s.request(n, key, method, path, header, body)
+	if err != nil { // nobody can ask for such a path
 		return Answer{Err: err}
+	}
+	return receive(client, request)
+}
+
+// request returns a request to the n-th api, with the name of the test.
+func (s *System) request(n int, key, method, path string, header map[string]string, body io.Reader) (*http.Request, error) {
+	request, err := http.NewRequest(method, s.URLs[n%len(s.URLs)]+path, body)
+	if err != nil {
+		return nil, err
 	}
 	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
@@ -86,7 +99,7 @@ func (s *System) Do(n int, key, method, path string, header map[string]string, b
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}
-	return s.Send(request)
+	return s.named(request), nil
 }
 
 // Send sends a request of the test and reads the answer.
@@ -107,8 +120,10 @@ func (s *System) named(request *http.Request) *http.Request {
 }
 
 // Send sends a request and reads the answer.
-func Send(request *http.Request) Answer {
-	response, err := crowdClient.Do(request) //nolint:gosec // to the systems of tests only
+func Send(request *http.Request) Answer { return receive(crowdClient, request) }
+
+func receive(client *http.Client, request *http.Request) Answer {
+	response, err := client.Do(request) //nolint:gosec // to the systems of tests only
 	if err != nil {
 		return Answer{Err: err}
 	}
@@ -134,13 +149,14 @@ func (r RawJSON) MarshalJSON() ([]byte, error) { return []byte(r), nil }
 type Order struct {
 	Campaign uuid.UUID
 	User     string
-	Key      string    // empty: a fresh one
-	Layer    int       // 0: anywhere
-	Quantity int       // 0: one
-	Wait     bool      // until it is final
-	ByWallet bool      // or the app has the money
-	Card     string    // a payment method of the provider; empty: no card
-	Hold     uuid.UUID // instead of layer and quantity
+	Key      string           // empty: a fresh one
+	Layer    int              // 0: anywhere
+	Quantity int              // 0: one
+	Wait     bool             // until it is final
+	ByWallet bool             // or the app has the money
+	Card     string           // a payment method of the provider; empty: no card
+	At       []shape.Position // instead of layer and quantity
+	Hold     uuid.UUID        // instead of these
 	API      int
 }
 
@@ -155,6 +171,9 @@ func (s *System) Buy(o Order) Answer {
 	selection := map[string]any{"quantity": max(o.Quantity, 1)}
 	if o.Layer > 0 {
 		selection["layer"] = o.Layer
+	}
+	if len(o.At) > 0 {
+		selection = map[string]any{"positions": o.At}
 	}
 	if o.Hold != uuid.Nil {
 		selection = map[string]any{"hold_id": o.Hold}
@@ -206,22 +225,9 @@ func (s *System) Post(path string, body any) Answer {
 	return s.Do(0, s.Operator, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString()}, body)
 }
 
-// AwaitJob waits at the n-th api until a job is final.
-func (s *System) AwaitJob(n int, id uuid.UUID) (a Answer) {
-	request, err := http.NewRequest(http.MethodGet, s.URLs[n%len(s.URLs)]+"/v1/jobs/"+id.String(), nil)
-	if err != nil {
-		return Answer{Err: err}
-	}
-	request.Header.Set("Authorization", "Bearer "+s.App)
-	request.Header.Set("Prefer", UntilFinal+"; until=final") // also when the buyer has something to do before
-	response, err := StreamClient.Do(s.named(request))
-	if err != nil {
-		return Answer{Err: err}
-	}
-	defer func() { _ = response.Body.Close() }()
-	a.Status, a.Header = response.StatusCode, response.Header
-	a.Err = json.NewDecoder(response.Body).Decode(&a)
-	return a
+// AwaitJob waits at the n-th api until a job is final, also when the buyer has something to do before.
+func (s *System) AwaitJob(n int, id uuid.UUID) Answer {
+	return s.send(StreamClient, n, s.App, http.MethodGet, "/v1/jobs/"+id.String(), map[string]string{"Prefer": UntilFinal + "; until=final"}, nil)
 }
 
 // CheckProblem wants every error to be a whole problem document.

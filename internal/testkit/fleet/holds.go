@@ -95,13 +95,7 @@ func (s *System) Extend(credential string, id uuid.UUID) Held {
 
 // BuyChosen buys positions, or with holdID what a hold keeps, and waits.
 func (s *System) BuyChosen(api int, campaign uuid.UUID, user string, holdID uuid.UUID, at ...shape.Position) Answer {
-	selection := map[string]any{"positions": at}
-	if holdID != uuid.Nil {
-		selection = map[string]any{"hold_id": holdID}
-	}
-	return s.Do(api, s.App, http.MethodPost, "/v1/campaigns/"+campaign.String()+"/purchases",
-		map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": UntilFinal},
-		map[string]any{"user_id": user, "selection": selection, "payment": map[string]string{"method": "external"}})
+	return s.Buy(Order{Campaign: campaign, User: user, At: at, Hold: holdID, Wait: true, API: api})
 }
 
 // TakenAt tells whether an answer, or the job in it, is a position-taken that

@@ -37,17 +37,15 @@ var StreamClient = &http.Client{Transport: contractOf} // a stream has no time l
 // Listen opens a stream of the n-th api. It is hung up at the end of the test.
 func (s *System) Listen(n int, key, path, lastEventID string) *Listener {
 	s.T.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	s.T.Cleanup(cancel)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URLs[n%len(s.URLs)]+path, nil)
-	servers.NoError(s.T, err)
-	if key != "" {
-		request.Header.Set("Authorization", "Bearer "+key)
-	}
+	header := make(map[string]string)
 	if lastEventID != "" {
-		request.Header.Set("Last-Event-ID", lastEventID)
+		header["Last-Event-ID"] = lastEventID
 	}
-	response, err := StreamClient.Do(s.named(request))
+	request, err := s.request(n, key, http.MethodGet, path, header, nil)
+	servers.NoError(s.T, err)
+	ctx, cancel := context.WithCancel(request.Context())
+	s.T.Cleanup(cancel)
+	response, err := StreamClient.Do(request.WithContext(ctx))
 	servers.NoError(s.T, err)
 	l := &Listener{t: s.T, Answer: Answer{Status: response.StatusCode, Header: response.Header}, frames: make(chan Frame, 1000), HangUp: cancel}
 	if response.StatusCode == http.StatusOK {

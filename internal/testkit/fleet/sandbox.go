@@ -23,9 +23,8 @@ const (
 // side and decides what happens there.
 type Sandbox struct {
 	*stripesim.Running
-	T       *testing.T
-	URL     string // also after a restart
-	Account string
+	T   *testing.T
+	URL string // also after a restart
 
 	settings stripesim.Settings
 	stopped  bool
@@ -40,7 +39,6 @@ func NewSandbox(t *testing.T, settings stripesim.Settings) *Sandbox {
 	settings.Key, settings.WebhookSecret = SandboxKey, WebhookSecret
 	s := &Sandbox{T: t, URL: "http://" + address, settings: settings}
 	s.Start()
-	s.Account = s.Server.Account()
 	t.Cleanup(func() {
 		if !s.stopped {
 			s.Stop()
@@ -64,17 +62,6 @@ func (s *Sandbox) Stop() {
 	s.T.Helper()
 	servers.NoError(s.T, s.Close())
 	s.stopped = true
-}
-
-// Restart stops the sandbox and starts it again with what is in its folder. Faults that
-// were set are gone.
-func (s *Sandbox) Restart() {
-	s.T.Helper()
-	if s.settings.Dir == "" {
-		s.T.Fatal("a sandbox without a folder forgets everything: set Dir")
-	}
-	s.Stop()
-	s.Start()
 }
 
 // SendTo sends the webhooks to an address, also after a restart.
@@ -105,13 +92,6 @@ func (s *Sandbox) PaymentsOf(purchaseID string) (all []stripesim.Payment) {
 // captured.
 func (s *Sandbox) RefundsOf(intentID string) []stripesim.Returned {
 	return slices.DeleteFunc(s.Refunds(), func(r stripesim.Returned) bool { return r.Intent != intentID || r.Void })
-}
-
-// Kept is the captured money that was not given back, in minor units of a currency
-// (lower case).
-func (s *Sandbox) Kept(currency string) int64 {
-	totals := s.Totals()
-	return totals.Captured[currency] - totals.Refunded[currency]
 }
 
 // startBeacon starts relays of a chain of test rounds whose first round is due now, and
