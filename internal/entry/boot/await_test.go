@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/platform/config"
@@ -19,37 +21,28 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// away makes settings lead to where connections are dropped at once, until arrive
-// is called: then Postgres is there.
+// away makes settings lead to where nobody listens, until arrive is called: then Postgres is there.
 func away(t *testing.T, settings *config.Settings) (arrive func()) {
 	t.Helper()
 	target, err := url.Parse(settings.Postgres.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
+	servers.NoError(t, err)
 	there := target.Host
-	target.Host = listener.Addr().String()
+	target.Host = freeAddress(t)
 	settings.Postgres.URL = target.String()
-	var arrived atomic.Bool
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
+	return func() {
+		listener, err := net.Listen("tcp", target.Host)
+		servers.NoError(t, err)
+		t.Cleanup(func() { _ = listener.Close() })
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go relay(conn, there)
 			}
-			if !arrived.Load() {
-				_ = conn.Close()
-				continue
-			}
-			go relay(conn, there)
-		}
-	}()
-	return func() { arrived.Store(true) }
+		}()
+	}
 }
 
 // relay passes a connection on.
@@ -82,7 +75,7 @@ func awaitReadiness(t *testing.T, address, status, waitingFor string) {
 	t.Helper()
 	servers.Eventually(t, "it is "+status+", waiting for "+waitingFor, func() bool {
 		code, r := ask(t, address, "/readyz")
-		if r.Status != status || r.WaitingFor != waitingFor {
+		if r.Status != status || r.WaitingFor != waitingFor || waitingFor == "migrations" && r.Checks["postgres"] != "migrations" {
 			return false
 		}
 		if (code == http.StatusOK) != (status == telemetry.StatusDegraded) {
@@ -130,9 +123,7 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 			arrive()
 			awaitReadiness(t, address, telemetry.StatusStarting, "migrations")
 			m, err := schema.New(db)
-			if err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, err)
 			if _, err := m.Up(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -149,9 +140,7 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 func expectNotServed(t *testing.T, address string) {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/v1/campaigns")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" ||
@@ -162,5 +151,79 @@ func expectNotServed(t *testing.T, address string) {
 		t.Errorf("what the answer refers to: %v, %v", response, err)
 	} else {
 		_ = response.Body.Close()
+	}
+}
+
+func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	first, _ := servers.OwnRedis(t)
+	second, _ := servers.OwnRedis(t)
+	away := "redis://:hunter2@" + freeAddress(t) + "/0"
+	const variable, report = "TRIPRIZE_LOCKS_REDIS_URLS=", "actor loud=false triprize-actor key=true metrics=true "
+	minority := variable + first.URL() + "," + away + ",redis://" + freeAddress(t) + "/0"
+	for want, env := range map[string][]string{
+		"locked=true quorum=true ok map[locks:ok postgres:ok redis:ok]":                  {variable + first.URL() + ", " + away + ", " + second.URL()},
+		"locked=false quorum=false degraded map[locks:unavailable postgres:ok redis:ok]": {minority},
+		"locked=false quorum=true ok map[postgres:ok redis:ok]":                          {minority, "TRIPRIZE_LOCKS_ENABLED=false"},
+		"locked=true quorum=true ok map[postgres:ok redis:ok]":                           nil, // what is no quorum is not asked twice
+	} {
+		reports(t, report+want, append(environment(settings), env...))
+	}
+	stderr := refused(t, 1, append(environment(settings), variable+away+"x"), nil, "actor: setting locks.redis_urls (TRIPRIZE_LOCKS_REDIS_URLS): number 1: ", "not the URL of a Redis")
+	if strings.Contains(stderr, "hunter2") {
+		t.Errorf("the password is in the log: %s", stderr)
+	}
+}
+
+// A Redis that answers and takes no writes carries no task and no heartbeat. It is not ok, and what is
+// read from it says nothing about the processes.
+func TestARedisThatTakesNoWritesIsNotOKAndNamesNoCause(t *testing.T) {
+	t.Parallel()
+	server, _ := servers.OwnRedis(t)
+	settings := servers.Patient(servers.Settings(t))
+	settings.Redis.URL, settings.Locks.RedisURLs = server.URL(), server.URL()
+	p := &Process{Name: "api", Settings: settings, Registry: prometheus.NewRegistry(), Logger: servers.Logger(t), Redis: servers.Redis(t, settings)}
+	_, closeLocks, err := p.openLocks()
+	servers.NoError(t, err)
+	defer closeLocks()
+	admin := servers.Redis(t, settings)
+	want := func(what string, writable bool) {
+		t.Helper()
+		if err := admin.Ping(t.Context()).Err(); err != nil {
+			t.Fatalf("%s: it does not answer: %v", what, err)
+		}
+		if err := p.checkRedis(t.Context()); (err == nil) != writable {
+			t.Errorf("%s: the check of /readyz: %v", what, err)
+		}
+		if err := p.Locks.Ping(t.Context()); (err == nil) != writable {
+			t.Errorf("%s: the check of the locks: %v", what, err)
+		}
+		if found := p.lookAtRedis(t.Context()); (len(found.causes) > 0) != writable || (len(found.gauges) > 0) != writable {
+			t.Errorf("%s: causes %v, %d gauges", what, found.causes, len(found.gauges))
+		}
+	}
+	run := func(command []any) {
+		t.Helper()
+		servers.NoError(t, admin.Do(t.Context(), command...).Err())
+	}
+	want("a fresh one", true)
+	for what, commands := range map[string][2][]any{
+		"full":               {{"CONFIG", "SET", "maxmemory", 1}, {"CONFIG", "SET", "maxmemory", 0}},
+		"read-only":          {{"REPLICAOF", "127.0.0.1", 1}, {"REPLICAOF", "NO", "ONE"}},
+		"too few replicas":   {{"CONFIG", "SET", "min-replicas-to-write", 1}, {"CONFIG", "SET", "min-replicas-to-write", 0}},
+		"without permission": {{"ACL", "SETUSER", "default", "-@write"}, {"ACL", "SETUSER", "default", "+@all"}},
+	} {
+		run(commands[0])
+		want(what, false)
+		run(commands[1])
+		want("no longer "+what, true)
+	}
+	keys, err := admin.Keys(t.Context(), settings.Redis.Namespace+":*").Result()
+	if err != nil || len(keys) != 1 {
+		t.Errorf("it writes one key: %q, %v", keys, err)
+	}
+	if left := admin.TTL(t.Context(), keys[0]).Val(); left <= 0 || left > time.Minute {
+		t.Errorf("which ends by itself: %s", left)
 	}
 }

@@ -62,36 +62,68 @@ func event(tx pgx.Tx, client string) error {
 func (s *shop) tasks() (n int64) {
 	s.t.Helper()
 	n, err := s.Redis.LLen(s.t.Context(), "asynq:{"+queue.Name(s.Settings.Redis.Namespace, webhook.Kind)+"}:pending").Result()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	return n
 }
 
-// watched runs do while commits of the process are watched, and until all of them are seen to.
-func (s *shop) watched(do func()) {
-	e := s.watchEndpoints(s.DB)
-	do()
-	e.close()
-}
-
-func TestAFloodOfEventsMakesOneTaskForAnEndpoint(t *testing.T) {
+// A replay and a test need an event that was sent before.
+func TestACommitMakesOneTaskForAnEndpointWithSomethingDue(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	s.endpoint("shop", `due_at = clock_timestamp()`)
-	s.watched(func() {
-		var group sync.WaitGroup
-		for range 4 {
-			group.Go(func() {
-				for range 50 {
-					s.tx(func(tx pgx.Tx) error { return event(tx, "shop") })
-				}
-			})
-		}
-		group.Wait()
-	})
-	if n := s.tasks(); n != 1 {
-		t.Errorf("%d tasks were made", n)
+	const due, leased = `due_at = clock_timestamp()`, `lease_until = clock_timestamp() + interval '1 hour'`
+	happens := func(tx pgx.Tx, _ webhook.Endpoint, _ uuid.UUID) error { return event(tx, "shop") }
+	for what, c := range map[string]struct {
+		set   string // of the endpoint
+		do    func(tx pgx.Tx, e webhook.Endpoint, sent uuid.UUID) error
+		times int
+		tasks int64
+	}{
+		"a flood of events":   {due, happens, 200, 1},
+		"an event of another": {due, func(tx pgx.Tx, _ webhook.Endpoint, _ uuid.UUID) error { return event(tx, "other") }, 1, 0},
+		"it is paused":        {`paused_until = clock_timestamp() + interval '1 hour'`, happens, 1, 0},
+		"it is disabled":      {`disabled_at = clock_timestamp(), disabled_reason = 'asked'`, happens, 1, 0},
+		"a worker has it":     {leased, happens, 1, 0},
+		"its worker gives it back": {leased, func(tx pgx.Tx, e webhook.Endpoint, sent uuid.UUID) error {
+			_, err := tx.Exec(context.Background(), `UPDATE webhook_endpoints SET lease_until = NULL, version = version + 1 WHERE id = $1`, e.ID)
+			return errors.Join(happens(tx, e, sent), err)
+		}, 1, 1},
+		"a test": {due, func(tx pgx.Tx, e webhook.Endpoint, _ uuid.UUID) error {
+			_, err := webhook.Test(context.Background(), tx, e)
+			return err
+		}, 1, 1},
+		"a replay": {due, func(tx pgx.Tx, e webhook.Endpoint, sent uuid.UUID) error {
+			return webhook.Replay(context.Background(), tx, e, sent)
+		}, 1, 1},
+		"it is new": {due, func(tx pgx.Tx, e webhook.Endpoint, _ uuid.UUID) error {
+			e.ID, e.VerifiedAt = uuidv7.New(), nil // a challenge is due
+			_, err := webhook.Create(context.Background(), tx, e, []byte("sealed"), 16)
+			return err
+		}, 1, 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			id := s.endpoint("shop", due)
+			s.tx(func(tx pgx.Tx) error { return event(tx, "shop") })
+			servers.Exec(t, s.DB, `UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`)
+			servers.Exec(t, s.DB, `UPDATE webhook_endpoints SET `+c.set)
+			e, err := webhook.Get(t.Context(), s.DB, id)
+			servers.NoError(t, err)
+			sent := servers.Value[uuid.UUID](t, s.DB, `SELECT id FROM webhook_events`)
+			watch := s.watchEndpoints(s.DB)
+			var group sync.WaitGroup
+			for range c.times {
+				group.Go(func() { s.tx(func(tx pgx.Tx) error { return c.do(tx, e, sent) }) })
+			}
+			group.Wait()
+			rolledBack := errors.New("no")
+			if err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error { return errors.Join(event(tx, "shop"), rolledBack) }); !errors.Is(err, rolledBack) {
+				t.Error(err)
+			}
+			watch.close() // when all commits are seen to
+			if n := s.tasks(); n != c.tasks {
+				t.Errorf("%d tasks were made, want %d", n, c.tasks)
+			}
+		})
 	}
 }
 
@@ -128,68 +160,5 @@ func TestAfterALookThatFailedThereIsNoneForAWhileAndTheLogSaysItOnce(t *testing.
 	look(there, false, 1)
 	if n := strings.Count(journal.String(), "\n"); n != 1 {
 		t.Errorf("the log has %d lines: %s", n, &journal)
-	}
-}
-
-func TestNothingIsMadeForAnEndpointThatIsPausedOrThatAWorkerHas(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	s.endpoint("shop", `paused_until = clock_timestamp() + interval '1 hour'`)
-	s.endpoint("shop", `disabled_at = clock_timestamp(), disabled_reason = 'asked'`)
-	s.endpoint("other", `due_at = clock_timestamp()`)
-	leased := s.endpoint("shop", `lease_until = clock_timestamp() + interval '1 hour'`)
-	s.watched(func() {
-		s.tx(func(tx pgx.Tx) error { return event(tx, "shop") })
-		rolledBack := errors.New("no")
-		if err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error { return errors.Join(event(tx, "other"), rolledBack) }); !errors.Is(err, rolledBack) {
-			t.Fatal(err)
-		}
-	})
-	if n := s.tasks(); n != 0 {
-		t.Errorf("%d tasks were made", n)
-	}
-	s.watched(func() { // what its worker has not seen is seen now
-		servers.Exec(t, s.DB, `UPDATE webhook_endpoints SET lease_until = NULL, version = version + 1 WHERE id = '`+leased.String()+`'`)
-	})
-	if n := s.tasks(); n != 1 {
-		t.Errorf("%d tasks were made for an endpoint that was given back", n)
-	}
-}
-
-func TestWhatANewEndpointAReplayAndATestHaveMadeDueIsSeenWithTheirCommits(t *testing.T) {
-	t.Parallel()
-	for what, do := range map[string]func(s *shop, tx pgx.Tx, e webhook.Endpoint, event uuid.UUID) error{
-		"test": func(s *shop, tx pgx.Tx, e webhook.Endpoint, _ uuid.UUID) error {
-			_, err := webhook.Test(s.t.Context(), tx, e)
-			return err
-		},
-		"replay": func(s *shop, tx pgx.Tx, e webhook.Endpoint, event uuid.UUID) error {
-			return webhook.Replay(s.t.Context(), tx, e, event)
-		},
-		"new": func(s *shop, tx pgx.Tx, e webhook.Endpoint, _ uuid.UUID) error {
-			e.ID, e.VerifiedAt = uuidv7.New(), nil // a challenge is due
-			_, err := webhook.Create(s.t.Context(), tx, e, []byte("sealed"), 16)
-			return err
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t)
-			id := s.endpoint("shop", `due_at = clock_timestamp()`)
-			s.tx(func(tx pgx.Tx) error { return event(tx, "shop") })
-			servers.Exec(t, s.DB, `UPDATE webhook_deliveries SET state = 'delivered', next_at = NULL, finished_at = clock_timestamp()`)
-			e, err := webhook.Get(t.Context(), s.DB, id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.watched(func() {
-				s.tx(func(tx pgx.Tx) error {
-					return do(s, tx, e, servers.Value[uuid.UUID](t, tx, `SELECT id FROM webhook_events`))
-				})
-			})
-			if n := s.tasks(); n != 1 {
-				t.Errorf("%d tasks were made", n)
-			}
-		})
 	}
 }
