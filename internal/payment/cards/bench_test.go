@@ -18,6 +18,7 @@ import (
 	"triprize/internal/payment/cards"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) { servers.Main(m) }
 type bench struct {
 	t        *testing.T
 	db       *pgxpool.Pool
-	sim      *sim
+	sim      *provider.Double
 	runner   *cards.Runner
 	settings cards.Settings
 }
@@ -35,7 +36,7 @@ type bench struct {
 // newBench returns a bench whose leases and deadlines end only when a test ends them.
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, db: servers.DB(t), sim: newSim(t),
+	b := &bench{t: t, db: servers.DB(t), sim: provider.New(),
 		settings: cards.Settings{Lease: time.Hour, CallTimeout: servers.Patience, Recheck: time.Hour, ReturnURL: "https://app.example/done"}}
 	b.runner = b.newRunner()
 	return b

@@ -17,6 +17,7 @@ import (
 	"triprize/internal/payment/cards"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -188,12 +189,12 @@ func TestACancellationSaysWhatItsPaymentWaitsFor(t *testing.T) {
 		}
 		return j.Progress.Waiting
 	}
-	b.sim.before = func(string, string) error { return failed(payprovider.KindUnavailable, "") }
+	b.sim.Fail(provider.Failed(payprovider.KindUnavailable, ""))
 	b.want(id, cards.Waits, payment.Capturing)
 	if w := waits(); w == nil || w.Reason != payment.WaitsForProvider.Text() || w.RetryAt.IsZero() {
 		t.Errorf("while the provider is away it says %+v", w)
 	}
-	b.sim.before = nil
+	b.sim.Mend()
 	b.want(id, cards.Waits, payment.Capturing) // the intent is gone
 	if w := waits(); w == nil || w.Reason != payment.WaitsForOperator.Text() {
 		t.Errorf("while it waits for an operator it says %+v", w)

@@ -79,7 +79,7 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 			status := []string{"requires_capture", "requires_action", "requires_confirmation", "succeeded", ""}[i%5]
 			events = append(events, event(fmt.Sprintf("evt_%d_%d", n, i), kind, intent, id.String(), status))
 		}
-		b.sim.move(id.String(), payprovider.RequiresAction, payprovider.RequiresCapture) // what the events tell of
+		b.sim.Move(id.String(), payprovider.RequiresAction, payprovider.RequiresCapture) // what the events tell of
 	}
 	events = append(events, events...)
 	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment/cards"
 	"triprize/internal/platform/stripe"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -56,7 +57,7 @@ func TestMissedEventsAreListedInSpansAndNoteHowFarTheyCame(t *testing.T) {
 	if again, err := e.ListMissed(t.Context(), l); err != nil || again.Listed > 200 || again.Stored != 0 {
 		t.Errorf("the second listing: %+v, %v", again, err)
 	}
-	l.fail = failed(payprovider.KindUnavailable, "")
+	l.fail = provider.Failed(payprovider.KindUnavailable, "")
 	if _, err := e.ListMissed(t.Context(), l); err == nil {
 		t.Error("a provider that is away is no empty list")
 	}
@@ -73,60 +74,33 @@ func (l *list) told(id string, ago time.Duration) {
 	slices.SortStableFunc(l.events, func(a, b payprovider.Event) int { return a.CreatedAt.Compare(b.CreatedAt) })
 }
 
-// To the provider, whose clock is behind ours, an event is new that is old by our clock.
-func TestEventsAreFoundThoughOurClockIsAhead(t *testing.T) {
+// To the provider, whose clock is behind ours, an event is new that is old by our clock. Where nothing happens, what
+// happened last is not listed again and again.
+func TestAListingTakesUpWhereTheLastOneEnded(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	e, l := b.newEvents(), &list{}
-	found := func(want int) cards.Missed {
-		t.Helper()
-		now, err := e.ListMissed(t.Context(), l)
-		if err != nil || now.Stored != want || now.More {
-			t.Fatalf("%+v, %v", now, err)
+	const later, muchLater = `moved_at = moved_at - interval '11 minutes'`, `until = until - interval '5 hours', moved_at = moved_at - interval '5 hours'`
+	for name, steps := range map[string][]struct {
+		told           time.Duration // a new event that is so old
+		set            string        // as if time had passed
+		listed, stored int
+	}{
+		"our clock is ahead":                       {{20 * time.Minute, "", 1, 1}, {20*time.Minute - time.Second, "", 2, 1}, {21 * time.Minute, "", 3, 1}, {19 * time.Minute, later, 2, 1}},
+		"nothing more happens":                     {{20 * time.Minute, "", 1, 1}, {21 * time.Minute, "", 2, 1}, {0, "", 2, 0}, {0, later, 1, 0}},
+		"an outage before the first event is none": {{0, "", 0, 0}, {3 * time.Hour, muchLater, 1, 1}},
+	} {
+		b, l := newBench(t), &list{}
+		e := b.newEvents()
+		for i, step := range steps {
+			if step.told != 0 {
+				l.told(fmt.Sprintf("evt_%d", i), step.told)
+			}
+			if step.set != "" {
+				b.exec(`UPDATE payment_events_listed SET ` + step.set)
+			}
+			if found, err := e.ListMissed(t.Context(), l); err != nil || found.Listed != step.listed || found.Stored != step.stored || found.More {
+				t.Errorf("%s, listing %d: %+v, %v", name, i, found, err)
+			}
 		}
-		return now
-	}
-	l.told("evt_1", 20*time.Minute)
-	found(1)
-	l.told("evt_2", 20*time.Minute-time.Second)
-	found(1)
-	l.told("evt_late", 21*time.Minute) // it appears in the list when newer ones are there
-	found(1)
-	b.exec(`UPDATE payment_events_listed SET moved_at = moved_at - interval '11 minutes'`)
-	l.told("evt_3", 19*time.Minute)
-	found(1)
-}
-
-// Where nothing happens, what happened last is not listed again and again.
-func TestAnIdleListingListsTheLastEventsOnly(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	e, l := b.newEvents(), &list{}
-	for i := range 100 {
-		l.told(fmt.Sprintf("evt_%d", i), 20*time.Minute+time.Duration(i)*time.Second)
-	}
-	for _, want := range []int{100, 100, 1} {
-		if want == 1 {
-			b.exec(`UPDATE payment_events_listed SET moved_at = moved_at - interval '11 minutes'`)
-		}
-		if found, err := e.ListMissed(t.Context(), l); err != nil || found.Listed != want {
-			t.Errorf("%d are listed, not %d, %v", found.Listed, want, err)
-		}
-	}
-}
-
-// An outage before the first event ever is no gap.
-func TestTheFirstEventsAreFoundWhenNobodyHasListedForLong(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	e, l := b.newEvents(), &list{}
-	if found, err := e.ListMissed(t.Context(), l); err != nil || found.Listed != 0 {
-		t.Fatalf("%+v, %v", found, err)
-	}
-	b.exec(`UPDATE payment_events_listed SET until = until - interval '5 hours', moved_at = moved_at - interval '5 hours'`) // as if it had been then
-	l.told("evt_1", 3*time.Hour)
-	if found, err := e.ListMissed(t.Context(), l); err != nil || found.Stored != 1 {
-		t.Fatalf("%+v, %v", found, err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/testkit/property"
+	"triprize/internal/testkit/provider"
 )
 
 // TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten disturbs one payment at
@@ -34,11 +35,13 @@ func TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten(t *testing.T) {
 	property.Check(t, func(rt *rapid.T) {
 		m := &disturbance{bench: b, rt: rt, left: rapid.IntRange(0, 12).Draw(rt, "disturbances")}
 		m.id = b.reserve(rapid.SampledFrom([]string{"pm_card_visa", "pm_at_once", "pm_declined_once", "pm_declined", "pm_action", "pm_processing", "pm_no_page", "pm_unknown"}).Draw(rt, "method"))
-		b.sim.before, b.sim.after = m.before, m.after
+		for after, when := range map[bool]string{false: "before ", true: "after "} {
+			b.sim.Hook(provider.Hook{Call: "any", After: after, Do: func(call string) error { return m.disturb(when + call) }})
+		}
 		for range rapid.IntRange(1, 8).Draw(rt, "steps") {
 			m.step(0)
 		}
-		b.sim.before, b.sim.after = nil, nil
+		b.sim.Mend()
 		m.settle()
 		m.check()
 	})
@@ -86,15 +89,15 @@ func (m *disturbance) step(depth int) {
 	case "cancel":
 		m.giveUp(m.id)
 	case "authenticate":
-		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
+		m.sim.Move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
 	case "abandon":
-		m.sim.move(purchase, payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
+		m.sim.Move(purchase, payprovider.RequiresAction, payprovider.RequiresPaymentMethod)
 	case "another":
 		m.another()
 	case "paid":
-		m.sim.move(purchase, payprovider.Processing, payprovider.Succeeded)
+		m.sim.Move(purchase, payprovider.Processing, payprovider.Succeeded)
 	case "unpaid":
-		m.sim.move(purchase, payprovider.Processing, payprovider.RequiresPaymentMethod)
+		m.sim.Move(purchase, payprovider.Processing, payprovider.RequiresPaymentMethod)
 	case "wake":
 		m.wake()
 	}
@@ -118,9 +121,6 @@ func (m *disturbance) wake() {
 	}
 }
 
-func (m *disturbance) before(call, _ string) error { return m.disturb("before " + call) }
-func (m *disturbance) after(call, _ string) error  { return m.disturb("after " + call) }
-
 func (m *disturbance) disturb(where string) error {
 	if m.left == 0 {
 		return nil
@@ -132,21 +132,20 @@ func (m *disturbance) disturb(where string) error {
 	switch rapid.SampledFrom(kinds).Draw(m.rt, where) {
 	case "unknown":
 		m.left--
-		return failed(payprovider.KindUnknown, "")
+		return provider.Failed(payprovider.KindUnknown, "")
 	case "away":
 		m.left--
-		return failed(payprovider.KindUnavailable, "")
+		return provider.Failed(payprovider.KindUnavailable, "")
 	case "limited":
 		m.left--
-		return failed(payprovider.KindLimited, "")
+		return provider.Failed(payprovider.KindLimited, "")
 	case "stored": // the fault will come back under every key that was used so far
 		m.left--
 		p := m.get(m.id)
-		m.sim.poison("create", fmt.Sprintf("pi:%s:%d", m.id, p.Attempt))
-		m.sim.poison("confirm", fmt.Sprintf("confirm:%s:%d", m.id, p.Attempt))
-		m.sim.poison("confirm", fmt.Sprintf("confirm:%s:%d:method-%d", m.id, p.Attempt, p.Tries))
-		m.sim.poison("capture", "capture:"+m.id.String())
-		m.sim.poison("cancel", "cancel:"+m.id.String())
+		for key, call := range map[string]string{fmt.Sprintf("pi:%s:%d", m.id, p.Attempt): "create", fmt.Sprintf("confirm:%s:%d", m.id, p.Attempt): "confirm",
+			fmt.Sprintf("confirm:%s:%d:method-%d", m.id, p.Attempt, p.Tries): "confirm", "capture:" + m.id.String(): "capture", "cancel:" + m.id.String(): "cancel"} {
+			m.sim.Store(call, key, nil, provider.Failed(payprovider.KindUnknown, "stored"))
+		}
 	case "dies":
 		m.left--
 		panic(died{})
@@ -165,7 +164,7 @@ func (m *disturbance) disturb(where string) error {
 
 // settle lets everything end: the time is over, the bank decides, events come.
 func (m *disturbance) settle() {
-	m.sim.move(m.id.String(), payprovider.Processing, rapid.SampledFrom([]payprovider.IntentStatus{payprovider.Succeeded, payprovider.RequiresPaymentMethod}).Draw(m.rt, "the bank says"))
+	m.sim.Move(m.id.String(), payprovider.Processing, rapid.SampledFrom([]payprovider.IntentStatus{payprovider.Succeeded, payprovider.RequiresPaymentMethod}).Draw(m.rt, "the bank says"))
 	m.endTime(m.id)
 	m.wake()
 	for range 12 {
@@ -183,11 +182,12 @@ func (m *disturbance) check() {
 	if !p.Phase.Final() || p.DueAt != nil {
 		m.rt.Fatalf("the payment is %s, due at %v, and waits for %q", p.Phase, p.DueAt, deref(p.WaitingFor))
 	}
-	if n := m.sim.confirmed(purchase); n > 1 {
-		m.rt.Fatalf("%d intents were confirmed", n)
+	intents, confirmed := m.sim.Of(purchase)
+	if confirmed > 1 {
+		m.rt.Fatalf("%d intents were confirmed", confirmed)
 	}
 	money := 0
-	for _, in := range m.sim.of(purchase) {
+	for _, in := range intents {
 		switch {
 		case in.Status == payprovider.Succeeded:
 			money++
@@ -206,10 +206,8 @@ func (m *disturbance) check() {
 	if p.Phase == payment.Settled && p.Ending != nil {
 		m.rt.Fatalf("settled, although it was given up: %s", *p.Ending)
 	}
-	m.sim.mu.Lock()
-	defer m.sim.mu.Unlock()
-	if len(m.sim.broken) > 0 {
-		m.rt.Fatal(m.sim.broken)
+	if len(m.sim.Broken) > 0 {
+		m.rt.Fatal(m.sim.Broken)
 	}
 }
 

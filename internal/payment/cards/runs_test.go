@@ -18,6 +18,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -235,9 +236,9 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 	id := b.reserve("pm_card_visa")
 	before := b.get(id)
 	retry := time.Now().Add(3 * time.Minute)
-	away := failed(payprovider.KindUnavailable, "")
+	away := provider.Failed(payprovider.KindUnavailable, "")
 	away.RetryAt = retry
-	b.sim.before = func(string, string) error { return away }
+	b.sim.Fail(away)
 	result := b.run(id)
 	p, j := b.get(id), b.jobOf(id)
 	if result.Outcome != cards.Waits || p.Phase != payment.Creating || p.Faults != 1 || p.WaitingFor == nil || !result.Announce {
@@ -263,7 +264,7 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 	if got := strings.Join(b.steps(id), " "); got != "reservation-extended" {
 		t.Errorf("steps %s", got)
 	}
-	b.sim.before = nil
+	b.sim.Mend()
 	b.want(id, cards.Conclude, payment.Captured)
 	if p, j := b.get(id), b.jobOf(id); p.Faults != 0 || p.WaitingFor != nil || j.Progress != nil {
 		t.Errorf("it still waits: %d faults, %v, %+v", p.Faults, p.WaitingFor, j.Progress)
@@ -275,12 +276,7 @@ func TestAShutdownLosesNothingAndBeginsNothing(t *testing.T) {
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
 	ctx, stop := context.WithCancel(t.Context())
-	b.sim.after = func(c, _ string) error {
-		if c == "confirm" {
-			stop()
-		}
-		return nil
-	}
+	b.sim.Hook(provider.Hook{Call: "confirm", After: true, Do: func(string) error { stop(); return nil }})
 	result, err := b.runner.Run(ctx, b.ref(id))
 	p := b.get(id)
 	if err != nil || result.Outcome != cards.Waits || p.Phase != payment.Capturing || p.LeaseUntil != nil {
@@ -289,7 +285,7 @@ func TestAShutdownLosesNothingAndBeginsNothing(t *testing.T) {
 	if due, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
 		t.Errorf("another worker finds %v, %v", due, err)
 	}
-	if got := strings.Join(b.sim.called(), " "); got != "create#1 confirm#1" {
+	if got := strings.Join(b.sim.Called(), " "); got != "create#1 confirm#1" {
 		t.Errorf("called %s", got)
 	}
 }

@@ -3,7 +3,6 @@ package cards_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -26,15 +26,6 @@ type teller struct {
 	id    uuid.UUID
 	first lease.Item // as it was made
 	said  string     // by the last command
-	hooks []*hook
-}
-
-// hook is what happens before or after a call has its effect.
-type hook struct {
-	after bool
-	call  string // or any
-	once  bool
-	do    func() error
 }
 
 // stories lets happen what each says. A line is commands, and what is then:
@@ -52,10 +43,9 @@ func stories(t *testing.T, all map[string]string) {
 			b := &teller{bench: newBench(t)}
 			b.id = b.reserve(method)
 			b.first = b.ref(b.id)
-			b.sim.before, b.sim.after = b.hook(false), b.hook(true)
 			b.tell(story)
-			if len(b.sim.broken) > 0 {
-				t.Error(b.sim.broken)
+			if len(b.sim.Broken) > 0 {
+				t.Error(b.sim.Broken)
 			}
 		})
 	}
@@ -76,21 +66,6 @@ func (b *teller) tell(story string) {
 		if got := b.now(); got != want {
 			b.t.Errorf("%s\n     → %s\nwant → %s", commands, got, want)
 		}
-	}
-}
-
-func (b *teller) hook(after bool) func(call, id string) error {
-	return func(call, _ string) (err error) {
-		for _, h := range b.hooks {
-			if h.after == after && (h.call == call || h.call == "any") && h.do != nil {
-				do := h.do
-				if h.once {
-					h.do = nil
-				}
-				err = errors.Join(err, do())
-			}
-		}
-		return err
 	}
 }
 
@@ -126,7 +101,7 @@ func (b *teller) do(command string) string {
 			b.t.Errorf("over are %v, %v", expired, err)
 		}
 	case "bank": // or its buyer, changes the intent
-		b.sim.move(b.id.String(), payprovider.IntentStatus(words[1]), payprovider.IntentStatus(words[2]))
+		b.sim.Move(b.id.String(), payprovider.IntentStatus(words[1]), payprovider.IntentStatus(words[2]))
 	case "sql":
 		b.exec(`UPDATE payments SET `+rest+` WHERE purchase_id = $1`, b.id)
 	case "settings": // no lease covers a call
@@ -134,26 +109,26 @@ func (b *teller) do(command string) string {
 		b.runner = b.newRunner()
 	case "fault": // CALL KIND[/CODE], "once", "after" its effect
 		kind, code, _ := strings.Cut(words[2], "/")
-		b.add(&hook{call: words[1], do: func() error { return failed(payprovider.ErrorKind(kind), code) }}, command)
+		b.hook(words[1], command, func() error { return provider.Failed(payprovider.ErrorKind(kind), code) })
 	case "die": // CALL
-		b.add(&hook{call: words[1], do: func() error { panic(died{}) }}, command+" once")
+		b.hook(words[1], command+" once", func() error { panic(died{}) })
 	case "during": // CALL: other commands, with commas
 		first, rest, _ := strings.Cut(command, ": ")
-		b.add(&hook{call: strings.TrimSuffix(words[1], ":"), do: func() error {
+		b.hook(strings.TrimSuffix(words[1], ":"), first+" once", func() error {
 			for one := range strings.SplitSeq(rest, ", ") {
 				b.do(one)
 			}
 			return nil
-		}}, first+" once")
+		})
 	case "stored": // a fault, under keys
 		for _, key := range words[1:] {
 			if call, of, ok := strings.Cut(key, "#"); ok {
 				prefix := map[string]string{"create": "pi"}[call] + strings.TrimPrefix(call, "create")
-				b.sim.poison(call, strings.TrimSuffix(prefix+":"+b.id.String()+":"+of, ":"))
+				b.sim.Store(call, strings.TrimSuffix(prefix+":"+b.id.String()+":"+of, ":"), nil, provider.Failed(payprovider.KindUnknown, "stored"))
 			}
 		}
 	case "alter": // what the provider says
-		b.sim.alter = map[string]func(in *payprovider.Intent){
+		b.sim.Alter = map[string]func(in *payprovider.Intent){
 			"amount":   func(in *payprovider.Intent) { in.Amount++ },
 			"currency": func(in *payprovider.Intent) { in.Currency = "USD" },
 			"mode":     func(in *payprovider.Intent) { in.Livemode = true },
@@ -161,15 +136,16 @@ func (b *teller) do(command string) string {
 			"captured": func(in *payprovider.Intent) { in.Status, in.Received = payprovider.Succeeded, in.Amount-1 },
 		}[words[1]]
 	case "gone": // the intent
-		delete(b.sim.intents, *b.get(b.id).IntentID)
+		b.sim.Lose(*b.get(b.id).IntentID)
 	case "there": // is an intent, with a status
 		p := b.get(b.id)
-		b.sim.intents[*p.IntentID] = &payprovider.Intent{ID: *p.IntentID, Status: payprovider.IntentStatus(words[1]), Amount: p.Amount, Currency: p.Currency, Metadata: map[string]string{"purchase_id": b.id.String()}}
-		if words[1] == "succeeded" {
-			b.sim.intents[*p.IntentID].Received = p.Amount
+		in := payprovider.Intent{ID: *p.IntentID, Status: payprovider.IntentStatus(words[1]), Amount: p.Amount, Currency: p.Currency, Metadata: map[string]string{"purchase_id": b.id.String()}}
+		if in.Status == payprovider.Succeeded {
+			in.Received = p.Amount
 		}
+		b.sim.Put(in)
 	case "mended": // all that was wrong
-		b.hooks, b.sim.alter = nil, nil
+		b.sim.Mend()
 	case "try": // another payment method
 		if why := b.try(b.id, words[1]); why != nil {
 			what, _, _ := strings.Cut(why.Detail, " ended at ")
@@ -200,9 +176,9 @@ func (b *teller) do(command string) string {
 	return ""
 }
 
-func (b *teller) add(h *hook, command string) {
-	h.after, h.once = strings.Contains(command, " after"), strings.Contains(command, " once")
-	b.hooks = append(b.hooks, h)
+// hook lets something happen in calls, as a command says.
+func (b *teller) hook(call, command string, do func() error) {
+	b.sim.Hook(provider.Hook{Call: call, Once: strings.Contains(command, " once"), After: strings.Contains(command, " after"), Do: func(string) error { return do() }})
 }
 
 // lead lets a worker lead the payment, until it dies.
@@ -235,7 +211,7 @@ func (b *teller) lead(old bool) (said string) {
 func (b *teller) now() string {
 	b.t.Helper()
 	text := b.said
-	for _, call := range b.sim.called() {
+	for _, call := range b.sim.Called() {
 		text += " " + call
 	}
 	p, j := b.get(b.id), b.jobOf(b.id)
@@ -259,9 +235,9 @@ func (b *teller) now() string {
 	add(p.WaitsFor() == payment.Operator, "("+strings.ReplaceAll(deref(p.Reason()), "_"+b.id.String(), "")+")")
 	add(p.ResolvedAs != nil, "resolved="+string(deref(p.ResolvedAs)))
 	add((p.FinishedAt != nil) != p.Phase.Final(), "finished is wrong")
-	intents := b.sim.of(b.id.String())
+	intents, confirmed := b.sim.Of(b.id.String())
 	add(len(intents) > 1, fmt.Sprint("intents=", len(intents)))
-	add(b.sim.confirmed(b.id.String()) > 1, "two intents are confirmed")
+	add(confirmed > 1, "two intents are confirmed")
 	if state := b.purchaseState(b.id); j.State != job.Queued || j.Progress != nil || state != "pending" {
 		text += "; job " + string(j.State) + b.progressOf(j, p) + ", " + state
 	}

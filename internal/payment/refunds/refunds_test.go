@@ -24,6 +24,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -71,8 +72,8 @@ func TestARefundIsMadeOnceAndRefundsItsPurchase(t *testing.T) {
 		run → finished create#1/400; 400 succeeded re_1; refunded, 400 back
 		event; run → finished list; 400 succeeded re_1; refunded, 400 back
 		timeline → refunded; 400 succeeded re_1; refunded, 400 back`)
-	n := w.provider.creates[0]
-	if want := map[string]string{"refund_id": w.id.String(), "purchase_id": w.bought.String(), "campaign_id": w.campaign.String(), "attempt": "1"}; n.IntentID != w.provider.intent || !maps.Equal(n.Metadata, want) {
+	n := w.provider.Asked[0]
+	if want := map[string]string{"refund_id": w.id.String(), "purchase_id": w.bought.String(), "campaign_id": w.campaign.String(), "attempt": "1"}; n.IntentID != w.intent || !maps.Equal(n.Metadata, want) {
 		t.Errorf("asked for %+v", n)
 	}
 	if result, err := w.runner.Run(t.Context(), stale.Item()); err != nil || result != refunds.Nothing { // the same task again
@@ -347,13 +348,13 @@ func TestARefundOfAnotherAmountCurrencyOrIntentChangesNoState(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.tell(`new pending; run; bank 1 succeeded`)
-		good := w.provider.refunds[0]
-		spoil(&w.provider.refunds[0])
+		good := w.provider.Refunds[0]
+		spoil(&w.provider.Refunds[0])
 		w.do("run")
 		if r := w.refund(); r.State != payment.RefundPending || !r.Stuck || time.Until(*r.DueAt) < 30*time.Minute {
 			t.Errorf("%s: %+v", name, r)
 		}
-		w.provider.refunds[0] = good
+		w.provider.Refunds[0] = good
 		w.tell(`run → finished list list; 400 succeeded re_1; refunded, 400 back`)
 	}
 }
@@ -366,7 +367,8 @@ func TestAfterEachFaultARefundWaitsLonger(t *testing.T) {
 		"mismatch":    {3600, 3600},
 	} {
 		w := newWorld(t)
-		w.do("fault any " + kind)
+		away := says(kind)
+		w.provider.Fail(away)
 		for i, least := range want {
 			before := time.Now()
 			w.do("run")
@@ -378,7 +380,7 @@ func TestAfterEachFaultARefundWaitsLonger(t *testing.T) {
 			t.Errorf("%s: %d wait for an operator", kind, n)
 		}
 		if kind == "unavailable" {
-			w.provider.hooks[0].err.RetryAt = time.Now().Add(2 * time.Hour)
+			away.RetryAt = time.Now().Add(2 * time.Hour)
 			w.do("run")
 			if due := w.refund().DueAt; due.Before(time.Now().Add(time.Hour)) {
 				t.Errorf("due at %s, before the provider wants it", due)
@@ -395,10 +397,11 @@ func TestARefundGoesOnWhenTheKeyIsMended(t *testing.T) {
 		fault create forbidden/api_key_expired/Expired; run → waits create#1/400; 400 open due stuck faults=1 (api_key_expired: Expired); refunding, 1 for operators
 		counts → 0 under way, 1 for people; 400 open due stuck faults=1 (api_key_expired: Expired); refunding, 1 for operators
 		mended`)
-	w.provider.hook(&hook{call: "create", once: true, do: func() {
+	w.provider.Hook(provider.Hook{Call: "create", Once: true, Do: func(string) error {
 		if w.forOperator() != 1 {
 			t.Error("it is off the operators' list during a call")
 		}
+		return nil
 	}})
 	w.tell(`
 		run → finished list create#1/400; 400 succeeded re_1; refunded, 400 back

@@ -27,6 +27,7 @@ import (
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
@@ -38,7 +39,8 @@ type world struct {
 	db       *pgxpool.Pool
 	runner   *refunds.Runner
 	registry *prometheus.Registry
-	provider *provider
+	provider *provider.Double
+	intent   string
 	campaign uuid.UUID
 	bought   uuid.UUID
 	id       uuid.UUID        // of the refund that is worked on
@@ -87,7 +89,8 @@ func purchased(t *testing.T, db *pgxpool.Pool, layers, layer int) *world {
 	for _, item := range p.Items {
 		w.kept = append(w.kept, item.Position)
 	}
-	w.provider = newProvider(*fixture.Payment(t, db, w.bought).IntentID, p.Amount)
+	w.intent, w.provider = *fixture.Payment(t, db, w.bought).IntentID, provider.New()
+	w.provider.Put(payprovider.Intent{ID: w.intent, Status: payprovider.Succeeded, Amount: p.Amount, Received: p.Amount})
 	w.runner = refunds.NewRunner(db, w.provider, refunds.Settings{Lease: time.Hour, Recheck: time.Minute}, servers.Logger(t), w.registry)
 	return w
 }
@@ -172,37 +175,43 @@ func (w *world) do(command string) string {
 	case "cancel": // positions, or all
 		return w.cancel(at(1))
 	case "hand": // somebody refunds in the provider's dashboard
-		w.provider.add(amount(1), payprovider.RefundStatus(at(2)), nil)
+		w.provider.AddRefund(w.intent, amount(1), payprovider.RefundStatus(at(2)), nil)
 	case "hear": // of a refund at the provider, by an event
 		w.hear(int(amount(1)) - 1)
 	case "bank": // changes a refund at the provider
-		w.provider.set(int(amount(1))-1, payprovider.RefundStatus(at(2)), at(3))
+		r := &w.provider.Refunds[amount(1)-1]
+		r.Status, r.Failure = payprovider.RefundStatus(at(2)), at(3)
 	case "new": // the status of new refunds
-		w.provider.status, w.provider.failure = payprovider.RefundStatus(at(1)), at(2)
+		w.provider.Status, w.provider.Failure = payprovider.RefundStatus(at(1)), at(2)
 	case "fault": // of calls, before they have an effect; "once", or "after" it
-		w.provider.hook(&hook{call: at(1), err: says(at(2)), once: strings.Contains(command, " once"), after: strings.Contains(command, " after")})
+		w.provider.Hook(provider.Hook{Call: at(1), Once: strings.Contains(command, " once"), After: strings.Contains(command, " after"), Do: func(string) error { return says(at(2)) }})
 	case "during": // a call: other commands, with commas
 		first, rest, _ := strings.Cut(command, ": ")
 		var n int
 		_, _ = fmt.Sscanf(first, "during "+at(1)+" %d", &n)
-		w.provider.hook(&hook{call: strings.TrimSuffix(at(1), ":"), skip: n - 1, once: true, do: func() {
+		w.provider.Hook(provider.Hook{Call: strings.TrimSuffix(at(1), ":"), Skip: n - 1, Once: true, Do: func(string) error {
 			for one := range strings.SplitSeq(rest, ", ") {
 				w.do(one)
 			}
+			return nil
 		}})
 	case "mended": // the faults
-		w.provider.hooks = nil
+		w.provider.Mend()
 	case "stored": // a fault under the first key
 		fault := says(at(1))
 		fault.Replayed = at(2) == "replayed"
-		w.provider.store(w.id, fault)
+		var asked any // by the first call
+		if len(w.provider.Asked) > 0 {
+			asked = w.provider.Asked[0].Amount
+		}
+		w.provider.Store("create", "re:"+w.id.String()+":1", asked, fault)
 	case "made": // a call, once more, outside of its key
-		n := w.provider.creates[amount(1)-1]
-		w.provider.add(n.Amount, "", n.Metadata)
+		n := w.provider.Asked[amount(1)-1]
+		w.provider.AddRefund(w.intent, n.Amount, "", n.Metadata)
 	case "arrive": // the first call, late
-		w.provider.arrive()
+		w.provider.Arrive()
 	case "forgets": // the provider, its keys
-		clear(w.provider.keys)
+		w.provider.Forget()
 	case "dispute":
 		servers.Exec(w.t, w.db, `UPDATE payments SET disputed_at = clock_timestamp(), dispute = json_build_object('id', 'du_1', 'status', $1::text, 'reason', 'fraudulent', 'refundable', $1 = 'won')`, at(1))
 	case "retry":
@@ -254,7 +263,7 @@ func (w *world) now() string {
 		parts = append(parts, w.text(r))
 	}
 	said := w.trim(w.said)
-	for _, call := range w.provider.called() {
+	for _, call := range w.provider.Called() {
 		said += " " + call
 	}
 	what := strings.Join(parts, ", ")
@@ -263,7 +272,7 @@ func (w *world) now() string {
 	}
 	p, err := purchase.Get(w.t.Context(), w.db, access.Everything(), w.bought)
 	state := w.or(string(p.State), err)
-	if back := w.provider.returned(); back != 0 {
+	if back := w.provider.Returned(); back != 0 {
 		state += fmt.Sprintf(", %d back", back)
 	}
 	if n := w.forOperator(); n != 0 {
@@ -296,7 +305,7 @@ func (w *world) text(r payment.Refund) string {
 
 // trim takes the ids of this world away.
 func (w *world) trim(text string) string {
-	return strings.NewReplacer("_"+w.provider.intent, "", " "+w.id.String(), "").Replace(text)
+	return strings.NewReplacer("_"+w.intent, "", " "+w.id.String(), "").Replace(text)
 }
 
 // forOperator counts the refunds that wait for an operator.
@@ -366,7 +375,7 @@ func (w *world) cancel(positions string) string {
 // hear records what an event reports of a refund at the provider, as the worker of events does.
 func (w *world) hear(at int) {
 	w.t.Helper()
-	r := w.provider.refunds[at]
+	r := w.provider.Refunds[at]
 	err := postgres.InTx(w.t.Context(), w.db, func(tx pgx.Tx) error {
 		if _, err := payment.Lock(w.t.Context(), tx, w.bought); err != nil {
 			return err
