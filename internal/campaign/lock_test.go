@@ -2,7 +2,6 @@ package campaign_test
 
 import (
 	"errors"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
@@ -138,22 +136,6 @@ func TestASaleIsOpenFromItsStartUntilItsEnd(t *testing.T) {
 	}
 }
 
-func TestAStatusIsAllThatDecidesASale(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, plain := create(t, db, fullDraft()), put(t, db, campaign.Drawing)
-	exec(t, db, `UPDATE campaigns SET state = 'active', published_at = now(), paused_at = now(), positions_reserved = 1, positions_sold = 2 WHERE id = $1`, id)
-	got := statuses(t, db, id, plain, uuid.New())
-	want := campaign.Status{ID: id, State: campaign.Active, Paused: true, Currency: "EUR", Terms: campaign.Terms{PurchaseLimit: got[id].PurchaseLimit}, LatePayment: campaign.LatePaymentReassign,
-		Counts: campaign.Counts{Total: 10, Reserved: 1, Sold: 2}}
-	if s := got[id]; !reflect.DeepEqual(*s, want) || s.PurchaseLimit == nil || *s.PurchaseLimit != 3 {
-		t.Errorf("got %+v", s)
-	}
-	if s := got[plain]; len(got) != 2 || s.State != campaign.Drawing || s.Paused || s.PurchaseLimit != nil || s.Counts.Sold != 10 {
-		t.Errorf("got %+v", got)
-	}
-}
-
 func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -185,19 +167,5 @@ func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 		if c := get(t, db, id); c.Counts != counts || c.Counts.Available() != 10-counts.Reserved-counts.Sold {
 			t.Errorf("got %+v, want %+v", c.Counts, counts)
 		}
-	}
-}
-
-func TestTheLimitCountsWhatAUserHasAndWants(t *testing.T) {
-	t.Parallel()
-	limit := 3
-	if err := (campaign.Terms{}).CheckLimit(1000, 1000); err != nil {
-		t.Errorf("without a limit: %v", err)
-	}
-	if err := (campaign.Terms{PurchaseLimit: &limit}).CheckLimit(2, 1); err != nil {
-		t.Errorf("up to the limit: %v", err)
-	}
-	if err := (campaign.Terms{PurchaseLimit: &limit}).CheckLimit(2, 2); fault.CodeOf(err) != fault.PurchaseLimitExceeded {
-		t.Errorf("beyond it: %v", err)
 	}
 }

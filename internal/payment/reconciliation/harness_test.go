@@ -9,22 +9,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
@@ -130,23 +126,10 @@ func (s *shop) buy(method string) (b bought) {
 // giveBack takes a purchase back and makes its refund. It returns our id of it.
 func (s *shop) giveBack(b bought) uuid.UUID {
 	s.t.Helper()
-	p, err := purchase.Get(s.t.Context(), s.db, access.Everything(), b.purchase)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	id := uuidv7.New()
-	err = postgres.InTx(s.t.Context(), s.db, func(tx pgx.Tx) error {
-		var q pgx.Batch
-		payment.QueueInsertRefunds(&q, []payment.Refund{{ID: id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: payment.RefundToCard,
-			Amount: p.Amount, Currency: p.Currency, Reason: payment.RefundPurchaseCancelled}})
-		campaign.Changes{p.CampaignID: {Sold: -1}}.QueueBack(&q)
-		inventory.QueueFreeSold(&q, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items[:1]}})
-		purchase.QueueCancel(&q, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
-		return tx.SendBatch(s.t.Context(), &q).Close()
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	refs := fixture.Accept(s.t, s.db, fixture.CancelRequest(s.t, s.campaign, b.purchase))
+	report, err := fixture.Seller(s.db).Cancel(s.t.Context(), refs, sale.WaitForCampaign)
+	s.must(err)
+	id := report.Refunds[0].ID
 	s.runRefund(id)
 	return id
 }
