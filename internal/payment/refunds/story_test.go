@@ -12,13 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/shape"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
@@ -57,23 +55,7 @@ func newWorld(t *testing.T) *world {
 func worldOn(t *testing.T, db *pgxpool.Pool) *world {
 	t.Helper()
 	w := purchased(t, db, 3, 2)
-	w.id = uuidv7.New()
-	p, err := purchase.Get(t.Context(), db, access.Everything(), w.bought)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { // as a cancellation does
-		var b pgx.Batch
-		payment.QueueInsertRefunds(&b, []payment.Refund{{ID: w.id, PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: payment.RefundToCard,
-			Amount: p.Amount, Currency: p.Currency, Reason: payment.RefundPurchaseCancelled}})
-		campaign.Changes{p.CampaignID: {Sold: -len(p.Items)}}.QueueBack(&b)
-		inventory.QueueFreeSold(&b, []inventory.Owned{{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}})
-		purchase.QueueCancel(&b, []purchase.End{{ID: p.ID, State: purchase.Refunding, By: "app:test"}})
-		return tx.SendBatch(t.Context(), &b).Close()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.cancel("all")
 	return w
 }
 
@@ -328,7 +310,7 @@ func (w *world) timeline() string {
 	steps, err := payment.StepsOf(w.t.Context(), w.db, []uuid.UUID{w.bought})
 	var all []string
 	for _, s := range steps {
-		if !strings.Contains(s.Event, "refund") {
+		if !strings.Contains(s.Event, "refund") || s.Event == "refund-requested" { // by the cancellation
 			continue
 		}
 		if s.Detail != nil {

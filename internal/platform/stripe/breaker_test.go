@@ -17,12 +17,7 @@ var errAway = errors.New("connection refused")
 // simulate runs a test in simulated time with a client whose calls end in 10 s.
 func simulate(t *testing.T, out *wire, test func(t *testing.T, c client, confirm func() error)) {
 	t.Helper()
-	pace(t, 10*time.Second, 10_000, 10_000, out, func(t *testing.T, c client) {
-		test(t, c, func() error {
-			_, err := c.ConfirmIntent(t.Context(), "pi_1", "k", "pm_card_visa", "")
-			return err
-		})
-	})
+	pace(t, 10*time.Second, 10_000, 10_000, out, func(t *testing.T, c client) { test(t, c, func() error { return confirm(t, c) }) })
 }
 
 func TestACallEndsWithinItsTimeWhateverTheServerDoes(t *testing.T) {

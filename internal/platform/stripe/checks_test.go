@@ -1,10 +1,16 @@
 package stripe_test
 
 import (
+	"maps"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/platform/stripe"
+	"triprize/sandbox/stripesim"
 )
 
 func TestAnIntentIsCreatedUnconfirmedAndWaitsForItsCaptureWhereItCan(t *testing.T) {
@@ -17,16 +23,9 @@ func TestAnIntentIsCreatedUnconfirmedAndWaitsForItsCaptureWhereItCan(t *testing.
 		t.Fatalf("got %+v, %v", i, err)
 	}
 	r := server.requests()[0]
-	for name, want := range map[string]string{
-		"amount": "1000", "currency": "jpy", "payment_method": "pm_card_visa", "payment_method_options[card][capture_method]": "manual",
-		"payment_method_types[0]": "card", "metadata[purchase_id]": "p1", "metadata[campaign_id]": "c1",
-	} {
-		if got := r.form.Get(name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-	if len(r.form) != 7 || r.method != "POST" || r.path != "/v1/payment_intents" {
-		t.Errorf("sent %s %s %v", r.method, r.path, r.form)
+	if got := r.sent(); got != "POST /v1/payment_intents amount=1000&currency=jpy&metadata[campaign_id]=c1&metadata[purchase_id]=p1&payment_method=pm_card_visa"+
+		"&payment_method_options[card][capture_method]=manual&payment_method_types[0]=card" {
+		t.Errorf("sent %s", got)
 	}
 	for name, want := range map[string]string{
 		"Idempotency-Key": "pi:p1:1", "Stripe-Version": "2026-03-25.dahlia", "Authorization": "Bearer " + testKey,
@@ -43,11 +42,16 @@ func TestAnIntentIsCreatedUnconfirmedAndWaitsForItsCaptureWhereItCan(t *testing.
 	if _, err := connect(t, others).CreateIntent(t.Context(), described); err != nil {
 		t.Fatal(err)
 	}
-	r = server.requests()[1]
-	if r.form.Get("payment_method_types[0]") != "ideal" || r.form.Get("payment_method_types[1]") != "klarna" || r.form.Has("payment_method_types[2]") ||
-		r.form.Has("payment_method_options[card][capture_method]") || r.form.Has("automatic_payment_methods[enabled]") || r.form.Get("description") != "Two positions" {
-		t.Errorf("sent %v", r.form)
+	if got := server.requests()[1].sent(); got != "POST /v1/payment_intents amount=1000&currency=jpy&description=Two positions&metadata[campaign_id]=c1&metadata[purchase_id]=p1"+
+		"&payment_method=pm_card_visa&payment_method_types[0]=ideal&payment_method_types[1]=klarna" {
+		t.Errorf("sent %s", got)
 	}
+}
+
+// sent is what a request asks for.
+func (r request) sent() string {
+	form, _ := url.QueryUnescape(r.form.Encode())
+	return r.method + " " + r.path + " " + form
 }
 
 func TestWhatAConfirmationACaptureAndACancellationSend(t *testing.T) {
@@ -180,6 +184,72 @@ func TestTheKeyMustBeOfTheAccountOfTheSettings(t *testing.T) {
 		}
 		if c.kind != "" && !strings.Contains(client.log.String(), "level=ERROR") {
 			t.Errorf("%s: logged %q", name, client.log.String())
+		}
+	}
+}
+
+// The probes are answered as Stripe answers, and leave nothing behind.
+func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	sandbox, err := stripesim.New(stripesim.Settings{Key: testKey, Rate: -1, EndpointRate: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(sandbox)
+	t.Cleanup(func() { server.Close(); _ = sandbox.Close() })
+	client := connect(t, settings(server.URL))
+	all := func(value bool, other ...string) map[string]bool {
+		has := map[string]bool{"payment_intent_write": value, "charge_write": value, "event_read": value, "balance_transaction_source_read": value, "dispute_read": value}
+		for _, permission := range other {
+			has[permission] = !value
+		}
+		return has
+	}
+	for name, c := range map[string]struct {
+		key  stripesim.Key
+		want map[string]bool
+	}{
+		"a whole key":           {stripesim.Key{}, all(true)},
+		"one without refunds":   {stripesim.Key{Lacks: []string{"charge_write"}}, all(true, "charge_write")},
+		"one that may not read": {stripesim.Key{Lacks: []string{"charge_read", "payment_intent_read", "event_read", "balance_transaction_source_read", "dispute_read"}}, all(false)},
+		"an expired one":        {stripesim.Key{Expired: true}, all(false)},
+	} {
+		if err := sandbox.SetKey(c.key); err != nil {
+			t.Fatal(err)
+		}
+		has, err := client.CheckPermissions(t.Context())
+		if err != nil || !maps.Equal(has, c.want) {
+			t.Errorf("%s: %v, %v", name, has, err)
+		}
+		for permission, allowed := range c.want {
+			if missing := client.counted(t, "triprize_stripe_permission_missing", permission); (missing == 0) != allowed {
+				t.Errorf("%s: the gauge of %s is %g", name, permission, missing)
+			}
+		}
+	}
+	if n := strings.Count(client.log.String(), "Stripe refuses our key"); n != 1 { // of 13 calls, and of all that wait for the key
+		t.Errorf("that the key is refused is logged %d times", n)
+	}
+	if totals := sandbox.Totals(); totals.Requests != 9 || len(totals.Intents) != 0 || totals.Events != 0 || len(totals.Refunded) != 0 {
+		t.Errorf("they have made or left %+v", totals) // the sandbox counts those that it permits
+	}
+	if err := sandbox.SetAway(stripesim.Unavailable); err != nil {
+		t.Fatal(err)
+	}
+	if has, err := client.CheckPermissions(t.Context()); err == nil || len(has) != 0 {
+		t.Errorf("Stripe is away, and tells %v", has)
+	}
+}
+
+func TestCardsPayOnlyWhereStripeCountsAmountsAsWeDo(t *testing.T) {
+	t.Parallel()
+	for currency, want := range map[money.Currency]bool{
+		"JPY": true, "USD": true, "EUR": true, "KRW": true, "XPF": true, "TWD": true,
+		"ISK": false, "UGX": false, "MGA": false, "BHD": false, "KWD": false, "TND": false,
+		"COP": true, "IDR": true, "LAK": true, "MRU": true, "HUF": true, "CLF": false, "UYI": false, "IQD": false,
+	} {
+		if got := stripe.Takes(currency); got != want {
+			t.Errorf("%s: %t, want %t", currency, got, want)
 		}
 	}
 }
