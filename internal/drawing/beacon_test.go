@@ -21,28 +21,25 @@ import (
 	"triprize/internal/platform/keyring"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // From the freeze on the draw waits for its round. Meanwhile nothing is held, and no claim
 // is taken; everybody can read the record, and what is waited for.
 func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	ref := fixture.SellOut(t, db, id)
+	db, chain := servers.DB(t), newChain(t)
+	ref := withBeacon(t, db, chain)
+	id, drawer := ref.CampaignID, newDrawer(t, db)
 	if isFrozen(t, db, id) {
 		t.Error("the sale has frozen it")
 	}
-	drawer := drawerWith(t, db, drawing.DrawerOptions{Beacon: &relays{db: db}})
 	for range 3 { // however often it is delivered
-		_, err := drawer.Run(t.Context(), ref)
-		wait, f := waits(t, err), frozen(t, db, id)
-		if due := s.DueAt(*f.Round); !wait.RetryAt.Equal(due) || wait.After <= 0 || due.Sub(f.FrozenAt) < 9*time.Minute {
+		wait, f := waits(t, drawer, ref), freezeOf(t, db, id)
+		if due := chain.DueAt(*f.Round); !wait.RetryAt.Equal(due) || wait.After <= 0 || due.Sub(f.FrozenAt) < 9*time.Minute {
 			t.Errorf("frozen at %s, its round is due at %s; tried again at %s, in %s", f.FrozenAt, due, wait.RetryAt, wait.After)
 		}
-		if noted, ok, err := fixture.DrawWait(t.Context(), db, id); err != nil || !ok || noted.Reason != wait.Reason {
-			t.Errorf("noted is %+v, %v", noted, err)
-		}
+		noted(t, db, id, wait)
 		j := fixture.Job(t, db, ref.ID)
 		if j.State != job.Queued || j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != wait.Reason {
 			t.Errorf("the job is %s, %+v", j.State, j.Progress)
@@ -51,18 +48,16 @@ func TestADrawWithABeaconIsFrozenAndWaitsForItsRoundHoldingNothing(t *testing.T)
 			t.Errorf("lock %v, version %d: a claim was taken for a round that is not due", lock, version)
 		}
 	}
-	f := frozen(t, db, id)
+	f := freezeOf(t, db, id)
 	var record fairdraw.FreezeRecord
 	if err := json.Unmarshal(f.Record, &record); err != nil || record.Secret == nil || record.Round == nil {
 		t.Errorf("the record is %s, %v", f.Record, err)
 	}
 	fixture.Sound(t, db)
-	s.know(t, db, *f.Round)
-	if _, err := drawer.Run(t.Context(), ref); err != nil {
-		t.Fatal(err)
-	}
+	know(t, db, chain, *f.Round)
+	drawn(t, drawer, ref)
 	d, _, err := drawing.DrawOf(t.Context(), db, id)
-	want := s.sign(*f.Round).Randomness
+	want := chain.Sign(*f.Round).Randomness
 	if err != nil || d.Trust != fairdraw.TrustBeacon || string(d.Randomness) != string(want[:]) || d.Secret != *record.Secret {
 		t.Errorf("drawn as %+v, %v", d, err)
 	}
@@ -78,13 +73,11 @@ func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	for ahead, limit := range map[int]bool{0: true, 9: true, 60: false, -9: true, -12: false} {
-		s := newSigner(t)
-		id := withBeacon(t, db, s)
-		newest := uint64(int(s.RoundAt(time.Now())) + ahead)
-		latest := func() (beacon.Round, error) { return s.sign(newest), nil }
-		ref := fixture.SellOut(t, db, id)
-		_, err := drawerWith(t, db, drawing.DrawerOptions{Beacon: &relays{latest: latest}}).Run(t.Context(), ref)
-		wait := waits(t, err)
+		chain := newChain(t)
+		newest := uint64(int(chain.RoundAt(time.Now())) + ahead)
+		ref := withBeacon(t, db, chain)
+		id := ref.CampaignID
+		wait := waits(t, drawerWith(t, db, drawing.DrawerOptions{Beacon: &relays{latest: func() (beacon.Round, error) { return chain.Sign(newest), nil }}}), ref)
 		if !limit { // the clock is an hour behind
 			if isFrozen(t, db, id) || wait.After < time.Second || wait.After > 30*time.Second {
 				t.Errorf("%d rounds ahead: frozen, or tried again in %s", ahead, wait.After)
@@ -94,8 +87,8 @@ func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 			}
 			continue
 		}
-		f := frozen(t, db, id)
-		if want := max(newest, s.RoundAt(f.FrozenAt)) + fairdraw.RoundsAhead; *f.Round != want {
+		f := freezeOf(t, db, id)
+		if want := max(newest, chain.RoundAt(f.FrozenAt)) + fairdraw.RoundsAhead; *f.Round != want {
 			t.Errorf("%d rounds ahead: the round is %d, want %d", ahead, *f.Round, want)
 		}
 		if n := servers.Value[int](t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, newest); n != 1 {
@@ -110,60 +103,50 @@ func TestTheRoundComesAfterTheNewestThatIsKnown(t *testing.T) {
 func TestRelaysThatLieOrAreAwayDelayADrawAndNeverChangeIt(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	s, forger := newSigner(t), newSigner(t)
-	forger.Chain = s.Chain // all but the key
-	id := withBeacon(t, db, s)
-	ref := fixture.SellOut(t, db, id)
-	lying := &relays{latest: func() (beacon.Round, error) { return forger.sign(s.RoundAt(time.Now()) + 5), nil }}
+	chain := newChain(t)
+	forger, ref := forgerOf(t, chain), withBeacon(t, db, chain)
+	lying := &relays{latest: func() (beacon.Round, error) { return forger.Sign(chain.RoundAt(time.Now()) + 5), nil }}
 	drawer := drawerWith(t, db, drawing.DrawerOptions{Beacon: lying})
-	_, err := drawer.Run(t.Context(), ref)
-	if _ = waits(t, err); isFrozen(t, db, id) {
+	if waits(t, drawer, ref); isFrozen(t, db, ref.CampaignID) {
 		t.Fatal("a lie has confirmed the clock")
 	}
-	_, err = drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref)
-	_ = waits(t, err)
-	number := *frozen(t, db, id).Round
-	come(t, db, clock, s, number)
+	waits(t, newDrawer(t, db), ref)
+	number := *freezeOf(t, db, ref.CampaignID).Round
+	come(t, db, clock, chain, number)
 	for name, lie := range map[string]func(uint64) (beacon.Round, error){
-		"away":               func(uint64) (beacon.Round, error) { return beacon.Round{}, errAway },
-		"another key":        func(n uint64) (beacon.Round, error) { return forger.sign(n), nil },
-		"the round before":   func(n uint64) (beacon.Round, error) { return s.sign(n - 1), nil },
-		"under another name": func(n uint64) (beacon.Round, error) { r := s.sign(n + 1); r.Number = n; return r, nil },
+		"away":               away,
+		"another key":        func(n uint64) (beacon.Round, error) { return forger.Sign(n), nil },
+		"the round before":   func(n uint64) (beacon.Round, error) { return chain.Sign(n - 1), nil },
+		"under another name": func(n uint64) (beacon.Round, error) { r := chain.Sign(n + 1); r.Number = n; return r, nil },
 		"no signature":       func(n uint64) (beacon.Round, error) { return beacon.Round{Number: n}, nil },
 	} {
-		lying.serve(lie)
-		_, err := drawer.Run(t.Context(), ref)
-		if wait := waits(t, err); wait.After < time.Second || wait.After > 30*time.Second {
+		lying.serve(0, lie)
+		if wait := waits(t, drawer, ref); wait.After < time.Second || wait.After > 30*time.Second {
 			t.Errorf("%s: tried again in %s", name, wait.After)
 		}
 	}
-	if _, err := drawing.NewDrawer(db, fixture.Key(t), settings, drawing.DrawerOptions{}, servers.Logger(t)).Run(t.Context(), ref); err == nil {
+	if _, err := drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref); err == nil {
 		t.Error("a worker without relays has drawn")
 	}
 	if n := servers.Value[int](t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, number); n != 0 {
 		t.Errorf("%d rounds are stored", n)
 	}
-	lying.serve(func(n uint64) (beacon.Round, error) { // the truth, with false randomness beside it
-		r := s.sign(n)
+	lying.serve(0, func(n uint64) (beacon.Round, error) { // the truth, with false randomness beside it
+		r := chain.Sign(n)
 		r.Randomness = [32]byte{1}
 		return r, nil
 	})
-	if _, err := drawer.Run(t.Context(), ref); err != nil {
-		t.Fatal(err)
-	}
+	drawn(t, drawer, ref)
 	fixture.Sound(t, db)
 }
 
 // The winners come from the list that was stored at the freeze, and from no other.
 func TestADrawTakesTheStoredListAndNoOther(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	ref := fixture.SellOut(t, db, id)
-	drawer := drawerWith(t, db, drawing.DrawerOptions{})
-	_, err := drawer.Run(t.Context(), ref)
-	_ = waits(t, err)
-	s.know(t, db, *frozen(t, db, id).Round)
+	db, chain := servers.DB(t), newChain(t)
+	ref, number := frozen(t, db, chain)
+	id, drawer := ref.CampaignID, newDrawer(t, db)
+	know(t, db, chain, number)
 	fixture.TamperList(t, db, id)
 	if _, err := drawer.Run(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "the stored list has root") {
 		t.Errorf("with another list: %v", err)
@@ -173,9 +156,7 @@ func TestADrawTakesTheStoredListAndNoOther(t *testing.T) {
 	}
 	fixture.TamperList(t, db, id)
 	servers.Exec(t, db, `UPDATE purchases SET user_id = user_id || '?' WHERE campaign_id = $1`, id)
-	if _, err := drawer.Run(t.Context(), ref); err != nil {
-		t.Errorf("with other purchases: %v", err)
-	}
+	drawn(t, drawer, ref) // with other purchases
 	servers.Exec(t, db, `UPDATE purchases SET user_id = rtrim(user_id, '?') WHERE campaign_id = $1`, id)
 	fixture.Sound(t, db)
 }
@@ -184,33 +165,23 @@ func TestADrawTakesTheStoredListAndNoOther(t *testing.T) {
 // secret, so from the freeze on no key is needed.
 func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	ref := fixture.SellOut(t, db, id)
-	other, err := keyring.Parse(keyring.NewKey(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrong := drawing.NewDrawer(db, other, settings, drawing.DrawerOptions{}, servers.Logger(t))
-	if _, err := wrong.Run(t.Context(), ref); err == nil || isFrozen(t, db, id) {
+	db, chain := servers.DB(t), newChain(t)
+	ref := withBeacon(t, db, chain)
+	wrong := drawing.NewDrawer(db, ring(t, keyring.NewKey(), ""), settings, drawing.DrawerOptions{}, servers.Logger(t))
+	if _, err := wrong.Run(t.Context(), ref); err == nil || isFrozen(t, db, ref.CampaignID) {
 		t.Errorf("frozen with another key: %v", err)
 	}
-	_, err = drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref)
-	_ = waits(t, err)
-	s.know(t, db, *frozen(t, db, id).Round)
-	if _, err := wrong.Run(t.Context(), ref); err != nil {
-		t.Errorf("the secret is public by now: %v", err)
-	}
+	waits(t, newDrawer(t, db), ref)
+	know(t, db, chain, *freezeOf(t, db, ref.CampaignID).Round)
+	drawn(t, wrong, ref) // the secret is public by now
 	fixture.Sound(t, db)
 }
 
 // A draw without the round that its freeze record names is refused by the table.
 func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	ref := fixture.SellOut(t, db, id)
-	insert := func(trust string, randomness []byte) error {
+	db, chain := servers.DB(t), newChain(t)
+	insert := func(id uuid.UUID, trust string, randomness []byte) error {
 		tx, err := db.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -221,51 +192,38 @@ func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 			VALUES ($1, $2, sha256('root'), sha256('secret'), $3, '[]', 1)`, id, trust, randomness)
 		return err
 	}
-	if err := insert(fairdraw.TrustOperator, []byte{}); err == nil {
-		t.Error("drawn without a beacon, and without a freeze")
-	}
-	_, err := newDrawer(t, db).Run(t.Context(), ref)
-	_ = waits(t, err)
-	number := *frozen(t, db, id).Round
-	s.know(t, db, number)
-	s.know(t, db, number+1)
-	right, next := s.sign(number).Randomness, s.sign(number+1).Randomness
+	ref, number := frozen(t, db, chain)
+	know(t, db, chain, number)
+	know(t, db, chain, number+1)
+	right, next := chain.Sign(number).Randomness, chain.Sign(number+1).Randomness
 	for name, c := range map[string]struct {
+		id         uuid.UUID
 		trust      string
 		randomness []byte
 	}{
-		"without a beacon":             {fairdraw.TrustOperator, []byte{}},
-		"as an operator, with a round": {fairdraw.TrustOperator, right[:]},
-		"without randomness":           {fairdraw.TrustBeacon, []byte{}},
-		"with another round":           {fairdraw.TrustBeacon, next[:]},
-		"with invented randomness":     {fairdraw.TrustBeacon, make([]byte, 32)},
+		"without a freeze":                 {withBeacon(t, db, chain).CampaignID, fairdraw.TrustOperator, []byte{}},
+		"without a beacon":                 {ref.CampaignID, fairdraw.TrustOperator, []byte{}},
+		"as an operator, with a round":     {ref.CampaignID, fairdraw.TrustOperator, right[:]},
+		"without randomness":               {ref.CampaignID, fairdraw.TrustBeacon, []byte{}},
+		"with another round":               {ref.CampaignID, fairdraw.TrustBeacon, next[:]},
+		"with invented randomness":         {ref.CampaignID, fairdraw.TrustBeacon, make([]byte, 32)},
+		"with a beacon that no rules name": {fixture.Campaign(t, db, fixture.Draft(3)), fairdraw.TrustBeacon, right[:]},
 	} {
-		if err := insert(c.trust, c.randomness); err == nil {
+		if err := insert(c.id, c.trust, c.randomness); err == nil {
 			t.Errorf("%s: it was recorded", name)
 		}
 	}
-	if err := insert(fairdraw.TrustBeacon, right[:]); err != nil {
+	if err := insert(ref.CampaignID, fairdraw.TrustBeacon, right[:]); err != nil {
 		t.Errorf("with its round: %v", err)
-	}
-	plain := fixture.Campaign(t, db, fixture.Draft(3))
-	if _, err := db.Exec(t.Context(), `
-		INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
-		VALUES ($1, 'beacon', sha256('root'), sha256('secret'), $2, '[]', 1)`, plain, right[:]); err == nil {
-		t.Error("a draw claims a beacon that its rules do not name")
 	}
 }
 
 func TestDrawRecordsAreNeverChangedDeletedOrTruncated(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	_, err := newDrawer(t, db).Run(t.Context(), fixture.SellOut(t, db, id))
-	_ = waits(t, err)
-	f := frozen(t, db, id)
-	s.know(t, db, *f.Round)
-	if _, err := newDrawer(t, db).Run(t.Context(), ask(t, db, id)); err != nil {
-		t.Fatal(err)
-	}
+	db, chain := servers.DB(t), newChain(t)
+	ref, number := frozen(t, db, chain)
+	know(t, db, chain, number)
+	drawn(t, newDrawer(t, db), ref)
 	for table, change := range map[string]string{"commitments": "commitment = sha256(commitment)", "freezes": "root = sha256(root)", "draws": "secret = sha256(secret)",
 		"freeze_subtrees": "hash = sha256(hash)", "beacon_chains": "period_s = 7", "beacon_rounds": "round = round + 1"} {
 		if n := servers.Value[int](t, db, `SELECT count(*) FROM `+table); n == 0 {
@@ -284,34 +242,28 @@ func TestDrawRecordsAreNeverChangedDeletedOrTruncated(t *testing.T) {
 // record whose round somebody knows already. The table refuses it when it commits.
 func TestARecordIsStoredBeforeItsRoundIsDueOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	fixture.SellOut(t, db, id)
+	db, chain := servers.DB(t), newChain(t)
+	id := withBeacon(t, db, chain).CampaignID
 	store := func(round uint64) error {
 		f := drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now(), Round: &round}
 		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawing.InsertFreeze(t.Context(), tx, f, nil, nil) })
 	}
-	err := store(s.RoundAt(time.Now()))
-	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "freezes_come_before_their_round" {
+	err := store(chain.RoundAt(time.Now()))
+	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "freezes_come_before_their_round" || isFrozen(t, db, id) {
 		t.Errorf("a round that is due: %v", err)
 	}
-	if isFrozen(t, db, id) {
-		t.Error("it is stored")
-	}
-	if err := store(s.RoundAt(time.Now()) + 3600); err != nil {
+	if err := store(chain.RoundAt(time.Now()) + 3600); err != nil {
 		t.Errorf("a round that nobody knows: %v", err)
 	}
 }
 
-// lie stores rounds that do not verify, as somebody does who has a credential of the fleet.
-func (s signer) lie(t *testing.T, db *pgxpool.Pool, forger signer, numbers ...uint64) {
+// lie stores a round in four ways that do not verify, as somebody does who has a credential of the fleet.
+func lie(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, number uint64) {
 	t.Helper()
-	for _, n := range numbers {
-		for _, signature := range [][]byte{forger.sign(n).Signature, s.sign(n + 1).Signature, []byte("none"), {}} {
-			r := beacon.Round{Number: n, Signature: signature, Randomness: sha256.Sum256(signature)}
-			if err := drawing.InsertRound(t.Context(), db, s.Hash(), r); err != nil {
-				t.Fatal(err)
-			}
+	for _, signature := range [][]byte{forgerOf(t, chain).Sign(number).Signature, chain.Sign(number + 1).Signature, []byte("none"), {}} {
+		r := beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
+		if err := drawing.InsertRound(t.Context(), db, chain.Hash(), r); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -319,54 +271,46 @@ func (s signer) lie(t *testing.T, db *pgxpool.Pool, forger signer, numbers ...ui
 // What is stored is believed only when it verifies, and a row that does not keeps out none that does.
 func TestAStoredRoundThatDoesNotVerifyStopsNoDraw(t *testing.T) {
 	t.Parallel()
-	for name, bring := range map[string]func(*testing.T, *pgxpool.Pool, *relays, signer, uuid.UUID, uint64){
-		"from a relay": func(_ *testing.T, _ *pgxpool.Pool, r *relays, s signer, _ uuid.UUID, _ uint64) {
-			r.serve(func(n uint64) (beacon.Round, error) { return s.sign(n), nil })
-		},
-		"from anybody": func(t *testing.T, db *pgxpool.Pool, _ *relays, s signer, id uuid.UUID, number uint64) {
-			for range 2 { // it is stored already then
-				if got, err := drawing.SubmitRound(t.Context(), db, id, s.sign(number).Signature); err != nil || got.Randomness != s.sign(number).Randomness {
-					t.Errorf("brought: %+v, %v", got, err)
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, from := range []string{"a relay", "anybody"} {
+		t.Run("from "+from, func(t *testing.T) {
 			t.Parallel()
 			db, clock := servers.DBWithClock(t)
-			s, forger := newSigner(t), newSigner(t)
-			id := withBeacon(t, db, s)
-			ref := fixture.SellOut(t, db, id)
+			chain := newChain(t)
+			ref := withBeacon(t, db, chain)
+			id := ref.CampaignID
 			now, err := drawing.Now(t.Context(), db)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.lie(t, db, forger, s.RoundAt(now)+1_000_000) // as if the clock were behind
-			served := &relays{db: db}
+			lie(t, db, chain, chain.RoundAt(now)+1_000_000) // as if the clock were behind
+			served := newRelays(db)
 			drawer := drawerWith(t, db, drawing.DrawerOptions{Beacon: served})
-			_, err = drawer.Run(t.Context(), ref)
-			_ = waits(t, err)
-			number := *frozen(t, db, id).Round
-			s.lie(t, db, forger, number)
-			_, err = drawer.Run(t.Context(), ref)
-			if wait := waits(t, err); !wait.RetryAt.Equal(s.DueAt(number)) {
-				t.Errorf("it waits until %s, its round is due at %s", wait.RetryAt, s.DueAt(number))
+			waits(t, drawer, ref)
+			number := *freezeOf(t, db, id).Round
+			lie(t, db, chain, number)
+			if wait := waits(t, drawer, ref); !wait.RetryAt.Equal(chain.DueAt(number)) {
+				t.Errorf("it waits until %s, its round is due at %s", wait.RetryAt, chain.DueAt(number))
 			}
-			come(t, db, clock, s, number)
-			_, err = drawer.Run(t.Context(), ref)
-			_ = waits(t, err) // no relay has it
-			bring(t, db, served, s, id, number)
-			if _, err := drawer.Run(t.Context(), ref); err != nil {
-				t.Fatal(err)
+			come(t, db, clock, chain, number)
+			waits(t, drawer, ref) // no relay has it
+			if from == "a relay" {
+				served.serve(0, func(n uint64) (beacon.Round, error) { return chain.Sign(n), nil })
+			} else {
+				for range 2 { // it is stored already then
+					if got, err := drawing.SubmitRound(t.Context(), db, id, chain.Sign(number).Signature); err != nil || got.Randomness != chain.Sign(number).Randomness {
+						t.Errorf("brought: %+v, %v", got, err)
+					}
+				}
 			}
+			drawn(t, drawer, ref)
 			d, _, err := drawing.DrawOf(t.Context(), db, id)
-			if want := s.sign(number).Randomness; err != nil || string(d.Randomness) != string(want[:]) || state(t, db, id) != campaign.Completed {
+			if want := chain.Sign(number).Randomness; err != nil || string(d.Randomness) != string(want[:]) || state(t, db, id) != campaign.Completed {
 				t.Errorf("drawn with %x, %v", d.Randomness, err)
 			}
 			if n := servers.Value[int](t, db, `SELECT count(*) FROM beacon_rounds WHERE round = $1`, number); n != 5 {
 				t.Errorf("%d rows are stored of the round, want 4 false ones and the true one", n)
 			}
-			removeFalse(t, db, s, number)
+			removeFalse(t, db, chain, number)
 			fixture.Sound(t, db)
 		})
 	}
@@ -375,37 +319,33 @@ func TestAStoredRoundThatDoesNotVerifyStopsNoDraw(t *testing.T) {
 // Whatever is stored of a round protects the buyers from a void, until the owner of the tables removes it.
 func TestAFalseRoundIsRemovedByTheOwnerBeforeAVoid(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	ref := fixture.SellOut(t, db, id)
-	_, err := drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref)
-	_ = waits(t, err)
-	number := *frozen(t, db, id).Round
+	db, chain := servers.DB(t), newChain(t)
+	ref, number := frozen(t, db, chain)
 	known := func() (stuck drawing.Stuck) {
-		in(t, db, func(tx pgx.Tx) (err error) { stuck, err = drawing.StuckOf(t.Context(), tx, id); return err })
+		in(t, db, func(tx pgx.Tx) (err error) { stuck, err = drawing.StuckOf(t.Context(), tx, ref.CampaignID); return err })
 		return stuck
 	}
-	s.lie(t, db, newSigner(t), number)
+	lie(t, db, chain, number)
 	if !known().RoundKnown {
 		t.Error("a void passes by what is stored")
 	}
-	removeFalse(t, db, s, number)
+	removeFalse(t, db, chain, number)
 	if known().RoundKnown {
 		t.Error("a round is known that nobody has")
 	}
 }
 
 // removeFalse removes the rows of a round that do not verify, as docs/operations.md says.
-func removeFalse(t *testing.T, db *pgxpool.Pool, s signer, number uint64) {
+func removeFalse(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, number uint64) {
 	t.Helper()
-	rows, err := drawing.RowsOf(t.Context(), db, s.Hash(), number)
+	rows, err := drawing.RowsOf(t.Context(), db, chain.Hash(), number)
 	if err != nil {
 		t.Fatal(err)
 	}
 	in(t, db, func(tx pgx.Tx) error {
 		servers.Exec(t, tx, `ALTER TABLE beacon_rounds DISABLE TRIGGER beacon_rounds_are_immutable`)
 		for _, r := range rows {
-			if _, err := s.Verify(number, r.Signature); err != nil {
+			if _, err := chain.Verify(number, r.Signature); err != nil {
 				servers.Exec(t, tx, `DELETE FROM beacon_rounds WHERE round = $1 AND signature = $2`, number, r.Signature)
 			}
 		}

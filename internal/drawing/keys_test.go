@@ -5,8 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
-	"io"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/drawing"
+	"triprize/internal/job"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -64,14 +65,13 @@ func TestAKeyIsRightUntilTheRotationIsDone(t *testing.T) {
 // is no failure.
 func TestADrawThatFailsTwiceInARowIsFailing(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
-	id := withBeacon(t, db, s)
-	ref := fixture.SellOut(t, db, id)
+	db := servers.DB(t)
+	ref := withBeacon(t, db, newChain(t))
 	wrong := drawing.NewDrawer(db, ring(t, keyring.NewKey(), ""), settings, drawing.DrawerOptions{}, servers.Logger(t))
 	expect := func(n int) {
 		t.Helper()
 		failing, err := drawing.Failing(t.Context(), db, 5)
-		if err != nil || len(failing) != n || n == 1 && failing[0] != id {
+		if err != nil || len(failing) != n || n == 1 && failing[0] != ref.CampaignID {
 			t.Errorf("failing are %v, %v, want %d", failing, err, n)
 		}
 	}
@@ -84,8 +84,7 @@ func TestADrawThatFailsTwiceInARowIsFailing(t *testing.T) {
 	if w, err := drawing.CountWaits(t.Context(), db); err != nil || w != 1 {
 		t.Errorf("counted are %+v, %v", w, err)
 	}
-	_, err := drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref)
-	_ = waits(t, err)
+	waits(t, newDrawer(t, db), ref)
 	expect(0)
 }
 
@@ -107,24 +106,25 @@ func secretOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) []byte {
 // no line and in no error.
 func TestTheSecretIsInNoLogAndNoError(t *testing.T) {
 	t.Parallel()
-	db, s := servers.DB(t), newSigner(t)
+	db, chain := servers.DB(t), newChain(t)
 	var log servers.Journal
-	logger := slog.New(slog.NewTextHandler(io.MultiWriter(&log), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	drawer := drawing.NewDrawer(db, fixture.Key(t), settings, drawing.DrawerOptions{Beacon: &relays{db: db}}, logger)
-	ids := []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s), withBeacon(t, db, s), withBeacon(t, db, s)}
-	spoilt, mixed := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
-	ids = append(ids, spoilt, mixed)
-	var secrets [][]byte
-	for _, id := range ids {
-		secrets = append(secrets, secretOf(t, db, id))
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	drawer := drawing.NewDrawer(db, fixture.Key(t), settings, drawing.DrawerOptions{Beacon: newRelays(db)}, logger)
+	refs := []job.Ref{withBeacon(t, db, chain), withBeacon(t, db, chain), withBeacon(t, db, chain)}
+	for range 3 {
+		refs = append(refs, fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3))))
 	}
-	foreign := fixture.Key(t).Seal(secretOf(t, db, ids[0]), mixed[:]) // opens, and is another's
+	var secrets [][]byte
+	for _, ref := range refs {
+		secrets = append(secrets, secretOf(t, db, ref.CampaignID))
+	}
+	spoilt, mixed := refs[4].CampaignID, refs[5].CampaignID
+	foreign := fixture.Key(t).Seal(secrets[0], mixed[:]) // opens, and is another's
 	for id, sealed := range map[uuid.UUID][]byte{spoilt: []byte("\x01 no secret at all"), mixed: foreign} {
 		servers.Exec(t, db, `UPDATE draw_secrets SET sealed = $2 WHERE campaign_id = $1`, id, sealed)
 	}
 	failed := 0
-	for _, id := range ids {
-		ref := fixture.SellOut(t, db, id)
+	for _, ref := range refs {
 		for range 2 {
 			if _, err := drawer.Run(t.Context(), ref); err != nil {
 				failed++
@@ -151,29 +151,23 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	var ids []uuid.UUID
-	for range 5 {
-		ids = append(ids, fixture.Campaign(t, db, fixture.Draft(3)))
-	}
 	secrets := make(map[uuid.UUID][]byte)
-	for _, id := range ids {
-		secrets[id] = secretOf(t, db, id)
+	for range 5 {
+		id := fixture.Campaign(t, db, fixture.Draft(3))
+		ids, secrets[id] = append(ids, id), secretOf(t, db, id)
 	}
-	old, oldText, newText := fixture.Key(t), strings.Repeat("5a", 32), keyring.NewKey()
-	ring, err := keyring.Parse(newText, oldText)
-	if err != nil {
-		t.Fatal(err)
+	old, newText := fixture.Key(t), keyring.NewKey()
+	both, fresh := ring(t, newText, strings.Repeat("5a", 32)), ring(t, newText, "")
+	// What has changed meanwhile is not replaced: two rotations at once, or one beside a change.
+	if n, err := drawing.Reseal(t.Context(), db, both, ids[0], old.Seal(secrets[ids[0]], ids[0][:])); err != nil || n != 0 {
+		t.Errorf("%d secrets that were read as something else are replaced, %v", n, err)
 	}
 	lost := ids[4]
 	servers.Exec(t, db, `UPDATE draw_secrets SET sealed = 'nothing' WHERE campaign_id = $1`, lost)
 	for run, want := range []drawing.Rotation{{Checked: 5, Resealed: 4, Unopened: []uuid.UUID{lost}}, {Checked: 5, Unopened: []uuid.UUID{lost}}} {
-		got, err := drawing.RotateSecrets(t.Context(), db, ring, 2)
-		if err != nil || got.Checked != want.Checked || got.Resealed != want.Resealed || len(got.Unopened) != 1 || got.Unopened[0] != lost {
+		if got, err := drawing.RotateSecrets(t.Context(), db, both, 2); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("run %d: %+v, %v, want %+v", run, got, err, want)
 		}
-	}
-	fresh, err := keyring.Parse(newText, "")
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, id := range ids[:4] {
 		sealed, err := drawing.SecretOf(t.Context(), db, id)
@@ -187,34 +181,5 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 			t.Errorf("the old key still opens it: %v", err)
 		}
 	}
-	if _, err := drawing.NewDrawer(db, fresh, settings, drawing.DrawerOptions{}, servers.Logger(t)).Run(t.Context(), fixture.SellOut(t, db, ids[0])); err != nil {
-		t.Error(err)
-	}
-}
-
-// Two rotations at once, or one beside a change: what has changed meanwhile is left alone.
-func TestASecretThatHasChangedMeanwhileIsNotReplaced(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
-	now, err := drawing.SecretOf(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ring, err := keyring.Parse(keyring.NewKey(), strings.Repeat("5a", 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := ring.Open(now, id[:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		read []byte
-		want int
-	}{"what it was": {fixture.Key(t).Seal(secret, id[:]), 0}, "what it is": {now, 1}} {
-		if n, err := drawing.Reseal(t.Context(), db, ring, id, c.read); err != nil || n != c.want {
-			t.Errorf("%s: %d replaced, %v", name, n, err)
-		}
-	}
+	drawn(t, drawing.NewDrawer(db, fresh, settings, drawing.DrawerOptions{}, servers.Logger(t)), fixture.SellOut(t, db, ids[0]))
 }

@@ -102,7 +102,7 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 	timed(t, "a campaign with its counts", func() error { _, err := lifecycle.Get(t.Context(), db, id); return err })
 	timed(t, "the board", func() error { _, err := inventory.All(t.Context(), db, id); return err })
 	ref := sellAll(t, db, id)
-	timed(t, "freeze and draw", func() error { drawn(t, db, ref); return nil })
+	timed(t, "freeze and draw", func() error { drawn(t, newDrawer(t, db), ref); return nil })
 	timed(t, "a campaign with its counts, sold", func() error { _, err := lifecycle.Get(t.Context(), db, id); return err })
 	timed(t, "what a stream tells", func() error { _, err := progress.Read(t.Context(), db, []uuid.UUID{id}); return err })
 	timed(t, "the state of the draw", func() error { _, err := drawing.ProofStateOf(t.Context(), db, id); return err })

@@ -6,36 +6,23 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/verify"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/shape"
 	"triprize/internal/drawing"
-	"triprize/internal/job"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
-	"triprize/sandbox/drandsim"
 )
-
-func drawn(t *testing.T, db *pgxpool.Pool, ref job.Ref) {
-	t.Helper()
-	drawer := drawing.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, drawing.DrawerOptions{}, servers.Logger(t))
-	if outcome, err := drawer.Run(t.Context(), ref); err != nil || outcome.Problem != nil {
-		t.Fatal(outcome.Problem, err)
-	}
-}
 
 func written(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (tag string, text []byte) {
 	t.Helper()
@@ -50,14 +37,18 @@ func written(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (tag string, text []b
 	return document.Tag, out.Bytes()
 }
 
-// parsed reads a document, and its list as a tree.
-func parsed(t *testing.T, text []byte) (p fairdraw.Proof, tree fairdraw.Tree) {
+// verified returns the proof of a draw and its list, when anybody can verify it.
+func verified(t *testing.T, db *pgxpool.Pool, id uuid.UUID, o verify.Options) (p fairdraw.Proof, sold []fairdraw.SoldLine) {
 	t.Helper()
-	p, err := fairdraw.ReadProof(bytes.NewReader(text), tree.Append)
-	if err != nil {
-		t.Fatal(err)
+	_, text := written(t, db, id)
+	if report, err := verify.Proof(bytes.NewReader(text), o); err != nil || !report.OK {
+		t.Fatalf("%+v, %v", report, err)
 	}
-	return p, tree
+	p, err := fairdraw.ReadProof(bytes.NewReader(text), func(line fairdraw.SoldLine) error { sold = append(sold, line); return nil })
+	if err != nil || p.CampaignID != id {
+		t.Fatal(p, err)
+	}
+	return p, sold
 }
 
 func purchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (all []purchase.Purchase) {
@@ -85,36 +76,14 @@ func TestAProofHasAllThatRedoesTheDrawAndIsTheSameBytesForEver(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(50)) // 1,275 lines: two subtrees
-	drawn(t, db, fixture.SellOut(t, db, id))
+	drawn(t, newDrawer(t, db), fixture.SellOut(t, db, id))
 	tag, text := written(t, db, id)
 	if again, same := written(t, db, id); again != tag || !bytes.Equal(same, text) {
 		t.Error("another reading has other bytes")
 	}
-	p, tree := parsed(t, text)
-	if tree.Root() != p.Root || tree.Count() != p.Count || p.Count != 1275 {
-		t.Errorf("%d lines have the root %s, the document says %d with %s", tree.Count(), tree.Root(), p.Count, p.Root)
-	}
-	if got := fairdraw.Commitment(id, p.Rules, p.Secret[:]); got != [32]byte(p.Commitment) {
-		t.Error("rules and secret are not what was committed to")
-	}
-	record, err := p.Record().Canonical()
-	if err != nil || fairdraw.FreezeHash(record) != p.FreezeHash {
-		t.Errorf("the freeze hash is not that of the record: %v", err)
-	}
-	var rules fairdraw.Rules
-	if err := json.Unmarshal(p.Rules, &rules); err != nil {
-		t.Fatal(err)
-	}
-	var sold []fairdraw.SoldLine
-	if _, err := fairdraw.ReadProof(bytes.NewReader(text), func(l fairdraw.SoldLine) error { sold = append(sold, l); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	selected := fairdraw.Winners(fairdraw.Select(rules.Prizes, sold, fairdraw.NewStream(fairdraw.Entropy(p.Secret[:], id, p.Root, nil))))
-	if want, _ := json.Marshal(selected); !bytes.Contains(text, want[1:len(want)-1]) && len(selected) != len(p.Winners) {
-		t.Errorf("other winners: %s", want)
-	}
-	if strings.Contains(string(text), "buyer-") {
-		t.Error("the document has names of buyers")
+	p, sold := verified(t, db, id, verify.Options{})
+	if len(sold) != 1275 || len(p.Winners) != 50 || bytes.Contains(text, []byte("buyer-")) {
+		t.Errorf("%d lines, %d winners, or names of buyers", len(sold), len(p.Winners))
 	}
 	now, err := drawing.ProofStateOf(t.Context(), db, id)
 	if err != nil || now.Draw == nil || *now.Progress.FreezeHash != p.FreezeHash || now.Freeze.Root != p.Root || now.Trust != fairdraw.TrustOperator {
@@ -126,7 +95,7 @@ func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	drawn(t, db, fixture.SellOut(t, db, id))
+	drawn(t, newDrawer(t, db), fixture.SellOut(t, db, id))
 	_, right := written(t, db, id)
 	fixture.TamperList(t, db, id)
 	service := drawing.NewProofs(db)
@@ -150,19 +119,20 @@ func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 	if _, err := fairdraw.ReadList(&listText, func(fairdraw.SoldLine) error { return nil }); err == nil {
 		t.Error("what was written can be read as a whole list")
 	}
-	for _, p := range purchases(t, db, id) { // nobody gets a path in a tree that is not the frozen one
+	all := purchases(t, db, id)
+	for _, p := range all { // nobody gets a path in a tree that is not the frozen one
 		if _, err := service.Purchase(t.Context(), p); !errors.Is(err, drawing.ErrNotFrozenList) {
 			t.Errorf("purchase %s: %v", p.ID, err)
 		}
 	}
 	fixture.TamperList(t, db, id)
-	victim := purchases(t, db, id)[3].ID // the list is stored: a purchase that changes later is wrong alone
-	servers.Exec(t, db, `UPDATE purchases SET user_id = 'somebody else' WHERE id = $1`, victim)
+	all[3].UserID = "somebody else" // the list is stored: a purchase that changes later is wrong alone
+	servers.Exec(t, db, `UPDATE purchases SET user_id = $2 WHERE id = $1`, all[3].ID, all[3].UserID)
 	if _, now := written(t, db, id); !bytes.Equal(now, right) {
 		t.Error("the proof is another")
 	}
-	for _, p := range purchases(t, db, id) {
-		if _, err := service.Purchase(t.Context(), p); errors.Is(err, drawing.ErrNotFrozenList) != (p.ID == victim) {
+	for i, p := range all {
+		if _, err := service.Purchase(t.Context(), p); errors.Is(err, drawing.ErrNotFrozenList) != (i == 3) {
 			t.Errorf("purchase %s: %v", p.ID, err)
 		}
 	}
@@ -171,26 +141,17 @@ func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 // The list is public while the draw waits for its round: with it, anybody computes the outcome.
 func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 	t.Parallel()
-	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := servers.DB(t)
+	db, chain := servers.DB(t), newChain(t)
 	draft := fixture.Draft(50) // 1,275 lines: two subtrees
 	draft.Policies.Beacon = true
 	id := fixture.CampaignOn(t, db, draft, &chain.Chain)
-	service := drawing.NewProofs(db)
-	ref := fixture.SellOut(t, db, id)
-	if _, err := service.List(t.Context(), id); fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("before the freeze: %v", err)
+	service, drawer, ref := drawing.NewProofs(db), newDrawer(t, db), fixture.SellOut(t, db, id)
+	for of, want := range map[uuid.UUID]fault.Code{id: fault.StateConflict, uuid.New(): fault.NotFound} { // before the freeze
+		if _, err := service.List(t.Context(), of); fault.CodeOf(err) != want {
+			t.Errorf("it is not %s: %v", want, err)
+		}
 	}
-	if _, err := service.List(t.Context(), uuid.New()); fault.CodeOf(err) != fault.NotFound {
-		t.Errorf("of no campaign: %v", err)
-	}
-	drawer := drawing.NewDrawer(db, fixture.Key(t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, drawing.DrawerOptions{Beacon: chain}, servers.Logger(t))
-	if _, err := drawer.Run(t.Context(), ref); !errors.As(err, new(*drawing.Waiting)) {
-		t.Fatalf("it does not wait: %v", err)
-	}
+	waits(t, drawer, ref)
 	read := func() (tag string, text []byte, l fairdraw.List, lines []fairdraw.SoldLine) {
 		t.Helper()
 		document, err := service.List(t.Context(), id)
@@ -218,23 +179,16 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 		t.Errorf("%s: %v", check, err)
 	}
 	round := chain.Sign(*now.Progress.Round)
-	in(t, db, func(tx pgx.Tx) error { return drawing.InsertRound(t.Context(), tx, chain.Hash(), round) })
+	know(t, db, chain, round.Number)
 	var rules fairdraw.Rules
 	if err := json.Unmarshal(now.Rules, &rules); err != nil {
 		t.Fatal(err)
 	}
 	computed := fairdraw.Winners(fairdraw.Select(rules.Prizes, lines, fairdraw.NewStream(fairdraw.Entropy(now.Freeze.Secret[:], id, l.Root, round.Randomness[:]))))
-	drawn(t, db, ref)
-	_, document := written(t, db, id)
-	var sold []fairdraw.SoldLine
-	p, err := fairdraw.ReadProof(bytes.NewReader(document), func(line fairdraw.SoldLine) error { sold = append(sold, line); return nil })
-	if of := p.Beacon; of == nil || of.ChainHash != chain.Hash() || !bytes.Equal(of.PublicKey, chain.PublicKey) || of.GenesisTime != chain.GenesisTime || of.BeaconID != chain.ID ||
-		of.PeriodS != chain.PeriodS || !bytes.Equal(of.GenesisSeed, chain.GenesisSeed) || of.Round != round.Number || *p.Round != round.Number ||
-		!bytes.Equal(of.Signature, round.Signature) || of.Randomness != round.Randomness || p.Trust != fairdraw.TrustBeacon {
-		t.Errorf("the round is %+v", of)
-	}
-	if err != nil || !slices.Equal(sold, lines) || !reflect.DeepEqual(p.Winners, computed) || len(computed) == 0 {
-		t.Errorf("the proof has %d lines and the winners %+v, computed before: %+v, %v", len(sold), p.Winners, computed, err)
+	drawn(t, drawer, ref)
+	p, sold := verified(t, db, id, verify.Options{Chains: []fairdraw.Hash{chain.Hash()}})
+	if *p.Round != round.Number || p.Trust != fairdraw.TrustBeacon || !slices.Equal(sold, lines) || !reflect.DeepEqual(p.Winners, computed) || len(computed) == 0 {
+		t.Errorf("the proof has %d lines and the winners %+v, computed before: %+v", len(sold), p.Winners, computed)
 	}
 	if again, same, _, _ := read(); again != tag || !bytes.Equal(same, text) {
 		t.Error("after the draw the list has other bytes")
@@ -244,7 +198,7 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(50))
+	id := fixture.Campaign(t, db, fixture.Draft(50)) // two subtrees
 	service := drawing.NewProofs(db)
 	big := fixture.Buy(t, db, id, "mina", 0, 40) // all over the tree
 	gone := fixture.Buy(t, db, id, "otto", 0, 1)
@@ -253,11 +207,7 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	}
 	refused := func(purchaseID uuid.UUID, when string) {
 		t.Helper()
-		p, err := purchase.Get(t.Context(), db, access.Everything(), purchaseID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := service.Purchase(t.Context(), p); fault.CodeOf(err) != fault.StateConflict {
+		if _, err := service.Purchase(t.Context(), purchaseOf(t, db, purchaseID)); fault.CodeOf(err) != fault.StateConflict {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
@@ -267,13 +217,17 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	if _, err := service.Document(t.Context(), id); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("a proof before the draw: %v", err)
 	}
-	drawn(t, db, ref)
+	drawn(t, newDrawer(t, db), ref)
 	refused(gone, "of a cancelled purchase")
-	_, text := written(t, db, id)
-	document, _ := parsed(t, text)
+	document, sold := verified(t, db, id, verify.Options{})
+	edges := make(map[fairdraw.Position]bool)
+	for _, index := range []int{0, 1, 1022, 1023, 1024, 1025, 1273, 1274} { // of the tree, and of its subtrees
+		edges[sold[index].Position()] = true
+	}
 	seen := make(map[int]bool)
 	for i, p := range purchases(t, db, id) {
-		if p.ID == gone || p.ID != big && i%50 != 0 {
+		first := fairdraw.Position{Layer: p.Items[0].Layer, Column: p.Items[0].Column}
+		if p.ID == gone || p.ID != big && i%50 != 0 && !edges[first] {
 			continue
 		}
 		made, err := service.Purchase(t.Context(), p)
@@ -281,7 +235,7 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 			t.Fatalf("purchase %s: %d leaves of %d, %v", p.ID, len(made.Leaves), len(p.Items), err)
 		}
 		for _, leaf := range made.Leaves {
-			if seen[leaf.Index] || leaf.UserID != p.UserID {
+			if seen[leaf.Index] || leaf.UserID != p.UserID || leaf.Line() != sold[leaf.Index] {
 				t.Errorf("leaf %d is of %s, and of another", leaf.Index, leaf.UserID)
 			}
 			seen[leaf.Index] = true
@@ -292,34 +246,5 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	}
 	if len(seen) < 60 {
 		t.Errorf("%d leaves have a proof", len(seen))
-	}
-}
-
-func in(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
-	t.Helper()
-	if err := postgres.InTx(t.Context(), db, do); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestLeavesAreFoundWhereverTheyStand(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(46)) // 1,081 leaves: the second subtree has 57
-	ref := fixture.SellOut(t, db, id)
-	drawn(t, db, ref)
-	service := drawing.NewProofs(db)
-	all := purchases(t, db, id)
-	slices.SortFunc(all, func(a, b purchase.Purchase) int {
-		if a.Items[0].Before(b.Items[0].Position) {
-			return -1
-		}
-		return 1
-	})
-	for _, index := range []int{0, 1, 1022, 1023, 1024, 1025, 1079, 1080} {
-		made, err := service.Purchase(t.Context(), all[index])
-		if err != nil || made.Leaves[0].Index != index || (shape.Position{Layer: made.Leaves[0].Layer, Column: made.Leaves[0].Column}) != all[index].Items[0].Position {
-			t.Errorf("leaf %d: %+v, %v", index, made.Leaves, err)
-		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"triprize/internal/drawing"
 	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
 )
 
 // Before every write of a draw its worker is paused for longer than the lease, and another
@@ -33,18 +33,18 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			db, clock := servers.DBWithClock(t)
-			s := newSigner(t)
-			id := withBeacon(t, db, s)
-			ref := fixture.SellOut(t, db, id)
-			served := &relays{db: db, round: func(n uint64) (beacon.Round, error) { return s.sign(n), nil }}
-			other := drawerWith(t, db, drawing.DrawerOptions{Beacon: served})
+			chain := newChain(t)
+			ref := withBeacon(t, db, chain)
+			id, served := ref.CampaignID, newRelays(db)
+			served.round = func(n uint64) (beacon.Round, error) { return chain.Sign(n), nil }
+			drawer, other := drawerWith(t, db, drawing.DrawerOptions{Beacon: served}), drawerWith(t, db, drawing.DrawerOptions{Beacon: served})
 			paused := false
 			defer failpoint.Set(moment, id.String(), func() {
 				if paused { // the other worker passes
 					return
 				}
 				paused = true
-				silence(t, db, id)
+				servers.Exec(t, db, `UPDATE campaigns SET execution_locked_at = clock_timestamp() - interval '2 hours' WHERE id = $1`, id)
 				if moment == "draw.frozen" { // the other one goes on only when the round is due
 					clock.MoveOn(time.Hour)
 				}
@@ -53,7 +53,6 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 					t.Errorf("the other worker: %v", err)
 				}
 			})()
-			drawer := drawerWith(t, db, drawing.DrawerOptions{Beacon: served})
 			fenced := false
 			servers.Eventually(t, "it is drawn", func() bool {
 				_, err := drawer.Run(t.Context(), ref)
@@ -77,10 +76,10 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
 	t.Parallel()
 	const workers = 10
-	db, s := servers.DB(t), newSigner(t)
-	for _, id := range []uuid.UUID{fixture.Campaign(t, db, fixture.Draft(3)), withBeacon(t, db, s)} {
+	db, chain := servers.DB(t), newChain(t)
+	for _, ref := range []job.Ref{fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3))), withBeacon(t, db, chain)} {
+		id, refs := ref.CampaignID, []job.Ref{ref}
 		putBack := failpoint.Disable("campaign.execution", id.String())
-		refs := []job.Ref{fixture.SellOut(t, db, id)}
 		for len(refs) < workers {
 			refs = append(refs, ask(t, db, id))
 		}
@@ -89,7 +88,7 @@ func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
 		var refused atomic.Int32
 		var all sync.WaitGroup
 		for _, ref := range refs {
-			all.Go(func() { refused.Add(drawUnlocked(t, db, s, id, ref)) })
+			all.Go(func() { refused.Add(drawUnlocked(t, db, chain, ref)) })
 		}
 		all.Wait()
 		removeFreeze()
@@ -113,13 +112,13 @@ func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
 
 // drawUnlocked goes on with a draw until it has come to the record, and counts how often
 // the tables refused what it wrote.
-func drawUnlocked(t *testing.T, db *pgxpool.Pool, s signer, id uuid.UUID, ref job.Ref) (refused int32) {
+func drawUnlocked(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, ref job.Ref) (refused int32) {
 	for {
-		_, err := drawerWith(t, db, drawing.DrawerOptions{}).Run(t.Context(), ref)
+		_, err := newDrawer(t, db).Run(t.Context(), ref)
 		if _, waits := errors.AsType[*drawing.Waiting](err); waits {
-			f, _, err := drawing.FreezeOf(t.Context(), db, id)
+			f, _, err := drawing.FreezeOf(t.Context(), db, ref.CampaignID)
 			if err == nil {
-				err = drawing.InsertRound(t.Context(), db, s.Hash(), s.sign(*f.Round))
+				err = drawing.InsertRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round))
 			}
 			if err != nil {
 				t.Error(err)
@@ -165,69 +164,50 @@ func expectOne(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	}
 }
 
+// drawSlowly draws a campaign with a short lease, and does something before the record.
+func drawSlowly(t *testing.T, meanwhile func(db *pgxpool.Pool, id uuid.UUID)) {
+	t.Helper()
+	db := servers.DB(t)
+	ref := fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3)))
+	short := settings
+	short.Lease = 150 * time.Millisecond
+	defer failpoint.Set("draw.record", ref.CampaignID.String(), func() { meanwhile(db, ref.CampaignID) })()
+	drawn(t, drawing.NewDrawer(db, fixture.Key(t), short, drawing.DrawerOptions{}, servers.Logger(t)), ref)
+}
+
 // A draw that takes longer than a lease keeps its lock: it renews the lease several
 // times within each.
 func TestALongDrawKeepsItsLock(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
-	ref := fixture.SellOut(t, db, id)
-	short := settings
-	short.Lease = 150 * time.Millisecond
-	defer failpoint.Set("draw.record", id.String(), func() {
-		last, renewals := lockedAt(t, db, id), 0
+	drawSlowly(t, func(db *pgxpool.Pool, id uuid.UUID) {
+		var last time.Time
+		renewals := 0
 		servers.Eventually(t, "the lease is renewed for longer than it lasts", func() bool {
-			if now := lockedAt(t, db, id); now.After(last) {
+			if now := servers.Value[time.Time](t, db, `SELECT execution_locked_at FROM campaigns WHERE id = $1`, id); now.After(last) {
 				last = now
 				renewals++
 			}
-			return renewals >= 6
+			return renewals > 6 // the first is the lock
 		})
 		if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", time.Hour); ok || err != nil {
 			t.Errorf("claimed by another: %v, %v", ok, err)
 		}
-	})()
-	if _, err := newDrawerWith(t, db, short).Run(t.Context(), ref); err != nil {
-		t.Error(err)
-	}
+	})
 }
 
 // A renewal finds the claim gone while the record begins, as one does that waits for the
 // record's commit. The record goes on: the fence decides alone, and here it says yes.
 func TestARenewalThatFindsNoClaimDoesNotCutTheRecordOff(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
-	ref := fixture.SellOut(t, db, id)
-	short := settings
-	short.Lease = 150 * time.Millisecond
-	defer failpoint.Set("draw.record", id.String(), func() {
-		var claim uuid.UUID
-		exec := func(db postgres.DB, claim uuid.UUID) {
-			t.Helper()
-			if _, err := db.Exec(t.Context(), `UPDATE campaigns SET execution_lock_id = $2 WHERE id = $1`, id, claim); err != nil {
-				t.Error(err)
-			}
-		}
-		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-			err := tx.QueryRow(t.Context(), `SELECT execution_lock_id FROM campaigns WHERE id = $1`, id).Scan(&claim)
-			exec(tx, uuid.New())
+	drawSlowly(t, func(db *pgxpool.Pool, id uuid.UUID) {
+		const set = `UPDATE campaigns SET execution_lock_id = $2 WHERE id = $1`
+		claim := servers.Value[uuid.UUID](t, db, `SELECT execution_lock_id FROM campaigns WHERE id = $1`, id)
+		in(t, db, func(tx pgx.Tx) error {
+			servers.Exec(t, tx, set, id, uuid.New())
 			servers.AwaitBlocked(t, db, 1) // the renewal
-			return err
+			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
 		servers.Eventually(t, "the renewal has ended", func() bool { return db.Stat().AcquiredConns() == 0 })
-		exec(db, claim)
-	})()
-	if _, err := newDrawerWith(t, db, short).Run(t.Context(), ref); err != nil {
-		t.Error(err)
-	}
-}
-
-// lockedAt returns when the execution lock was taken or last renewed.
-func lockedAt(t *testing.T, db *pgxpool.Pool, id uuid.UUID) time.Time {
-	t.Helper()
-	return servers.Value[time.Time](t, db, `SELECT execution_locked_at FROM campaigns WHERE id = $1`, id)
+		servers.Exec(t, db, set, id, claim)
+	})
 }

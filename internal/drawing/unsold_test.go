@@ -2,18 +2,19 @@ package drawing_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize.example/draw/verify"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/shape"
 	"triprize/internal/drawing"
 	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
@@ -25,89 +26,64 @@ const aLongSale = 24 * time.Hour
 // ending returns a Drawer whose jobs end sales, as a worker has it.
 func ending(t *testing.T, db *pgxpool.Pool) *drawing.Drawer {
 	t.Helper()
-	end := func(ctx context.Context, id uuid.UUID) (bool, error) {
+	return drawerWith(t, db, drawing.DrawerOptions{EndSale: func(ctx context.Context, id uuid.UUID) (bool, error) {
 		end, err := fixture.Seller(db).EndSale(ctx, id)
 		return end.Ended, err
-	}
-	return drawing.NewDrawer(db, fixture.Key(t), settings, drawing.DrawerOptions{EndSale: end}, servers.Logger(t))
+	}})
 }
 
-// drawAtEnd lets an operator ask for the draw when the sale is over, and returns its result.
-func drawAtEnd(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (result drawing.Result) {
-	t.Helper()
-	ref, drawer := ask(t, db, id), ending(t, db)
-	if _, err := drawer.Run(t.Context(), ref); !errors.Is(err, drawing.ErrBusy) { // it has ended the sale
-		t.Fatalf("the first attempt: %v", err)
-	}
-	if _, err := drawer.Run(t.Context(), ref); err != nil {
-		t.Fatal(err)
-	}
-	j := fixture.Job(t, db, ref.ID)
-	if err := json.Unmarshal(j.Result, &result); err != nil {
-		t.Fatalf("%+v: %v", j, err)
-	}
-	return result
-}
-
+// An operator asks for the draw when the sale is over.
 func TestAtItsEndACampaignIsDrawnOverWhatIsSold(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	draft := fixture.DrawnAtEnd(4, aLongSale)
-	draft.Layers[2].Prizes[0].Count = 3
-	id := fixture.Campaign(t, db, draft)
-	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", fixture.At(3, 1), fixture.At(3, 3)), fixture.ChosenRequest(t, id, "b", fixture.At(4, 2)))
-	clock.MoveOn(aLongSale)
-	result := drawAtEnd(t, db, id)
-	if s := state(t, db, id); s != campaign.Completed {
-		t.Errorf("the campaign is %s", s)
+	for name, c := range map[string]struct {
+		sold    []shape.Position
+		awarded map[int]int // how many of its prizes each layer awards
+	}{
+		"two of layer 3, which has three prizes, and one of layer 4": {[]shape.Position{fixture.At(3, 1), fixture.At(3, 3), fixture.At(4, 2)}, map[int]int{3: 2, 4: 1}},
+		"nothing": {nil, map[int]int{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, clock := servers.DBWithClock(t)
+			draft := fixture.DrawnAtEnd(4, aLongSale)
+			draft.Layers[2].Prizes[0].Count = 3
+			id := fixture.Campaign(t, db, draft)
+			for _, position := range c.sold {
+				fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", position))
+			}
+			clock.MoveOn(aLongSale)
+			ref, drawer := ask(t, db, id), ending(t, db)
+			if _, err := drawer.Run(t.Context(), ref); !errors.Is(err, drawing.ErrBusy) { // it has ended the sale
+				t.Fatalf("the first attempt: %v", err)
+			}
+			drawn(t, drawer, ref)
+			var result drawing.Result
+			if err := json.Unmarshal(fixture.Job(t, db, ref.ID).Result, &result); err != nil {
+				t.Fatal(err)
+			}
+			proof, _ := verified(t, db, id, verify.Options{})
+			awarded := make(map[int]int)
+			for i, w := range result.Winners {
+				in := proof.Winners[i]
+				if (w.Column == nil) != (w.PurchaseID == nil) || (w.Column == nil) != (in.Column == nil) || (w.Column == nil) != (in.Awarded != nil && !*in.Awarded) {
+					t.Errorf("%+v, and in the proof %+v", w, in)
+				}
+				if w.Column != nil {
+					awarded[w.Layer]++
+				}
+			}
+			if len(result.Winners) != 6 || len(proof.Winners) != 6 || !maps.Equal(awarded, c.awarded) || result.Root != proof.Root.String() {
+				t.Errorf("the result is %+v", result)
+			}
+			if servers.Value[bool](t, db, `SELECT frozen_at < draws_at FROM freezes JOIN campaigns ON id = campaign_id WHERE id = $1`, id) {
+				t.Error("frozen before the end")
+			}
+			if c, err := campaign.Get(t.Context(), db, id); err != nil || c.State != campaign.Completed || c.Counts != (campaign.Counts{Total: 10, Sold: proof.Count}) {
+				t.Errorf("%+v, %v", c, err)
+			}
+			fixture.Sound(t, db)
+		})
 	}
-	// Layers 1 and 2 have no candidates, layer 3 has two for three prizes, layer 4 has one.
-	awarded := map[int]int{}
-	for _, w := range result.Winners {
-		if (w.Column == nil) != (w.PurchaseID == nil) {
-			t.Errorf("%+v", w)
-		}
-		if w.Column != nil {
-			awarded[w.Layer]++
-		}
-	}
-	if len(result.Winners) != 6 || len(awarded) != 2 || awarded[3] != 2 || awarded[4] != 1 {
-		t.Errorf("the winners are %+v", result.Winners)
-	}
-	if w := result.Winners[5]; *w.Column != 2 {
-		t.Errorf("the only position of layer 4 did not win: %+v", w)
-	}
-	if servers.Value[bool](t, db, `SELECT frozen_at < draws_at FROM freezes JOIN campaigns ON id = campaign_id WHERE id = $1`, id) {
-		t.Error("frozen before the end")
-	}
-	fixture.Sound(t, db)
-}
-
-func TestACampaignOfWhichNothingIsSoldEndsWithoutWinners(t *testing.T) {
-	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(3, aLongSale))
-	clock.MoveOn(aLongSale)
-	result := drawAtEnd(t, db, id)
-	for _, w := range result.Winners {
-		if w.Column != nil {
-			t.Errorf("it is won by nobody: %+v", w)
-		}
-	}
-	_, text := written(t, db, id)
-	proof, _ := parsed(t, text)
-	for _, w := range proof.Winners {
-		if w.Awarded == nil || *w.Awarded || w.Column != nil {
-			t.Errorf("in the proof a prize that is not awarded is %+v", w)
-		}
-	}
-	if nothing := sha256.Sum256(nil); result.Root != hex.EncodeToString(nothing[:]) || len(result.Winners) != 3 {
-		t.Errorf("the result is %+v", result)
-	}
-	if c, err := campaign.Get(t.Context(), db, id); err != nil || c.State != campaign.Completed || c.Counts != (campaign.Counts{Total: 6}) {
-		t.Errorf("%+v, %v", c, err)
-	}
-	fixture.Sound(t, db)
 }
 
 func TestAnOperatorCannotDrawBeforeTheEndNorWithReservations(t *testing.T) {
@@ -121,11 +97,8 @@ func TestAnOperatorCannotDrawBeforeTheEndNorWithReservations(t *testing.T) {
 		if _, err := ending(t, db).Run(t.Context(), ref); err != nil {
 			t.Fatal(err)
 		}
-		if j := fixture.Job(t, db, ref.ID); j.State != job.Failed || j.Problem.Code != fault.NotSoldOut {
-			t.Errorf("%s: %s, %+v", when, j.State, j.Problem)
-		}
-		if s := state(t, db, id); s != campaign.Active {
-			t.Errorf("%s: the campaign is %s", when, s)
+		if j := fixture.Job(t, db, ref.ID); j.State != job.Failed || j.Problem.Code != fault.NotSoldOut || state(t, db, id) != campaign.Active {
+			t.Errorf("%s: %s, %+v, and the campaign is %s", when, j.State, j.Problem, state(t, db, id))
 		}
 		clock.MoveOn(aLongSale)
 	}
@@ -145,17 +118,9 @@ func TestNothingIsFrozenBeforeTheEndThatTheRulesName(t *testing.T) {
 		t.Fatal(end, err)
 	}
 	clock.MoveOn(-time.Hour)
-	ref := end.Messages[0].Jobs[0]
-	var waits *drawing.Waiting
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); !errors.As(err, &waits) {
-		t.Errorf("got %v", err)
-	}
+	ref, drawer := end.Messages[0].Jobs[0], newDrawer(t, db)
+	waits(t, drawer, ref)
 	clock.MoveOn(time.Hour)
-	if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
-		t.Error(err)
-	}
-	if s := state(t, db, id); s != campaign.Completed {
-		t.Errorf("the campaign is %s", s)
-	}
+	drawn(t, drawer, ref)
 	fixture.Sound(t, db)
 }
