@@ -15,6 +15,7 @@ import (
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -220,4 +221,35 @@ func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 		t.Errorf("without its job it is stuck: %v", got)
 	}
 	p.wantTriggered(job.BySweep, 1)
+}
+
+// Sweeps at once: one whose statement began before the other had committed still finds the campaign. The clock
+// of its statement waits for a table here, after the snapshot: a plan that is ready does not wait before it.
+func TestASweepThatComesLateToAStuckDrawMakesNoSecondJob(t *testing.T) {
+	t.Parallel()
+	p := newSetup(t)
+	settings, _ := servers.NewClock(t, p.settings)
+	settings.Postgres.URL += "&plan_cache_mode=force_generic_plan"
+	settings.Postgres.MaxConnections = 1
+	late := *p
+	late.sweeper = upkeep.New(settings, servers.Pool(t, settings), p.rdb, servers.Logger(t), upkeep.Options{})
+	late.sweep("stuck-draws") // makes the plan
+	p.givenUp(2 * time.Hour)
+	tx, err := p.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers.Exec(t, tx, `LOCK TABLE clock.moves`)
+	counts := make(chan sweep.Counts, 1)
+	go func() { counts <- late.sweep("stuck-draws") }()
+	servers.AwaitBlocked(t, p.db, 1)
+	if got := p.sweep("stuck-draws"); got["enqueued"] != 1 {
+		t.Errorf("the first: %v", got)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-counts; got["enqueued"] != 0 {
+		t.Errorf("the late one: %v", got)
+	}
 }

@@ -593,6 +593,11 @@ func TestSweepsThatRunAtOnceDoEverythingOnce(t *testing.T) {
 			}
 		}},
 		"old-records": {"jobs_deleted", func(p *setup) { p.records(n, false) }},
+		"stuck-draws": {"enqueued", func(p *setup) {
+			for range n {
+				p.givenUp(2 * time.Hour)
+			}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
