@@ -6,11 +6,14 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"triprize.example/draw/fairdraw"
@@ -23,14 +26,135 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
+func TestMain(m *testing.M) { servers.Main(m) }
+
+// never is an interval that does not pass: what comes, comes without it.
+const never = time.Hour
+
+// counted counts what is sent to the database. While it is closed, a query that
+// has been counted waits.
+type counted struct {
+	db   postgres.DB
+	sent atomic.Int64
+	gate sync.RWMutex
+}
+
+func (c *counted) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	c.sent.Add(1)
+	return c.db.Exec(ctx, sql, args...)
+}
+
+func (c *counted) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	c.sent.Add(1)
+	return c.db.QueryRow(ctx, sql, args...)
+}
+
+func (c *counted) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	c.sent.Add(int64(b.Len()))
+	return c.db.SendBatch(ctx, b)
+}
+
+func (c *counted) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	c.sent.Add(1)
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	return c.db.Query(ctx, sql, args...) //nolint:sqlclosecheck // who asked closes them
+}
+
+// more waits until n more queries were sent.
+func (c *counted) more(t *testing.T, n int64) {
+	t.Helper()
+	c.reach(t, c.sent.Load()+n)
+}
+
+// reach waits until so many queries were sent in all.
+func (c *counted) reach(t *testing.T, want int64) {
+	t.Helper()
+	servers.Eventually(t, "enough queries were sent", func() bool { return c.sent.Load() >= want })
+}
+
+// watching watches campaigns until the test ends, at every tick or, without, at every interval.
+func watching(t *testing.T, db *pgxpool.Pool, interval time.Duration, ticks <-chan time.Time) (*progress.Campaigns, *counted) {
+	t.Helper()
+	queries := &counted{db: db}
+	w := progress.NewCampaigns(queries, interval, servers.Logger(t))
+	if ticks != nil {
+		w.SetTicks(ticks)
+	}
+	run(t, w)
+	return w, queries
+}
+
+// run runs a watch until the test ends.
+func run(t *testing.T, w *progress.Campaigns) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+func take(t *testing.T, s *progress.Subscription) progress.Progress {
+	t.Helper()
+	select {
+	case progress := <-s.Progress():
+		return progress
+	case <-time.After(servers.Patience):
+		t.Fatal("nothing was told")
+		return progress.Progress{}
+	}
+}
+
+// takeUntil takes snapshots until one has so many positions sold.
+func takeUntil(t *testing.T, s *progress.Subscription, sold int) progress.Progress {
+	t.Helper()
+	for {
+		if progress := take(t, s); progress.Counts.Sold == sold {
+			return progress
+		}
+	}
+}
+
+func nothing(t *testing.T, s *progress.Subscription) {
+	t.Helper()
+	select {
+	case progress := <-s.Progress():
+		t.Errorf("told of %+v", progress)
+	default:
+	}
+}
+
+// drafts stores n pending campaigns.
+func drafts(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
+	t.Helper()
+	ids := make([]uuid.UUID, n)
+	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		for i := range ids {
+			ids[i] = uuid.New()
+			if err := campaign.Create(t.Context(), tx, ids[i], fixture.Draft(3)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// setSold changes a counter as sales do; what the positions say does not matter here.
+func setSold(t *testing.T, db *pgxpool.Pool, sold int, ids ...uuid.UUID) {
+	t.Helper()
+	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = $2 WHERE id = ANY($1)`, ids, sold)
+}
+
 func TestACrowdCostsOneQueryPerInterval(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	ids := drafts(t, db, 20)
-	queries, ticks := &counted{db: db}, make(chan time.Time) // one tick is one interval
-	w := progress.NewCampaigns(queries, never, servers.Logger(t))
-	w.SetTicks(ticks)
-	run(t, w)
+	ticks := make(chan time.Time) // one tick is one interval
+	w, queries := watching(t, db, never, ticks)
 	var crowd []*progress.Subscription
 	for i := range 500 {
 		crowd = append(crowd, w.Subscribe(ids[i%len(ids)], ""))
@@ -75,10 +199,11 @@ func TestArrivalsShareAQuery(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	ids := drafts(t, db, 3)
-	w, queries := watchingCampaigns(t, db, never, servers.Logger(t))
+	w, queries := watching(t, db, never, nil)
 	queries.gate.Lock()
 	first := w.Subscribe(ids[0], "")
 	queries.reach(t, 1)
+	nobody := w.Subscribe(uuid.New(), "") // of no campaign
 	var crowd []*progress.Subscription
 	for i := range 300 { // all while a query is under way, and none waits for it
 		crowd = append(crowd, w.Subscribe(ids[i%3], ""))
@@ -90,6 +215,7 @@ func TestArrivalsShareAQuery(t *testing.T) {
 	if sent := queries.sent.Load(); sent > 2 {
 		t.Errorf("%d queries", sent)
 	}
+	nothing(t, nobody)
 	queries.gate.Lock() // what is known needs no query
 	defer queries.gate.Unlock()
 	if s := take(t, w.Subscribe(ids[1], "")); s.CampaignID != ids[1] {
@@ -102,7 +228,7 @@ func TestAnOldSnapshotIsNotTheFirst(t *testing.T) {
 	db := servers.DB(t)
 	id := drafts(t, db, 1)[0]
 	const interval = 50 * time.Millisecond
-	w, queries := watchingCampaigns(t, db, interval, servers.Logger(t))
+	w, queries := watching(t, db, interval, nil)
 	take(t, w.Subscribe(id, ""))
 	queries.gate.Lock() // the database does not answer for a while
 	queries.more(t, 1)
@@ -120,7 +246,7 @@ func TestASnapshotShowsTheCampaign(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
-	w, _ := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
+	w, _ := watching(t, db, 10*time.Millisecond, nil)
 	s := w.Subscribe(id, "")
 	expect := func(want progress.Progress) {
 		t.Helper()
@@ -158,13 +284,13 @@ func TestASubscriberThatKnowsTheVersionIsToldOfChangesOnly(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	ids := drafts(t, db, 2)
-	elsewhere, _ := watchingCampaigns(t, db, never, servers.Logger(t)) // another process
+	elsewhere, _ := watching(t, db, never, nil) // another process
 	known := take(t, elsewhere.Subscribe(ids[0], ""))
 	other := take(t, elsewhere.Subscribe(ids[1], ""))
 	if known.Version == "" || len(known.Version) > 16 || known.Version == other.Version {
 		t.Errorf("the versions are %q and %q", known.Version, other.Version)
 	}
-	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
+	w, queries := watching(t, db, 10*time.Millisecond, nil)
 	back := w.Subscribe(ids[0], known.Version) // from a query
 	queries.more(t, 3)
 	again := w.Subscribe(ids[0], known.Version) // from what is known here
@@ -186,7 +312,7 @@ func TestASlowReaderGetsTheNewestOnly(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := drafts(t, db, 1)[0]
-	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
+	w, queries := watching(t, db, 10*time.Millisecond, nil)
 	slow, fast := w.Subscribe(id, ""), w.Subscribe(id, "")
 	for sold := range 6 {
 		setSold(t, db, sold, id)
@@ -246,7 +372,9 @@ func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 	db := servers.Pool(t, settings)
 	ids := drafts(t, db, 2)
 	var log servers.Journal
-	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
+	queries := &counted{db: db}
+	w := progress.NewCampaigns(queries, 10*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
+	run(t, w)
 	s := w.Subscribe(ids[0], "")
 	take(t, s)
 	for outage := 1; outage <= 2; outage++ {
@@ -269,17 +397,6 @@ func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 			t.Errorf("%d ends of %d outages were logged", n, outage)
 		}
 	}
-}
-
-func TestACampaignThatDoesNotExistIsNoTrouble(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := drafts(t, db, 1)[0]
-	w, queries := watchingCampaigns(t, db, 10*time.Millisecond, servers.Logger(t))
-	nobody := w.Subscribe(uuid.New(), "")
-	take(t, w.Subscribe(id, ""))
-	queries.more(t, 2)
-	nothing(t, nobody)
 }
 
 // Not parallel: the goroutines of other tests would be counted.
