@@ -214,7 +214,7 @@ func TestAUserThatMayNotHoldMoreTakesNoLock(t *testing.T) {
 	for range 5 {
 		fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 1))
 	}
-	taken := free(t, db, id)[0]
+	taken := fixture.Free(t, db, id)[0]
 	for range 3 {
 		request := fixture.HoldRequest(id, "a", taken)
 		_, err := fixture.TryHold(t, service, request)
@@ -293,20 +293,29 @@ func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
 	expectCounts(t, db, id, 1, 0)
 }
 
-// The clock of the memory stands still: what it has seen it does not forget by itself.
-func TestAReleasedPositionCanBeHeldAtOnceThoughItIsRemembered(t *testing.T) {
+// The clock of the memory stands still, and the database's does not: what it has seen it does not forget by itself.
+func TestAPositionThatIsFreeAgainIsHeldAtOnceThoughItIsRemembered(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	id, service, other := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)
 	service.SetClock(stopped())
-	for at, by := range map[shape.Position]*inventory.Holds{at(3, 2): service, at(4, 4): fixture.Holds(t, db, nil, nil)} { // by this process, and by another one
-		made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at))
-		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at))
-		expectTaken(t, "held", err, "/positions/0")
-		if released, err := releaseAt(t, by, made.ID); err != nil || !released {
-			t.Fatal(released, err)
+	releases := func(by *inventory.Holds) func(h inventory.Hold) {
+		return func(h inventory.Hold) {
+			if released, err := releaseAt(t, by, h.ID); err != nil || !released {
+				t.Error(released, err)
+			}
 		}
-		fixture.Hold(t, service, fixture.HoldRequest(id, "b", at))
+	}
+	isOver := func(h inventory.Hold) { fixture.EndHold(t, db, h) }
+	for i, c := range []struct {
+		maker *inventory.Holds
+		ends  func(h inventory.Hold)
+	}{{service, releases(service)}, {service, releases(other)}, {service, isOver}, {other, isOver}} { // in this process, and in another one
+		made := fixture.Hold(t, c.maker, fixture.HoldRequest(id, "a", at(4, i+1)))
+		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(4, i+1)))
+		expectTaken(t, "held", err, "/positions/0")
+		c.ends(made)
+		fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(4, i+1)))
 	}
 	fixture.Sound(t, db)
 }
@@ -343,22 +352,6 @@ func TestARefusalSaysWhenThePositionsAreFreeIfNobodyBuysThem(t *testing.T) {
 			t.Errorf("%s: nobody knows when a sold one is free: %+v", name, err)
 		}
 	}
-}
-
-// The clock of the memory stands still, and the database's does not.
-func TestAnExpiredPositionIsNeverRefusedBecauseItIsRemembered(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
-	service.SetClock(stopped())
-	for at, maker := range map[shape.Position]*inventory.Holds{at(3, 2): service, at(4, 4): fixture.Holds(t, db, nil, nil)} {
-		made := fixture.Hold(t, maker, fixture.HoldRequest(id, "a", at))
-		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at))
-		expectTaken(t, "held", err, "/positions/0")
-		fixture.EndHold(t, db, made)
-		fixture.Hold(t, service, fixture.HoldRequest(id, "b", at))
-	}
-	fixture.Sound(t, db)
 }
 
 func TestAKeyIsReplayedAlthoughItsOwnPositionsAreRemembered(t *testing.T) {

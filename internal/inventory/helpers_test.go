@@ -66,21 +66,6 @@ func placesOf(h inventory.Hold) (places []shape.Position) {
 	return places
 }
 
-// free returns the positions that are available.
-func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position) {
-	t.Helper()
-	all, err := inventory.All(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range all {
-		if p.State == inventory.Available {
-			places = append(places, p.Position)
-		}
-	}
-	return places
-}
-
 func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, reserved, sold int) {
 	t.Helper()
 	c, err := campaign.Get(t.Context(), db, id)
@@ -147,18 +132,31 @@ func together(t *testing.T, services []*inventory.Holds, requests []inventory.Ho
 	return made, refused
 }
 
-// inOneBatch sends requests that end up in one transaction, in no particular
-// order: while they come, another one waits for the campaign.
-func inOneBatch(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, requests []inventory.HoldRequest) (made []inventory.Hold, refused []error) {
+// queueing has requests wait for one transaction, each behind those that are queued before it, until
+// they are let go: another one waits for the campaign.
+func queueing(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID) (queue func(do func()), letGo func()) {
 	t.Helper()
 	service.SetRowWait(servers.Patience, servers.Patience)
 	unlock := fixture.LockCampaign(t, db, id)
-	var crowd sync.WaitGroup
-	crowd.Go(func() { _, _ = service.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
+	var all sync.WaitGroup
+	all.Go(func() { _, _ = service.Create(t.Context(), fixture.HoldRequest(id, "outside", at(99, 99))) })
 	servers.AwaitBlocked(t, db, 1)
+	queue = func(do func()) {
+		before := service.Pending(id)
+		all.Go(do)
+		servers.Eventually(t, "it waits for the transaction", func() bool { return service.Pending(id) > before })
+	}
+	return queue, func() { unlock(); all.Wait() }
+}
+
+// inOneBatch sends requests that end up in one transaction, in no particular order.
+func inOneBatch(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, requests []inventory.HoldRequest) (made []inventory.Hold, refused []error) {
+	t.Helper()
+	_, letGo := queueing(t, db, service, id)
+	var crowd sync.WaitGroup
 	crowd.Go(func() { made, refused = together(t, []*inventory.Holds{service}, requests) })
 	servers.Eventually(t, "all requests wait for their transaction", func() bool { return service.Pending(id) == len(requests) })
-	unlock()
+	letGo()
 	crowd.Wait()
 	return made, refused
 }
@@ -350,56 +348,19 @@ func all(t *testing.T, db postgres.DB, id uuid.UUID) []inventory.Position {
 	return positions
 }
 
-// row is what is not shown of a position.
-type row struct {
-	State    inventory.State
-	Version  int
-	Rank     int
-	Purchase *uuid.UUID
-	Dated    bool // it has the moment of its sale
-}
-
-func rowOf(t *testing.T, db postgres.DB, id uuid.UUID, at shape.Position) (r row) {
-	t.Helper()
-	err := db.QueryRow(t.Context(), `SELECT state, version, rank, purchase_id, sold_at IS NOT NULL FROM positions WHERE campaign_id = $1 AND layer = $2 AND col = $3`,
-		id, at.Layer, at.Column).Scan(&r.State, &r.Version, &r.Rank, &r.Purchase, &r.Dated)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// ranked returns what is free by rank, in a layer or anywhere, as the rows tell it,
+// ranked returns what is free by rank, in a layer or (0) anywhere, as the rows tell it,
 // without the search under test.
 func ranked(t *testing.T, db *pgxpool.Pool, id uuid.UUID, layer int) (free []inventory.Free) {
 	t.Helper()
-	for _, p := range all(t, db, id) {
-		if r := rowOf(t, db, id, p.Position); r.State == inventory.Available && (layer == 0 || p.Layer == layer) {
-			free = append(free, inventory.Free{PositionID: inventory.PositionID{CampaignID: id, Position: p.Position}, Rank: r.Rank, Price: p.Price, Version: r.Version})
-		}
+	rows, err := db.Query(t.Context(), `SELECT layer, col, rank, price, version FROM positions WHERE campaign_id = $1 AND state = 'available' AND $2 IN (0, layer) ORDER BY rank`, id, layer)
+	if err != nil {
+		t.Fatal(err)
 	}
-	slices.SortFunc(free, byRank)
+	f := inventory.Free{PositionID: inventory.PositionID{CampaignID: id}}
+	if _, err := pgx.ForEachRow(rows, []any{&f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version}, func() error { free = append(free, f); return nil }); err != nil {
+		t.Fatal(err)
+	}
 	return free
 }
 
 func byRank(a, b inventory.Free) int { return a.Rank - b.Rank }
-
-// expectCounts checks how many positions of a campaign are available, reserved
-// (or held) and sold, by its layers and by its rows.
-func expectCounters(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want [3]int) {
-	t.Helper()
-	layers, err := inventory.CountByLayer(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var byLayer, byRow [3]int
-	for _, l := range layers {
-		byLayer[0], byLayer[1], byLayer[2] = byLayer[0]+l.Available, byLayer[1]+l.Reserved, byLayer[2]+l.Sold
-	}
-	for _, p := range all(t, db, id) {
-		byRow[map[inventory.State]int{inventory.Available: 0, inventory.Held: 1, inventory.Reserved: 1, inventory.Sold: 2}[p.State]]++
-	}
-	if byLayer != want || byRow != want {
-		t.Errorf("available, reserved, sold: by layer %v, by row %v, want %v", byLayer, byRow, want)
-	}
-}

@@ -1,7 +1,6 @@
 package inventory_test
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -192,22 +191,12 @@ func TestWhoReleasesAPositionHasNoHeadStartForIt(t *testing.T) {
 		service := fixture.Holds(t, db, nil, func(s *config.Holds) { turns(s); s.CoolDown = pause })
 		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 		passes(t, db, id, time.Minute)
-		service.SetRowWait(servers.Patience, servers.Patience)
-		unlock := fixture.LockCampaign(t, elsewhere, id)
-		var all sync.WaitGroup
-		queue := func(do func()) {
-			before := service.Pending(id)
-			all.Go(do)
-			servers.Eventually(t, "it waits for the transaction", func() bool { return service.Pending(id) > before })
-		}
-		all.Go(func() { _, _ = fixture.TryHold(t, service, fixture.HoldRequest(id, "first", at(1, 1))) })
-		servers.AwaitBlocked(t, elsewhere, 1)
+		queue, letGo := queueing(t, elsewhere, service, id)
 		var mine, others error
 		queue(func() { _, _ = service.Release(t.Context(), id, h.ID) })
 		queue(func() { _, mine = fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(3, 1))) })
 		queue(func() { _, others = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1))) })
-		unlock()
-		all.Wait()
+		letGo()
 		if mine == nil || others != nil {
 			t.Errorf("%s: the one who released it: %v; another: %v", name, mine, others)
 		}

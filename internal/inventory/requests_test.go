@@ -49,6 +49,35 @@ func TestChosenPositionsAreHeldTogetherOrNone(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
+func TestAHoldAndItsPositionsChangeTogether(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(1, 1), at(3, 1)))
+	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
+	changed := fixture.Watch(t, db)
+	if _, err := extendAt(t, service, h.ID, 20*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	changed(`
+		~ campaign 1: board_version=2 → board_version=3
+		~ position 1,1: v1 board_version=1 expires_at=10m → v2 board_version=3 expires_at=30m
+		~ position 3,1: v1 board_version=1 expires_at=10m → v2 board_version=3 expires_at=30m
+		+ job 3 hold-extend succeeded result={CampaignID: campaign 1, Client: test, Currency: JPY, EndsBy: 48h, ExpiresAt: 30m, Extensions: 1, ID: hold 1, Positions: 1,1@100 3,1@300, State: active, UserID: a} attempts=1
+		~ hold 1: expires_at=10m → extensions=1 expires_at=30m`)
+	if _, err := releaseAt(t, service, h.ID); err != nil {
+		t.Fatal(err)
+	}
+	changed(`
+		~ campaign 1: positions_reserved=3 board_version=3 → positions_reserved=1 board_version=4
+		~ position 1,1: held a hold 1 v2 board_version=3 expires_at=30m → free v3 board_version=4
+		~ position 3,1: held a hold 1 v2 board_version=3 expires_at=30m → free v3 board_version=4
+		~ hold 1: active → released
+		+ held a 1,1
+		+ held a 3,1`)
+	fixture.Sound(t, db)
+}
+
 func TestWhatCannotBeHeldIsRefused(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -348,7 +377,7 @@ func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
 	lapsed := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "cooling", 0, 4)) // the first by rank
 	fixture.EndHold(t, db, lapsed)
 	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "cooling", 0, 1))
-	requests := []inventory.HoldRequest{fixture.HoldRequest(id, "chooser", free(t, db, id)[0], free(t, db, id)[20]), fixture.HoldAnyRequest(id, "cooling", 0, 9)}
+	requests := []inventory.HoldRequest{fixture.HoldRequest(id, "chooser", fixture.Free(t, db, id)[0], fixture.Free(t, db, id)[20]), fixture.HoldAnyRequest(id, "cooling", 0, 9)}
 	for i := range 5 {
 		requests = append(requests, fixture.HoldAnyRequest(id, fmt.Sprint("user-", i), 0, 2))
 	}

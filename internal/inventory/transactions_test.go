@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 	"triprize/internal/inventory"
@@ -32,7 +30,7 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(30))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 2*n, 2*n })
 	var kept []inventory.Hold
-	for _, p := range free(t, db, id)[:2*n] {
+	for _, p := range fixture.Free(t, db, id)[:2*n] {
 		kept = append(kept, inventory.Hold{Positions: []shape.Item{{Place: fixture.OfTriangle(p)}}})
 	}
 	var making sync.WaitGroup
@@ -41,13 +39,10 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 	}
 	making.Wait()
 
-	service.SetRowWait(servers.Patience, servers.Patience)
 	var commits atomic.Int32
 	defer failpoint.Set("holds.commit", id.String(), func() { commits.Add(1) })()
-	unlock := fixture.LockCampaign(t, elsewhere, id)
+	_, letGo := queueing(t, elsewhere, service, id)
 	var all sync.WaitGroup
-	all.Go(func() { _, _ = fixture.TryHold(t, service, fixture.HoldRequest(id, "first", at(30, 30))) })
-	servers.AwaitBlocked(t, elsewhere, 1)
 	for i, h := range kept {
 		all.Go(func() {
 			if i%2 == 0 {
@@ -63,12 +58,12 @@ func TestReleasesAndExtensionsShareTransactions(t *testing.T) {
 		})
 	}
 	servers.Eventually(t, "all wait for their transaction", func() bool { return service.Pending(id) == 2*n })
-	unlock()
+	letGo()
 	all.Wait()
 	if c := commits.Load(); c > 1+(2*n+127)/128 {
 		t.Errorf("it took %d transactions", c)
 	}
-	expectCounts(t, db, id, n+1, 0)
+	expectCounts(t, db, id, n, 0)
 	fixture.Sound(t, db)
 }
 
@@ -80,16 +75,7 @@ func TestRequestsAboutOneHoldInOneTransactionAreDecidedInTheirOrder(t *testing.T
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxExtensions = 2 })
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
-	service.SetRowWait(servers.Patience, servers.Patience)
-	unlock := fixture.LockCampaign(t, elsewhere, id)
-	var all sync.WaitGroup
-	queue := func(do func()) {
-		before := service.Pending(id)
-		all.Go(do)
-		servers.Eventually(t, "it waits for the transaction", func() bool { return service.Pending(id) > before })
-	}
-	all.Go(func() { _, _ = fixture.TryHold(t, service, fixture.HoldRequest(id, "first", at(1, 1))) })
-	servers.AwaitBlocked(t, elsewhere, 1)
+	queue, letGo := queueing(t, elsewhere, service, id)
 	again := extendRequest(t, service, h.ID)
 	var first, retry string
 	queue(func() {
@@ -123,15 +109,14 @@ func TestRequestsAboutOneHoldInOneTransactionAreDecidedInTheirOrder(t *testing.T
 			t.Error(err)
 		}
 	})
-	unlock()
-	all.Wait()
+	letGo()
 	if first == "" || first != retry {
 		t.Errorf("the retry was answered with %s, the first request with %s", retry, first)
 	}
 	if now := fixture.HoldNow(t, db, h.ID); !released[0] || released[1] || now.State != inventory.HoldReleased || now.Extensions != 2 {
 		t.Errorf("released: %v; it is %+v", released, now)
 	}
-	expectCounts(t, db, id, 2, 0)
+	expectCounts(t, db, id, 1, 0)
 	fixture.Sound(t, db)
 }
 
@@ -220,22 +205,6 @@ func TestAPositionIsNotRememberedBeyondItsDeadlineWhenACommitIsSlow(t *testing.T
 	fixture.Sound(t, db)
 }
 
-// stall keeps a transaction that wants to end the given hold waiting until the
-// returned function is called: what is due has been read by then, and nothing else.
-func stall(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (letGo func()) {
-	t.Helper()
-	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	servers.Exec(t, tx, `SELECT FROM holds WHERE id = $1 FOR UPDATE`, h.ID)
-	return func() {
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // A hold is not due when the transaction asks what is, and over when it looks at
 // the positions: it is taken for this transaction, and free for the next.
 func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
@@ -246,7 +215,7 @@ func TestAHoldThatEndsInTheMiddleIsRefusedOnceAndNotRemembered(t *testing.T) {
 	due := fixture.Hold(t, service, fixture.HoldRequest(id, "due", at(1, 1)))
 	last := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(id, "last", at(3, 2)))
 	fixture.EndHold(t, db, due)
-	letGo := stall(t, db, due)
+	letGo := fixture.LockRows(t, db, `holds WHERE id = $1`, due.ID) // what is due has been read by then, and nothing else
 	refused := make(chan error, 1)
 	go func() {
 		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "early", at(3, 2)))
