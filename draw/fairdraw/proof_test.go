@@ -84,27 +84,14 @@ func TestAProofHasOneSpelling(t *testing.T) {
 	winners := strings.TrimSuffix(text[strings.LastIndex(text, `,"winners":`):], "}")
 	for name, c := range map[string]struct{ from, to, member, reason string }{
 		"a space":                      {`{"beacon":`, `{ "beacon":`, "", "where the name"},
-		"a space before a value":       {`"count":2`, `"count": 2`, "count", "canonical form"},
-		"a newline at the end":         {`"prize":2}]}`, "\"prize\":2}]}\n", "", "last brace"},
 		"an unknown member":            {`"count":2,`, `"count":2,"counts":2,`, "", `"counts", which is unknown`},
 		"an unknown member at the end": {`"prize":2}]}`, `"prize":2}],"z":1}`, "", `"z", which is unknown`},
-		"a member twice":               {`"count":2,`, `"count":2,"count":2,`, "", `"count" twice`},
 		"a member twice at the end":    {`"prize":2}]}`, `"prize":2}],"winners":[]}`, "", `"winners" twice`},
-		"a member less":                {`"count":2,`, ``, "", `lacks the member "count"`},
 		"the last member less":         {winners, ``, "", `lacks the member "winners"`},
-		"members in another order":     {`"trust":"beacon","version":"triprize-draw/1"`, `"version":"triprize-draw/1","trust":"beacon"`, "", `lacks the member "trust"`},
-		"another version":              {`"version":"triprize-draw/1","winners"`, `"version":"triprize-draw/2","winners"`, "version", "triprize-draw/2"},
-		"upper case hex":               {`"freeze_hash":"04`, `"freeze_hash":"0A`, "freeze_hash", "lower case"},
-		"short hex":                    {`"freeze_hash":"04`, `"freeze_hash":"`, "freeze_hash", "64 hex digits"},
 		"a hash that is null":          {`"secret":"02` + strings.Repeat("0", 62) + `"`, `"secret":null`, "secret", "canonical form"},
-		"a fraction":                   {`"count":2`, `"count":2.0`, "count", "cannot be read"},
 		"minus nothing":                {`"count":2`, `"count":-0`, "count", "canonical form"},
-		"a negative count":             {`"count":2`, `"count":-2`, "count", "no integer"},
 		"a round beyond 2^53":          {`"round":9007199254740991,"rules"`, `"round":9007199254740992,"rules"`, "round", "no integer"},
-		"a shorter time":               {`05.000000Z`, `05Z`, "frozen_at", "is no time"},
 		"a time of another zone":       {`05.000000Z`, `05.000000+00:00`, "frozen_at", "is no time"},
-		"an escape too many":           {`"name":"a <b>`, `"name":"a \u003cb>`, "", "canonical form"},
-		"a lone surrogate":             {"😀\",\"prize\"", "\\ud83d\",\"prize\"", "winners", ""},
 		"no list of winners":           {winners, `,"winners":null`, "winners", "no list"},
 		"a negative prize":             {`"prize":1,"purchase_id"`, `"prize":-1,"purchase_id"`, "winners", "no integer"},
 		"a winner half awarded":        {`{"awarded":false,`, `{"awarded":true,`, "winners", "neither"},
@@ -117,7 +104,6 @@ func TestAProofHasOneSpelling(t *testing.T) {
 		"a line twice in itself":       {`{"column":1,`, `{"column":1,"column":1,`, "sold", "canonical form"},
 		"a line that begins with 0":    {`{"column":1,`, `{"column":01,`, "sold", "cannot be read"},
 		"a negative column":            {`{"column":1,`, `{"column":-1,`, "sold", "no integer"},
-		"a column beyond 2^53":         {`{"column":9007199254740991,`, `{"column":9007199254740992,`, "sold", ""},
 		"a comma after the last line":  {`}],"trust"`, `},],"trust"`, "sold", ""},
 		"a list in place of a line":    {`"sold":[{`, `"sold":[[],{`, "sold", ""},
 		"no list of lines":             {`"sold":[`, `"sold":{`, "sold", ""},
@@ -142,32 +128,44 @@ func TestAProofHasOneSpelling(t *testing.T) {
 	}
 }
 
-func TestAProofThatIsCutIsRefused(t *testing.T) {
+func TestADocumentThatIsCutIsRefused(t *testing.T) {
 	t.Parallel()
 	p, lines := anyProof(t)
-	text := write(t, p, lines)
-	for n := range len(text) {
-		_, _, err := read(text[:n])
-		var form *FormError
-		if !errors.As(err, &form) {
-			t.Fatalf("the first %d bytes: %v", n, err)
+	d := operatorDraw(t)
+	for text, read := range map[string]func(string) error{
+		write(t, p, lines):              func(part string) error { _, _, err := read(part); return err },
+		writeList(t, d.list(), d.lines): func(part string) error { _, _, err := readList(part); return err },
+	} {
+		for n := range len(text) {
+			if err := read(text[:n]); !errors.As(err, new(*FormError)) {
+				t.Fatalf("the first %d bytes: %v", n, err)
+			}
 		}
 	}
 }
 
-func TestWhatStopsAProofComesBack(t *testing.T) {
+func TestWhatStopsADocumentComesBack(t *testing.T) {
 	t.Parallel()
 	p, lines := anyProof(t)
 	lost := errors.New("the database is away")
-	var b bytes.Buffer
-	err := WriteProof(&b, p, func(yield func(SoldLine, error) bool) { _ = yield(lines[0], nil) && yield(SoldLine{}, lost) })
-	if !errors.Is(err, lost) {
+	var b, list bytes.Buffer
+	broken := func(yield func(SoldLine, error) bool) { _ = yield(lines[0], nil) && yield(SoldLine{}, lost) }
+	if err := WriteProof(&b, p, broken); !errors.Is(err, lost) {
 		t.Errorf("writing: got %v", err)
 	}
 	if _, _, err := read(b.String()); err == nil {
 		t.Error("what was written is taken for a whole document")
 	}
-	if _, err = ReadProof(strings.NewReader(write(t, p, lines)), func(SoldLine) error { return lost }); !errors.Is(err, lost) {
+	if err := WriteList(&list, List{Count: 1}, broken); !errors.Is(err, lost) {
+		t.Errorf("writing a list: got %v", err)
+	}
+	if _, _, err := readList(list.String()); err == nil {
+		t.Error("what was written is taken for a whole list")
+	}
+	if WriteList(&list, List{Count: -1}, All(nil)) == nil {
+		t.Error("a negative count was written")
+	}
+	if _, err := ReadProof(strings.NewReader(write(t, p, lines)), func(SoldLine) error { return lost }); !errors.Is(err, lost) {
 		t.Errorf("reading: got %v", err)
 	}
 	for name, change := range map[string]func(*Proof){

@@ -133,28 +133,3 @@ func TestIndexRejectsTheUnevenEnd(t *testing.T) {
 		t.Error("nothing was skipped: the test does not test")
 	}
 }
-
-func TestRootRefusesAnUnsortedList(t *testing.T) {
-	a, b := Sold{Position: Position{Layer: 1, Column: 1}}, Sold{Position: Position{Layer: 2, Column: 1}}
-	if _, err := sortedRoot(b, a); err == nil {
-		t.Error("an unsorted list got a root")
-	}
-	if _, err := sortedRoot(a, a); err == nil {
-		t.Error("a list that names a position twice got a root")
-	}
-	empty, err := sortedRoot()
-	if err != nil || empty != sha256.Sum256(nil) {
-		t.Errorf("the root of nothing is H(\"\"), got %x, %v", empty, err)
-	}
-}
-
-// sortedRoot returns the root over a list, which must be sorted.
-func sortedRoot(sold ...Sold) (Hash, error) {
-	var tree Tree
-	for _, s := range sold {
-		if err := tree.Append(s.Line()); err != nil {
-			return Hash{}, err
-		}
-	}
-	return tree.Root(), nil
-}

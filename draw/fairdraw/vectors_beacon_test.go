@@ -20,49 +20,44 @@ func upper(text string) string { return strings.ToUpper(text) }
 // wrongBeacons lie about the beacon, and are consistent in all else.
 func (m *made) wrongBeacons(t testing.TB) {
 	t.Helper()
-	for _, c := range []struct {
-		check, name string
-		lie         func(d *document) *document
-	}{
-		{CheckChain, "no beacon although the rules have one", func(d *document) *document { d.Beacon = nil; return d.draw() }},
-		{CheckChain, "of a liar", func(d *document) *document { return d.rounds(otherChain, RoundsAhead).freeze(t).draw() }},
-		{CheckChain, "another seed", func(d *document) *document {
+	m.lies(t, []lie{
+		{CheckChain, "no beacon although the rules have one", beaconDraw, func(d *document) *document { d.Beacon = nil; return d.draw() }},
+		{CheckChain, "of a liar", beaconDraw, func(d *document) *document { return d.rounds(otherChain, RoundsAhead).freeze(t).draw() }},
+		{CheckChain, "another seed", beaconDraw, func(d *document) *document {
 			d.Beacon.GenesisSeed = append(Bytes{^d.Beacon.GenesisSeed[0]}, d.Beacon.GenesisSeed[1:]...)
 			return d
 		}},
-		{CheckChain, "another period in the rules", func(d *document) *document {
+		{CheckChain, "another period in the rules", beaconDraw, func(d *document) *document {
 			d.law.Beacon.PeriodS = 30
 			return d.all(t)
 		}},
-		{CheckRound, "too early", func(d *document) *document { return d.rounds(testChain, RoundsAhead-1).freeze(t).draw() }},
-		{CheckRound, "too late", func(d *document) *document { return d.rounds(testChain, MostRoundsAhead+1).freeze(t).draw() }},
-		{CheckRound, "not that of the freeze record", func(d *document) *document {
+		{CheckRound, "too early", beaconDraw, func(d *document) *document { return d.rounds(testChain, RoundsAhead-1).freeze(t).draw() }},
+		{CheckRound, "too late", beaconDraw, func(d *document) *document { return d.rounds(testChain, MostRoundsAhead+1).freeze(t).draw() }},
+		{CheckRound, "not that of the freeze record", beaconDraw, func(d *document) *document {
 			frozen := *d.Round
 			d.rounds(testChain, RoundsAhead+1).draw().Round = &frozen
 			return d
 		}},
-		{CheckSignature, "of the next round", func(d *document) *document {
+		{CheckSignature, "of the next round", beaconDraw, func(d *document) *document {
 			d.beacon(testChain.Chain, *d.Round, testChain.sign(*d.Round+1))
 			return d.draw()
 		}},
-		{CheckSignature, "of a liar", func(d *document) *document {
+		{CheckSignature, "of a liar", beaconDraw, func(d *document) *document {
 			d.beacon(testChain.Chain, *d.Round, otherChain.sign(*d.Round))
 			return d.draw()
 		}},
-		{CheckSignature, "point at infinity", func(d *document) *document { d.beacon(testChain.Chain, *d.Round, infinity); return d.draw() }},
-		{CheckSignature, "no point", func(d *document) *document {
+		{CheckSignature, "point at infinity", beaconDraw, func(d *document) *document { d.beacon(testChain.Chain, *d.Round, infinity); return d.draw() }},
+		{CheckSignature, "no point", beaconDraw, func(d *document) *document {
 			d.beacon(testChain.Chain, *d.Round, bytes.Repeat([]byte{0x9f}, 48))
 			return d.draw()
 		}},
-		{CheckSignature, "a byte less", func(d *document) *document {
+		{CheckSignature, "a byte less", beaconDraw, func(d *document) *document {
 			d.beacon(testChain.Chain, *d.Round, testChain.sign(*d.Round)[:47])
 			return d.draw()
 		}},
-		{CheckRandomness, "chosen", func(d *document) *document { d.Beacon.Randomness = seed("chosen", 0); return d.draw() }},
-		{CheckFreezeHash, "round chosen later", func(d *document) *document { return d.rounds(testChain, RoundsAhead+1).draw() }},
-	} {
-		m.wrong(t, c.check, c.name, c.lie(beaconDraw(t)))
-	}
+		{CheckRandomness, "chosen", beaconDraw, func(d *document) *document { d.Beacon.Randomness = seed("chosen", 0); return d.draw() }},
+		{CheckFreezeHash, "round chosen later", beaconDraw, func(d *document) *document { return d.rounds(testChain, RoundsAhead+1).draw() }},
+	})
 	m.wrongText(t, CheckChain, "that nobody named", nil, beaconDraw(t).bytes(t))
 	added := operatorDraw(t)
 	added.beacon(testChain.Chain, testChain.RoundAt(added.FrozenAt.Time)+RoundsAhead, testChain.sign(testChain.RoundAt(added.FrozenAt.Time)+RoundsAhead))

@@ -3,7 +3,6 @@ package fairdraw
 import (
 	"bytes"
 	"errors"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -114,29 +113,5 @@ func TestEveryListIsThatOfItsProofAndWrongOnesFailAsTheySay(t *testing.T) {
 		if err == nil || got != c.Check {
 			t.Errorf("%s, %s: %s fails: %v", c.Check, c.Name, got, err)
 		}
-	}
-}
-
-func TestAListThatIsCutIsRefused(t *testing.T) {
-	t.Parallel()
-	text := writeList(t, operatorDraw(t).list(), operatorDraw(t).lines)
-	for n := range len(text) {
-		if _, _, err := readList(text[:n]); !errors.As(err, new(*FormError)) {
-			t.Fatalf("the first %d bytes: %v", n, err)
-		}
-	}
-	lost := errors.New("the database is away")
-	var b bytes.Buffer
-	var broken iter.Seq2[SoldLine, error] = func(yield func(SoldLine, error) bool) {
-		_ = yield(line(0), nil) && yield(SoldLine{}, lost)
-	}
-	if err := WriteList(&b, List{Count: 1}, broken); !errors.Is(err, lost) {
-		t.Errorf("writing: got %v", err)
-	}
-	if _, _, err := readList(b.String()); err == nil {
-		t.Error("what was written is taken for a whole document")
-	}
-	if WriteList(&b, List{Count: -1}, All(nil)) == nil {
-		t.Error("a negative count was written")
 	}
 }

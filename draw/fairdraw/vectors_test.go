@@ -77,7 +77,7 @@ func (v vector) check(t *testing.T) {
 	for i, s := range sold {
 		equal(t, "leaf "+strconv.Itoa(i), hex.EncodeToString(s.Line().Leaf()), v.Leaves[i])
 	}
-	root, err := sortedRoot(sold...)
+	root, err := RootOf(Lines(sold))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,65 +151,65 @@ func (m *made) wrongForms(t testing.TB) {
 	}
 }
 
+// lie is one wrong thing in a draw; what hides it is made again.
+type lie struct {
+	check, name string
+	of          func(testing.TB) *document
+	tell        func(d *document) *document
+}
+
+func (m *made) lies(t testing.TB, lies []lie) {
+	t.Helper()
+	for _, l := range lies {
+		m.wrong(t, l.check, l.name, l.tell(l.of(t)))
+	}
+}
+
 // wrongSales lie about rules and list, and are consistent in all else.
 func (m *made) wrongSales(t testing.TB) {
 	t.Helper()
-	for _, c := range []struct {
-		check, name string
-		lie         func(d *document) *document
-	}{
-		{CheckRules, "of another campaign", func(d *document) *document { d.law.CampaignID = seedID("another", 0); return d.all(t) }},
-		{CheckRules, "prizes out of order", func(d *document) *document { d.law.Prizes = prizes(1, 3, 2); return d.all(t) }},
-		{CheckRules, "more prizes than positions", func(d *document) *document { d.law.Prizes = prizes(1, 1, 3); return d.all(t) }},
-		{CheckRules, "prize of no layer", func(d *document) *document { d.law.Prizes = prizes(1, 2, 4); return d.all(t) }},
-		{CheckRules, "no triangle", func(d *document) *document { d.law.Layers[2].Positions = 4; return d.all(t) }},
-		{CheckCommitment, "another secret", func(d *document) *document { d.Secret = seed("another", 0); return d.grow().freeze(t).draw() }},
-		{CheckCommitment, "another prize", func(d *document) *document {
+	m.lies(t, []lie{
+		{CheckRules, "of another campaign", operatorDraw, func(d *document) *document { d.law.CampaignID = seedID("another", 0); return d.all(t) }},
+		{CheckRules, "prizes out of order", operatorDraw, func(d *document) *document { d.law.Prizes = prizes(1, 3, 2); return d.all(t) }},
+		{CheckRules, "more prizes than positions", operatorDraw, func(d *document) *document { d.law.Prizes = prizes(1, 1, 3); return d.all(t) }},
+		{CheckRules, "prize of no layer", operatorDraw, func(d *document) *document { d.law.Prizes = prizes(1, 2, 4); return d.all(t) }},
+		{CheckRules, "no triangle", operatorDraw, func(d *document) *document { d.law.Layers[2].Positions = 4; return d.all(t) }},
+		{CheckCommitment, "another secret", operatorDraw, func(d *document) *document { d.Secret = seed("another", 0); return d.grow().freeze(t).draw() }},
+		{CheckCommitment, "another prize", operatorDraw, func(d *document) *document {
 			d.law.Prizes[0].Name, d.Rules = "gold bar", bytes.Replace(d.Rules, []byte("coffee cup"), []byte("gold bar"), 1)
 			return d.draw()
 		}},
-		{CheckSoldList, "not in order", func(d *document) *document { d.lines[1], d.lines[3] = d.lines[3], d.lines[1]; return d.all(t) }},
-		{CheckSoldList, "a position twice", func(d *document) *document { d.lines[5].Column = 2; return d.all(t) }},
-		{CheckSoldList, "a position of no column", func(d *document) *document { d.lines[5].Column = 4; return d.all(t) }},
-		{CheckSoldList, "a position of no layer", func(d *document) *document { d.lines[5].Layer = 4; return d.all(t) }},
-		{CheckCount, "not that of the list", func(d *document) *document { d.Count = 5; return d.all(t) }},
-		{CheckCount, "a position less", func(d *document) *document { d.lines, d.Count = d.lines[:5], 5; return d.all(t) }},
-		{CheckRoot, "another buyer", func(d *document) *document { d.lines[2].Holder = seed("another", 0); return d.draw() }},
-		{CheckRoot, "another root", func(d *document) *document { d.Root[0] ^= 1; return d.freeze(t).draw() }},
-		{CheckFreezeHash, "another time", func(d *document) *document { return d.before() }},
-		{CheckFreezeHash, "of another record", func(d *document) *document { d.FreezeHash = seed("another", 0); return d }},
-	} {
-		m.wrong(t, c.check, c.name, c.lie(operatorDraw(t)))
-	}
-	m.wrong(t, CheckFreezeTime, "before the end", unsoldDraw(t).before().freeze(t))
+		{CheckSoldList, "not in order", operatorDraw, func(d *document) *document { d.lines[1], d.lines[3] = d.lines[3], d.lines[1]; return d.all(t) }},
+		{CheckSoldList, "a position twice", operatorDraw, func(d *document) *document { d.lines[5].Column = 2; return d.all(t) }},
+		{CheckSoldList, "a position of no column", operatorDraw, func(d *document) *document { d.lines[5].Column = 4; return d.all(t) }},
+		{CheckSoldList, "a position of no layer", operatorDraw, func(d *document) *document { d.lines[5].Layer = 4; return d.all(t) }},
+		{CheckCount, "not that of the list", operatorDraw, func(d *document) *document { d.Count = 5; return d.all(t) }},
+		{CheckCount, "a position less", operatorDraw, func(d *document) *document { d.lines, d.Count = d.lines[:5], 5; return d.all(t) }},
+		{CheckRoot, "another buyer", operatorDraw, func(d *document) *document { d.lines[2].Holder = seed("another", 0); return d.draw() }},
+		{CheckRoot, "another root", operatorDraw, func(d *document) *document { d.Root[0] ^= 1; return d.freeze(t).draw() }},
+		{CheckFreezeHash, "another time", operatorDraw, func(d *document) *document { return d.before() }},
+		{CheckFreezeHash, "of another record", operatorDraw, func(d *document) *document { d.FreezeHash = seed("another", 0); return d }},
+		{CheckFreezeTime, "before the end", unsoldDraw, func(d *document) *document { return d.before().freeze(t) }},
+	})
 }
 
 // wrongDraws lie about the outcome.
 func (m *made) wrongDraws(t testing.TB) {
 	t.Helper()
-	d := operatorDraw(t)
-	other := 1 + *d.Winners[2].Column%3
-	d.Winners[2].Column = &other
-	m.wrong(t, CheckWinners, "another column", d)
-	d = operatorDraw(t)
-	d.Winners = d.Winners[:2]
-	m.wrong(t, CheckWinners, "a prize less", d)
-	d = operatorDraw(t)
-	d.Winners[0].Name = "gold bar"
-	m.wrong(t, CheckWinners, "another name", d)
-	d = operatorDraw(t)
-	d.Winners[1] = ProofWinner{Prize: 2, Name: d.Winners[1].Name, Layer: 2, Awarded: new(bool)}
-	m.wrong(t, CheckWinners, "not awarded", d)
-	d = operatorDraw(t)
-	d.Winners[0], d.Winners[1] = d.Winners[1], d.Winners[0]
-	m.wrong(t, CheckWinners, "another order", d)
-	d = unsoldDraw(t)
-	d.Winners[0] = ProofWinner{Prize: 1, Name: d.Winners[0].Name, Layer: 1, Column: d.Winners[3].Column, PurchaseID: d.Winners[3].PurchaseID}
-	m.wrong(t, CheckWinners, "a prize of an empty layer", d)
-	d = operatorDraw(t)
-	d.Trust = TrustBeacon
-	m.wrong(t, CheckTrust, "more than there is", d)
-	d = beaconDraw(t)
-	d.Trust = TrustOperator
-	m.wrong(t, CheckTrust, "less than there is", d)
+	m.lies(t, []lie{
+		{CheckWinners, "another column", operatorDraw, func(d *document) *document { d.Winners[2].Column = new(1 + *d.Winners[2].Column%3); return d }},
+		{CheckWinners, "a prize less", operatorDraw, func(d *document) *document { d.Winners = d.Winners[:2]; return d }},
+		{CheckWinners, "another name", operatorDraw, func(d *document) *document { d.Winners[0].Name = "gold bar"; return d }},
+		{CheckWinners, "not awarded", operatorDraw, func(d *document) *document {
+			d.Winners[1] = ProofWinner{Prize: 2, Name: d.Winners[1].Name, Layer: 2, Awarded: new(bool)}
+			return d
+		}},
+		{CheckWinners, "another order", operatorDraw, func(d *document) *document { d.Winners[0], d.Winners[1] = d.Winners[1], d.Winners[0]; return d }},
+		{CheckWinners, "a prize of an empty layer", unsoldDraw, func(d *document) *document {
+			d.Winners[0] = ProofWinner{Prize: 1, Name: d.Winners[0].Name, Layer: 1, Column: d.Winners[3].Column, PurchaseID: d.Winners[3].PurchaseID}
+			return d
+		}},
+		{CheckTrust, "more than there is", operatorDraw, func(d *document) *document { d.Trust = TrustBeacon; return d }},
+		{CheckTrust, "less than there is", beaconDraw, func(d *document) *document { d.Trust = TrustOperator; return d }},
+	})
 }

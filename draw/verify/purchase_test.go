@@ -44,14 +44,8 @@ func TestAProofOfPurchaseThatIsNotOfThisListFailsByName(t *testing.T) {
 		failed string
 		words  string
 	}{
-		"another campaign":         {func(p *fairdraw.PurchaseProof) { p.CampaignID = uuid.New() }, "purchase-campaign", "is of campaign"},
 		"another list":             {func(p *fairdraw.PurchaseProof) { p.Root[0]++ }, "purchase-campaign inclusion", "leads to the root"},
-		"another count":            {func(p *fairdraw.PurchaseProof) { p.Count++ }, "purchase-campaign", ""},
-		"another buyer":            {func(p *fairdraw.PurchaseProof) { p.Leaves[0].UserID = "somebody" }, "inclusion", "leads to the root"},
-		"another nonce":            {func(p *fairdraw.PurchaseProof) { p.Leaves[0].Nonce = make([]byte, 16) }, "inclusion", "leads to the root"},
 		"the second position only": {func(p *fairdraw.PurchaseProof) { p.Leaves[0], p.Leaves[1] = p.Leaves[1], p.Leaves[0] }, "inclusion", "stands behind"},
-		"a position twice":         {func(p *fairdraw.PurchaseProof) { p.Leaves[1] = p.Leaves[0] }, "inclusion", "stands behind"},
-		"a step of the path less":  {func(p *fairdraw.PurchaseProof) { p.Leaves[0].Path = p.Leaves[0].Path[1:] }, "inclusion", "path"},
 		"an index beyond the list": {func(p *fairdraw.PurchaseProof) { p.Leaves[1].Index = 6 }, "inclusion", "no leaf 6"},
 	} {
 		p := m.Purchase(t, 2)
