@@ -29,107 +29,118 @@ func event(id string, sold int) string {
 	return fmt.Sprintf("id: %s\nevent: campaign\ndata: {\"state\":\"active\",\ndata: \"positions\":{\"sold\":%d}}\n\n", id, sold)
 }
 
-func lastEventIDs(requests []request) []string {
-	var ids []string
-	for _, r := range requests {
-		ids = append(ids, r.header.Get("Last-Event-ID"))
+// part is the answer to one request for a stream.
+type part struct {
+	text   string // of the stream
+	cut    bool   // the connection breaks after it
+	status int    // that is answered in place of a stream
+	after  string // Retry-After
+}
+
+func TestAStreamIsReadToItsEndWhereverItBreaks(t *testing.T) {
+	const over = "event: end\ndata: {\"reason\":\"over\"}\n\n"
+	back := func(done int) string {
+		return fmt.Sprintf("id: %d\nevent: campaign\ndata: {\"state\":\"cancelled\",\"refunds\":{\"total\":3,\"done\":%d,\"waiting\":0}}\n\n", done, done)
 	}
-	return ids
-}
-
-func TestAStreamIsTakenUpWhereItBroke(t *testing.T) {
-	simulate(t, func(t *testing.T, s *simulator) {
-		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			switch n {
-			case 1:
-				return stream(w, "retry: 5000\n\n: ping\n\n"+event("a", 1)+"data: {\"positions\":{\"sold\":8}}\n\n"+event("b", 2))
-			case 2: // in the middle of an event
-				stream(w, "\r\nid: c\r\nevent: other\r\ndata: x\r\n\r\n"+event("d", 3)+strings.TrimSuffix(event("e", 9), "\n"))
-				panic(http.ErrAbortHandler)
-			case 3:
-				refuseWith(w, http.StatusServiceUnavailable, client.CodeUnavailable, "30")
-			case 4:
-				return stream(w, event("f", 4))
-			case 5:
-				w.WriteHeader(http.StatusNoContent)
-			}
-			return true
-		}
-		var sold []int
-		for e, err := range s.client().Follow(t.Context(), campaign) {
+	follow := func(c *client.Client, ctx context.Context) (events []string, err error) {
+		for e, err := range c.Follow(ctx, campaign) {
 			if err != nil {
-				t.Fatal(err)
-			}
-			sold = append(sold, e.Positions.Sold)
-		}
-		requests := s.seen()
-		if !slices.Equal(sold, []int{1, 2, 3, 4}) || !slices.Equal(lastEventIDs(requests), []string{"", "b", "d", "d", "f"}) {
-			t.Errorf("sold %v, seen %q", sold, lastEventIDs(requests))
-		}
-		if pause := requests[1].at.Sub(requests[0].at); pause != 5*time.Second {
-			t.Errorf("came back after %s", pause)
-		}
-		if pause := requests[3].at.Sub(requests[2].at); pause < 30*time.Second {
-			t.Errorf("came back after %s", pause)
-		}
-	})
-}
-
-func TestAStreamEndsWithTheLastEvent(t *testing.T) {
-	simulate(t, func(t *testing.T, s *simulator) {
-		s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-			if strings.HasPrefix(r.URL.Path, "/v1/jobs/") {
-				return stream(w, "event: job\ndata: {\"state\":\"queued\"}\n\nevent: job\ndata: {\"state\":\"failed\",\"problem\":{\"code\":\"sold-out\"}}\n\n")
-			}
-			return stream(w, "event: "+map[bool]string{true: "draw", false: "campaign"}[strings.HasSuffix(r.URL.Path, "/draw/events")]+"\ndata: {\"state\":\"completed\"}\n\n")
-		}
-		var states []client.JobState
-		for j, err := range s.client().FollowJob(t.Context(), jobID) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			states = append(states, j.State)
-		}
-		for _, err := range s.client().Follow(t.Context(), campaign) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		for d, err := range s.client().FollowDraw(t.Context(), campaign) {
-			if err != nil || d.State != client.CampaignStateCompleted {
-				t.Fatal(d, err)
-			}
-		}
-		if !slices.Equal(states, []client.JobState{client.JobStateQueued, client.JobStateFailed}) || len(s.seen()) != 3 {
-			t.Errorf("%v after %d requests", states, len(s.seen()))
-		}
-	})
-}
-
-func TestACancelledCampaignIsFollowedUntilAllIsGivenBack(t *testing.T) {
-	simulate(t, func(t *testing.T, s *simulator) {
-		back := func(done int) string {
-			return fmt.Sprintf("id: %d\nevent: campaign\ndata: {\"state\":\"cancelled\",\"refunds\":{\"total\":3,\"done\":%d,\"waiting\":0}}\n\n", done, done)
-		}
-		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			if n == 1 { // cut in the middle
-				return stream(w, event("a", 3)+back(0)+back(1))
-			}
-			return stream(w, back(2)+back(3)+"event: end\ndata: {\"reason\":\"over\"}\n\n")
-		}
-		var done []int
-		for e, err := range s.client().Follow(t.Context(), campaign) {
-			if err != nil {
-				t.Fatal(err)
+				return events, err
 			}
 			if e.Refunds != nil {
-				done = append(done, e.Refunds.Done)
+				events = append(events, fmt.Sprint("back ", e.Refunds.Done))
+			} else {
+				events = append(events, fmt.Sprint("sold ", e.Positions.Sold))
 			}
 		}
-		if !slices.Equal(done, []int{0, 1, 2, 3}) || !slices.Equal(lastEventIDs(s.seen()), []string{"", "1"}) {
-			t.Errorf("given back %v, seen %q", done, lastEventIDs(s.seen()))
-		}
-	})
+		return events, nil
+	}
+	broken := []part{{text: event("a", 1), cut: true}, {status: http.StatusBadGateway}}
+	for name, c := range map[string]struct {
+		follow func(*client.Client, context.Context) ([]string, error) // nil: of a campaign
+		parts  []part
+		events string
+		ids    string // Last-Event-ID of each request
+		fails  bool
+		pauses map[int]time.Duration // after a request, from 0
+	}{
+		"in events, between them, by a refusal": {parts: []part{
+			{text: "retry: 5000\n\n: ping\n\n" + event("a", 1) + "data: {\"positions\":{\"sold\":8}}\n\n" + event("b", 2)},
+			{text: "\r\nid: c\r\nevent: other\r\ndata: x\r\n\r\n" + event("d", 3) + strings.TrimSuffix(event("e", 9), "\n"), cut: true},
+			{status: http.StatusServiceUnavailable, after: "30"}, {text: event("f", 4)}, {status: http.StatusNoContent},
+		}, events: "sold 1 sold 2 sold 3 sold 4", ids: " b d d f", pauses: map[int]time.Duration{0: 5 * time.Second, 2: 30 * time.Second}},
+		"again and again": {parts: append(slices.Repeat(broken, 5), part{status: http.StatusNoContent}),
+			events: "sold 1 sold 1 sold 1 sold 1 sold 1", ids: " a a a a a a a a a a"},
+		"until all is given back": {parts: []part{{text: event("a", 3) + back(0) + back(1)}, {text: back(2) + back(3) + over}},
+			events: "sold 3 back 0 back 1 back 2 back 3", ids: " 1"},
+		"a campaign that is over": {parts: []part{{text: "event: campaign\ndata: {\"state\":\"completed\"}\n\n"}}, events: "sold 0"},
+		"a job": {follow: func(c *client.Client, ctx context.Context) (states []string, err error) {
+			for j, err := range c.FollowJob(ctx, jobID) {
+				if err != nil {
+					return nil, err
+				}
+				states = append(states, string(j.State))
+			}
+			return states, nil
+		}, parts: []part{{text: "event: job\ndata: {\"state\":\"queued\"}\n\nevent: job\ndata: {\"state\":\"failed\",\"problem\":{\"code\":\"sold-out\"}}\n\n"}}, events: "queued failed"},
+		"a draw": {follow: func(c *client.Client, ctx context.Context) (states []string, err error) {
+			for d, err := range c.FollowDraw(ctx, campaign) {
+				if err != nil {
+					return nil, err
+				}
+				states = append(states, string(d.State))
+			}
+			return states, nil
+		}, parts: []part{{text: "event: draw\ndata: {\"state\":\"completed\"}\n\n"}}, events: "completed"},
+		"forbidden":           {parts: []part{{status: http.StatusForbidden}}, fails: true},
+		"no stream":           {parts: []part{{status: http.StatusOK}}, fails: true},
+		"no JSON":             {parts: []part{{text: "event: campaign\ndata: {\n\n"}}, fails: true},
+		"no object":           {parts: []part{{text: "event: campaign\ndata: [1]\n\n"}}, fails: true},
+		"a long line":         {parts: []part{{text: "data: " + strings.Repeat("x", 2<<20) + "\n\n"}}, fails: true},
+		"a long event":        {parts: []part{{text: strings.Repeat("data: "+strings.Repeat("x", 1<<10)+"\n", 2<<10) + "\n"}}, fails: true},
+		"unavailable, thrice": {parts: slices.Repeat([]part{{status: http.StatusServiceUnavailable}}, 3), ids: "  ", fails: true},
+		"broken, thrice":      {parts: slices.Repeat([]part{{cut: true}}, 3), ids: "  ", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *simulator) {
+				s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+					now := part{status: http.StatusNoContent}
+					if n <= len(c.parts) {
+						now = c.parts[n-1]
+					}
+					switch {
+					case now.status == http.StatusNoContent:
+						w.WriteHeader(now.status)
+					case now.status == http.StatusOK:
+						say(w, now.status, "hello")
+					case now.status > 0:
+						refuseWith(w, now.status, client.CodeUnavailable, now.after)
+					case now.text != "":
+						stream(w, now.text)
+					}
+					if now.cut {
+						panic(http.ErrAbortHandler)
+					}
+					return true
+				}
+				if c.follow == nil {
+					c.follow = follow
+				}
+				events, err := c.follow(s.client(client.WithRetry(client.RetryPolicy{Attempts: 3})), t.Context())
+				requests := s.seen()
+				var ids []string
+				for i, r := range requests {
+					ids = append(ids, r.header.Get("Last-Event-ID"))
+					if pause := c.pauses[i]; pause > 0 && (requests[i+1].at.Sub(r.at) < pause || requests[i+1].at.Sub(r.at) > pause*5/4) {
+						t.Errorf("came back after %s, want %s", requests[i+1].at.Sub(r.at), pause)
+					}
+				}
+				if (err != nil) != c.fails || strings.Join(events, " ") != c.events || strings.Join(ids, " ") != c.ids || len(requests) != len(c.parts) {
+					t.Errorf("%d requests with %q: %v, %v", len(requests), ids, events, err)
+				}
+			})
+		})
+	}
 }
 
 func TestAStreamThatIsNotWantedAnyMoreIsClosed(t *testing.T) {
@@ -182,33 +193,6 @@ func TestTheEndOfAContextEndsAStreamAtOnce(t *testing.T) {
 	}
 }
 
-func TestAStreamThatGetsOnIsNotGivenUp(t *testing.T) {
-	simulate(t, func(t *testing.T, s *simulator) {
-		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			switch {
-			case n > 10:
-				w.WriteHeader(http.StatusNoContent)
-			case n%2 == 0:
-				refuseWith(w, http.StatusBadGateway, "", "")
-			default:
-				stream(w, event("a", n))
-				panic(http.ErrAbortHandler)
-			}
-			return true
-		}
-		events := 0
-		for _, err := range s.client(client.WithRetry(client.RetryPolicy{Attempts: 3})).Follow(t.Context(), campaign) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			events++
-		}
-		if events != 5 {
-			t.Errorf("%d events", events)
-		}
-	})
-}
-
 func TestASilentStreamIsTakenUpAgain(t *testing.T) {
 	simulate(t, func(t *testing.T, s *simulator) {
 		s.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
@@ -235,42 +219,4 @@ func TestASilentStreamIsTakenUpAgain(t *testing.T) {
 			t.Errorf("%d requests in %s", len(s.seen()), took)
 		}
 	})
-}
-
-func TestAStreamThatCannotBeIsAnError(t *testing.T) {
-	for name, test := range map[string]struct {
-		answer   func(w http.ResponseWriter)
-		requests int
-	}{
-		"forbidden":   {func(w http.ResponseWriter) { refuseWith(w, http.StatusForbidden, client.CodeForbidden, "") }, 1},
-		"no stream":   {func(w http.ResponseWriter) { say(w, http.StatusOK, "hello") }, 1},
-		"no JSON":     {func(w http.ResponseWriter) { stream(w, "event: campaign\ndata: {\n\n") }, 1},
-		"no object":   {func(w http.ResponseWriter) { stream(w, "event: campaign\ndata: [1]\n\n") }, 1},
-		"a long line": {func(w http.ResponseWriter) { stream(w, "data: "+strings.Repeat("x", 2<<20)+"\n\n") }, 1},
-		"a long event": {func(w http.ResponseWriter) {
-			stream(w, strings.Repeat("data: "+strings.Repeat("x", 1<<10)+"\n", 2<<10)+"\n")
-		}, 1},
-		"unavailable": {func(w http.ResponseWriter) { refuseWith(w, http.StatusServiceUnavailable, client.CodeUnavailable, "") }, 3},
-		"broken":      {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, func(t *testing.T, s *simulator) {
-				s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-					if n > test.requests {
-						w.WriteHeader(http.StatusNoContent)
-					} else {
-						test.answer(w)
-					}
-					return true
-				}
-				var got []error
-				for _, err := range s.client(client.WithRetry(client.RetryPolicy{Attempts: 3})).Follow(t.Context(), campaign) {
-					got = append(got, err)
-				}
-				if len(got) != 1 || got[0] == nil || len(s.seen()) != test.requests {
-					t.Errorf("%d requests: %v", len(s.seen()), got)
-				}
-			})
-		})
-	}
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,97 +16,64 @@ import (
 	"triprize.example/client"
 )
 
-func TestBuyWaitsUntilTheJobIsFinal(t *testing.T) {
-	for _, end := range []client.JobState{client.JobStateSucceeded, client.JobStateFailed, client.JobStateAwaitingAction} {
-		t.Run(string(end), func(t *testing.T) {
+// turn is an answer about a job.
+type turn struct {
+	state client.JobState
+	held  time.Duration // before it is given
+	after string        // Retry-After
+}
+
+func TestAJobIsWaitedForUntilItIsFinalOrItsBuyerHasToAct(t *testing.T) {
+	const queued, awaiting, succeeded, failed = client.JobStateQueued, client.JobStateAwaitingAction, client.JobStateSucceeded, client.JobStateFailed
+	const held = 30 * time.Second
+	type call = func(context.Context, *client.Client) (client.Job, error)
+	var (
+		buy call = func(ctx context.Context, c *client.Client) (client.Job, error) { return c.Buy(ctx, campaign, one) }
+		pay call = func(ctx context.Context, c *client.Client) (client.Job, error) {
+			return c.Pay(ctx, jobID, client.PaymentTry{})
+		}
+		wait   call = func(ctx context.Context, c *client.Client) (client.Job, error) { return c.Wait(ctx, jobID) }
+		cancel call = func(ctx context.Context, c *client.Client) (client.Job, error) {
+			return c.Cancel(ctx, jobID, client.CancellationRequest{})
+		}
+	)
+	const get, untilFinal = " GET /v1/jobs/JOB Prefer: wait=30", "; until=final"
+	for name, c := range map[string]struct {
+		call
+		turns []turn
+		want  []string
+	}{
+		"a purchase": {buy, []turn{{queued, held, ""}, {queued, held, ""}, {queued, held, ""}, {succeeded, 0, ""}},
+			[]string{"0s POST /v1/campaigns/CAMPAIGN/purchases Prefer: wait=30", "30s" + get, "1m0s" + get, "1m30s" + get}},
+		"a purchase that fails":        {buy, []turn{{queued, held, ""}, {failed, 0, ""}}, []string{"0s POST /v1/campaigns/CAMPAIGN/purchases Prefer: wait=30", "30s" + get}},
+		"a purchase, at once":          {buy, []turn{{succeeded, 0, ""}}, []string{"0s POST /v1/campaigns/CAMPAIGN/purchases Prefer: wait=30"}},
+		"a buyer who has to act":       {buy, []turn{{queued, held, ""}, {awaiting, 0, ""}}, []string{"0s POST /v1/campaigns/CAMPAIGN/purchases Prefer: wait=30", "30s" + get}},
+		"another card":                 {pay, []turn{{queued, held, ""}, {succeeded, 0, ""}}, []string{"0s POST /v1/purchases/JOB/payment Prefer: wait=30", "30s" + get}},
+		"another card, declined":       {pay, []turn{{awaiting, 0, ""}}, []string{"0s POST /v1/purchases/JOB/payment Prefer: wait=30"}},
+		"a cancellation":               {cancel, []turn{{queued, held, ""}, {succeeded, 0, ""}}, []string{"0s POST /v1/purchases/JOB/cancel Prefer: wait=30", "30s" + get + untilFinal}},
+		"to the end, whoever acts":     {wait, []turn{{awaiting, held, ""}, {awaiting, held, ""}, {succeeded, 0, ""}}, []string{"0s" + get + untilFinal, "30s" + get + untilFinal, "1m0s" + get + untilFinal}},
+		"a server that does not wait":  {wait, []turn{{queued, 0, ""}, {queued, 0, ""}, {succeeded, 0, ""}}, []string{"0s" + get + untilFinal, "1s" + get + untilFinal, "2s" + get + untilFinal}},
+		"a server that says how often": {wait, []turn{{queued, 0, "5"}, {queued, 0, "5"}, {succeeded, 0, ""}}, []string{"0s" + get + untilFinal, "5s" + get + untilFinal, "10s" + get + untilFinal}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, s *simulator) {
 				s.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
-					if n < 4 {
-						hold(r, 30*time.Second)
-						say(w, http.StatusAccepted, job(jobID, client.JobStateQueued))
-					} else {
-						say(w, http.StatusOK, job(jobID, end))
+					now := c.turns[n-1]
+					hold(r, now.held)
+					if now.after != "" {
+						w.Header().Set("Retry-After", now.after)
 					}
+					say(w, http.StatusAccepted, job(jobID, now.state))
 					return true
 				}
 				start := time.Now()
-				j, err := s.client().Buy(t.Context(), campaign, one)
-				if err != nil || j.State != end || time.Since(start) != 90*time.Second {
-					t.Errorf("after %s: %+v, %v", time.Since(start), j, err)
+				j, err := c.call(t.Context(), s.client())
+				var asked []string
+				for _, r := range s.seen() {
+					asked = append(asked, r.at.Sub(start).String()+" "+r.text())
 				}
-				requests := s.seen()
-				if len(requests) != 4 || requests[0].path != "/v1/campaigns/"+campaign.String()+"/purchases" {
-					t.Fatalf("%d requests: %v", len(requests), requests)
-				}
-				for i, r := range requests {
-					if r.header.Get("Prefer") != "wait=30" || i > 0 && (r.method != http.MethodGet || r.path != "/v1/jobs/"+jobID.String()) {
-						t.Errorf("request %d: %v", i+1, r)
-					}
-				}
-			})
-		})
-	}
-}
-
-func TestCancelAndBuyHoldWaitForWhatTheyAskFor(t *testing.T) {
-	simulate(t, func(t *testing.T, s *simulator) {
-		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			state := client.JobStateQueued
-			if n%2 == 0 {
-				state = client.JobStateSucceeded
-			}
-			say(w, http.StatusOK, job(jobID, state))
-			return true
-		}
-		hold := client.Hold{ID: jobID, CampaignID: campaign, UserID: "ada"}
-		if j, err := s.client().BuyHold(t.Context(), hold, one.Payment); err != nil || !j.Final() {
-			t.Errorf("%+v, %v", j, err)
-		}
-		if j, err := s.client().Cancel(t.Context(), jobID, client.CancellationRequest{Reason: "why not"}); err != nil || !j.Final() {
-			t.Errorf("%+v, %v", j, err)
-		}
-		requests := s.seen()
-		if len(requests) != 4 || requests[2].path != "/v1/purchases/"+jobID.String()+"/cancel" || !strings.Contains(requests[2].body, "why not") ||
-			!strings.Contains(requests[0].body, `"hold_id":"`+jobID.String()) || !strings.Contains(requests[0].body, `"user_id":"ada"`) {
-			t.Errorf("%v", requests)
-		}
-	})
-}
-
-func TestWaitGoesOnWhenAJobAwaitsAnAction(t *testing.T) {
-	simulate(t, func(t *testing.T, s *simulator) {
-		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			state := client.JobStateAwaitingAction
-			if n == 3 {
-				state = client.JobStateSucceeded
-			}
-			say(w, http.StatusAccepted, job(jobID, state))
-			return true
-		}
-		if j, err := s.client().Wait(t.Context(), jobID); err != nil || !j.Final() {
-			t.Errorf("%+v, %v", j, err)
-		}
-	})
-}
-
-func TestAServerThatDoesNotWaitIsNotAskedAllTheTime(t *testing.T) {
-	for after, pause := range map[string]time.Duration{"": time.Second, "5": 5 * time.Second} {
-		t.Run("Retry-After "+after, func(t *testing.T) {
-			simulate(t, func(t *testing.T, s *simulator) {
-				s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-					state := client.JobStateQueued
-					if n == 4 {
-						state = client.JobStateSucceeded
-					}
-					if after != "" {
-						w.Header().Set("Retry-After", after)
-					}
-					say(w, http.StatusAccepted, job(jobID, state))
-					return true
-				}
-				start := time.Now()
-				if _, err := s.client().Wait(t.Context(), jobID); err != nil || time.Since(start) != 3*pause {
-					t.Errorf("after %s: %v", time.Since(start), err)
+				if err != nil || j.ID != jobID || j.State != c.turns[len(c.turns)-1].state || !slices.Equal(asked, c.want) {
+					t.Errorf("%s, %v, after %q", j.State, err, asked)
 				}
 			})
 		})
@@ -133,48 +102,71 @@ func TestADeadlineLeavesTimeToLearnTheJob(t *testing.T) {
 
 func TestAJobTellsItsResultOrItsError(t *testing.T) {
 	t.Parallel()
-	if bought, err := job(jobID, client.JobStateSucceeded).Purchased(); err != nil || bought.Amount != 100 || bought.Positions[0].Column != 2 {
-		t.Errorf("%+v, %v", bought, err)
+	type result = func(j client.Job) (string, error)
+	var (
+		purchased result = func(j client.Job) (string, error) {
+			p, err := j.Purchased()
+			return fmt.Sprint(p.Amount, len(p.Positions)), err
+		}
+		cancelled result = func(j client.Job) (string, error) {
+			c, err := j.Cancelled()
+			return fmt.Sprint(c.Amount, len(c.Positions)), err
+		}
+		drawn result = func(j client.Job) (string, error) {
+			d, err := j.Drawn()
+			return fmt.Sprintf("%s %d", d.State, len(d.Winners)), err
+		}
+		over result = func(j client.Job) (string, error) {
+			c, err := j.CampaignCancelled()
+			return fmt.Sprintf("%s %d %d %d %d", c.State, c.Refunded.Wallet, c.Refunded.Card, c.Refunded.External, c.Waiting), err
+		}
+		why result = func(j client.Job) (string, error) { return "", j.Err() }
+	)
+	succeeded := func(kind, result string) string {
+		return `{"state":"succeeded","kind":"` + kind + `","result":` + result + `}`
 	}
-	failed := job(jobID, client.JobStateFailed)
-	_, err := failed.Purchased()
-	for _, err := range []error{err, failed.Err()} {
-		if problem, ok := asError(err); !ok || problem.Code != client.CodeSoldOut || problem.Status != http.StatusConflict {
-			t.Errorf("%v", err)
+	const positions = `{"positions":[{"layer":3,"column":2,"price":100}],"amount":100,"currency":"JPY"}`
+	const soldOut = `{"state":"failed","kind":"purchase","problem":{"code":"sold-out","status":409,"detail":"every position is sold"}}`
+	for _, c := range []struct {
+		result
+		job, want, fails string
+	}{
+		{purchased, succeeded("purchase", positions), "100 1", ""},
+		{cancelled, succeeded("cancellation", positions), "100 1", ""},
+		{drawn, succeeded("draw", `{"secret":"ab","winners":[{"prize":1,"layer":2,"column":null,"purchase_id":null,"name":"First"}]}`), "completed 1", ""},
+		{over, succeeded("campaign-cancellation", `{"state":"cancelled","refunded":{"wallet":10,"card":4,"external":2},"waiting":1}`), "cancelled 10 4 2 1", ""},
+		{purchased, succeeded("draw", positions), "", "is a draw, not a purchase"},
+		{drawn, succeeded("purchase", positions), "", "is a purchase, not a draw"},
+		{cancelled, succeeded("campaign-cancellation", positions), "", "not a cancellation"},
+		{cancelled, succeeded("cancellation", "{}"), "", "without positions"},
+		{purchased, `{"state":"queued","kind":"purchase"}`, "", client.ErrNotFinal.Error()},
+		{why, `{"state":"queued","kind":"purchase"}`, "", ""},
+		{purchased, soldOut, "", "409 sold-out every position is sold"},
+		{why, soldOut, "", "409 sold-out every position is sold"},
+		{why, `{"state":"failed"}`, "", "500 internal-error"},
+		{purchased, succeeded("purchase", "null"), "", "without positions"},
+		{purchased, succeeded("purchase", "{}"), "", "without positions"},
+		{purchased, succeeded("purchase", "[]"), "", "cannot be used"},
+		{purchased, succeeded("purchase", "7"), "", "cannot be used"},
+		{purchased, succeeded("purchase", `{"positions":null}`), "", "without positions"},
+		{purchased, succeeded("purchase", `{"positions":{}}`), "", "cannot be used"},
+	} {
+		var j client.Job
+		if err := json.Unmarshal([]byte(c.job), &j); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.result(j); (err == nil) != (c.fails == "") || err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %s, %v", c.job, got, err)
 		}
 	}
-	failed.Problem = nil
-	if problem, ok := asError(failed.Err()); !ok || problem.Code != client.CodeInternalError {
-		t.Errorf("without a problem: %v", problem)
-	}
-	queued := job(jobID, client.JobStateQueued)
-	if _, err := queued.Purchased(); !errors.Is(err, client.ErrNotFinal) || queued.Err() != nil {
-		t.Errorf("%v, %v", err, queued.Err())
-	}
-	drawn := client.Job{ID: jobID, Kind: "draw", State: client.JobStateSucceeded,
-		Result: json.RawMessage(`{"secret":"ab","winners":[{"prize":1,"layer":2,"column":null,"purchase_id":null,"name":"First"}]}`)}
-	if d, err := drawn.Drawn(); err != nil || d.State != client.CampaignStateCompleted || len(d.Winners) != 1 || d.Winners[0].Column != 0 {
-		t.Errorf("%+v, %v", d, err)
-	}
-	if d, err := job(jobID, client.JobStateSucceeded).Drawn(); err == nil {
-		t.Errorf("a purchase has drawn %+v", d)
-	}
-	cancelled := client.Job{ID: jobID, Kind: "cancellation", State: client.JobStateSucceeded,
-		Result: json.RawMessage(`{"purchase_id":"` + jobID.String() + `","state":"cancelled","positions":[{"layer":3,"column":2,"price":100}],"amount":100,"currency":"JPY"}`)}
-	if c, err := cancelled.Cancelled(); err != nil || c.PurchaseID != jobID || c.Amount != 100 || c.Positions[0].Column != 2 {
-		t.Errorf("%+v, %v", c, err)
-	}
-	cancelled.Result = json.RawMessage(`{}`)
-	if c, err := cancelled.Cancelled(); err == nil {
-		t.Errorf("nothing was cancelled, and it is %+v", c)
-	}
-	if _, err := drawn.Purchased(); err == nil {
-		t.Error("a draw has purchased something")
-	}
-	for _, result := range []string{"", "null", "{}", "[]", "7", `{"positions":null}`, `{"positions":{}}`, `{"positions":[`} {
-		j := client.Job{ID: jobID, Kind: "purchase", State: client.JobStateSucceeded, Result: json.RawMessage(result)}
-		if got, err := j.Purchased(); err == nil {
-			t.Errorf("result %q is %+v", result, got)
+	j := job(jobID, client.JobStateSucceeded)
+	for _, result := range []string{"", `{"positions":[`} {
+		if j.Result = json.RawMessage(result); errOf(j.Purchased()) == nil {
+			t.Errorf("result %q is a purchase", result)
 		}
+	}
+	j = client.Job{State: client.JobStateFailed, Problem: &client.Problem{Code: client.CodePaymentDeclined, DeclineCode: "insufficient_funds", Advice: "try_again_later"}}
+	if declined, ok := asError(j.Err()); !ok || declined.DeclineCode != "insufficient_funds" || declined.Advice != "try_again_later" {
+		t.Errorf("%+v", declined)
 	}
 }

@@ -1,10 +1,19 @@
+//go:build go1.25
+
 package client_test
 
 import (
+	"net/http"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize.example/client"
 )
 
 // A list whose pages a program has to turn itself is turned wrong.
@@ -23,4 +32,66 @@ func TestEveryListHasAnIterator(t *testing.T) {
 			t.Errorf("%s has no iterator", list[1])
 		}
 	}
+}
+
+func TestPagesAreTurned(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		next := []uuid.UUID{uuid.New(), uuid.New(), {}}
+		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			say(w, http.StatusOK, map[string]any{"campaigns": []client.CampaignSummary{{Name: strconv.Itoa(2*n - 1)}, {Name: strconv.Itoa(2 * n)}}, "next_cursor": next[n-1]})
+			return true
+		}
+		var names []string
+		for got, err := range s.client().Campaigns(t.Context(), client.ListCampaignsParams{State: client.CampaignStateActive}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, got.Name)
+		}
+		if !slices.Equal(names, []string{"1", "2", "3", "4", "5", "6"}) {
+			t.Error(names)
+		}
+		for i, r := range s.seen() {
+			if i > 0 && r.path != "/v1/campaigns?cursor="+next[i-1].String()+"&state=active" {
+				t.Errorf("page %d: %s", i+1, r.path)
+			}
+		}
+	})
+}
+
+func TestNoMorePagesAreReadThanAreWanted(t *testing.T) {
+	simulate(t, func(t *testing.T, s *simulator) {
+		cursor := uuid.NewString()
+		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			if n == 3 {
+				refuseWith(w, http.StatusForbidden, client.CodeForbidden, "")
+			} else {
+				say(w, http.StatusOK, map[string]any{"purchases": []client.Purchase{{UserID: "a"}}, "next_cursor": cursor})
+			}
+			return true
+		}
+		var last error
+		for _, last = range s.client().Purchases(t.Context(), "a", client.ListPurchasesParams{}) {
+			break
+		}
+		if last != nil || len(s.seen()) != 1 {
+			t.Errorf("%d requests: %v", len(s.seen()), last)
+		}
+		// A page that is its own next page.
+		for _, last = range s.client().Purchases(t.Context(), "a", client.ListPurchasesParams{Cursor: cursor}) {
+			if len(s.seen()) > 2 {
+				break
+			}
+		}
+		if last == nil || len(s.seen()) != 2 {
+			t.Errorf("%d requests: %v", len(s.seen()), last)
+		}
+		refused := 0
+		for _, last = range s.client().Purchases(t.Context(), "a", client.ListPurchasesParams{}) {
+			refused++
+		}
+		if last == nil || refused != 1 || len(s.seen()) != 3 {
+			t.Errorf("%d requests: %v", len(s.seen()), last)
+		}
+	})
 }

@@ -48,6 +48,19 @@ type request struct {
 	body   string
 }
 
+// text says what was asked for, with the headers that change it.
+func (r request) text() string {
+	line := r.method + " " + r.path
+	for _, name := range []string{"Prefer", "If-Match", "Accept"} {
+		if value := r.header.Get(name); value != "" && !strings.HasPrefix(value, "application/json") {
+			line += " " + name + ": " + value
+		}
+	}
+	return named.Replace(line)
+}
+
+var named = strings.NewReplacer(campaign.String(), "CAMPAIGN", jobID.String(), "JOB")
+
 var errRefused = &net.OpError{Op: "dial", Net: "pipe", Err: errors.New("connection refused")}
 
 // simulate runs a test against a simulator, on a clock of their own.
