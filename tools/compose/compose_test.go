@@ -56,144 +56,131 @@ func project(t *testing.T) *types.Project {
 
 var fleet = []string{"api", "worker", "scheduler"}
 
-func TestEveryServiceIsThere(t *testing.T) {
-	want := append([]string{"postgres", "redis", "migrate"}, fleet...)
-	for _, name := range want {
-		if _, ok := project(t).Services[name]; !ok {
+// value is that of a variable of a service; empty if it is not set.
+func value(service types.ServiceConfig, variable string) string {
+	if v := service.Environment[variable]; v != nil {
+		return *v
+	}
+	return ""
+}
+
+func line(service types.ServiceConfig) string {
+	return strings.Join(slices.Concat(service.Entrypoint, service.Command), " ")
+}
+
+// needs is what each service must have beyond what all must.
+var needs = map[string]struct {
+	waits   map[string]string // on others, until
+	set     []string          // variables
+	command []string          // parts of it
+	volume  bool
+}{
+	"postgres": {volume: true},
+	"redis":    {volume: true, command: []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass "}}, // it forgets nothing
+	"migrate": {waits: map[string]string{"postgres": types.ServiceConditionHealthy}, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL"},
+		command: []string{"triprize migrate up"}},
+	"scheduler": {waits: afterAll, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL"}},
+	"worker":    {waits: afterAll, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL", "TRIPRIZE_DRAW_SECRET_KEY"}},
+	"api":       {waits: afterAll, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL", "TRIPRIZE_DRAW_SECRET_KEY", "TRIPRIZE_API_LISTEN"}},
+}
+
+// afterAll: the schema comes before the fleet.
+var afterAll = map[string]string{"migrate": types.ServiceConditionCompletedSuccessfully, "postgres": types.ServiceConditionHealthy, "redis": types.ServiceConditionHealthy}
+
+func TestEveryServiceIsThereWithWhatItNeeds(t *testing.T) {
+	services := project(t).Services
+	for name, want := range needs {
+		service, ok := services[name]
+		if !ok {
 			t.Errorf("there is no service %s", name)
-		}
-	}
-}
-
-func TestWorkersCanBeScaled(t *testing.T) {
-	worker := project(t).Services["worker"]
-	if worker.ContainerName != "" {
-		t.Errorf("the container is named %s: there can be one of a name only", worker.ContainerName)
-	}
-	if len(worker.Ports) > 0 {
-		t.Errorf("ports are published: %v; there can be one listener on a port only", worker.Ports)
-	}
-	if n := worker.GetScale(); n != 1 {
-		t.Errorf("the scale is fixed at %d", n)
-	}
-}
-
-func TestRedisForgetsNothing(t *testing.T) {
-	redis := project(t).Services["redis"]
-	command := strings.Join(redis.Command, " ")
-	for _, want := range []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass "} {
-		if !strings.Contains(command, want) {
-			t.Errorf("the command %q lacks %q", command, want)
-		}
-	}
-	for _, server := range []string{"redis", "postgres"} {
-		if volumes := project(t).Services[server].Volumes; len(volumes) == 0 || volumes[0].Type != types.VolumeTypeVolume || volumes[0].Source == "" {
-			t.Errorf("%s keeps its data in %v, not in a named volume", server, volumes)
-		}
-	}
-}
-
-// A service that takes all memory would have another one killed.
-func TestEveryServiceIsBounded(t *testing.T) {
-	for name, service := range project(t).Services {
-		if service.MemLimit <= 0 || service.PidsLimit <= 0 {
-			t.Errorf("%s: memory %d, processes %d", name, service.MemLimit, service.PidsLimit)
-		}
-		if service.Build == nil {
 			continue
 		}
-		limit := service.Environment["GOMEMLIMIT"]
-		if limit == nil {
-			t.Errorf("%s has no GOMEMLIMIT", name)
-		} else if bytes, err := units.RAMInBytes(*limit); err != nil || bytes >= int64(service.MemLimit) {
-			t.Errorf("%s: GOMEMLIMIT %s, memory %d, %v", name, *limit, service.MemLimit, err)
-		}
-	}
-}
-
-// Anybody on the host reads command lines.
-func TestNoSecretIsOnACommandLine(t *testing.T) {
-	env := environment(t)
-	for name, service := range project(t).Services {
-		line := strings.Join(slices.Concat(service.Entrypoint, service.Command), " ")
-		for variable, secret := range env {
-			if strings.Contains(line, secret) {
-				t.Errorf("%s: %s is in %q", name, variable, line)
+		for on, condition := range want.waits {
+			if got := service.DependsOn[on].Condition; got != condition {
+				t.Errorf("%s waits for %s to be %q, not %q", name, on, got, condition)
 			}
 		}
-	}
-}
-
-// A tag such as postgres:15 is another image next week.
-func TestImagesOfOthersHaveExactTags(t *testing.T) {
-	exact := regexp.MustCompile(`:\d+\.\d+(\.\d+)?-bookworm(@sha256:[0-9a-f]{64})?$`)
-	for name, service := range project(t).Services {
-		if service.Build == nil && !exact.MatchString(service.Image) {
-			t.Errorf("%s: %s", name, service.Image)
+		for _, variable := range want.set {
+			if value(service, variable) == "" {
+				t.Errorf("%s: %s is not set", name, variable)
+			}
+		}
+		for _, part := range want.command {
+			if !strings.Contains(line(service), part) {
+				t.Errorf("%s: the command %q lacks %q", name, line(service), part)
+			}
+		}
+		if named := len(service.Volumes) > 0 && service.Volumes[0].Type == types.VolumeTypeVolume && service.Volumes[0].Source != ""; want.volume && !named {
+			t.Errorf("%s keeps its data in %v, not in a named volume", name, service.Volumes)
+		}
+		if check := service.HealthCheck; want.volume && (check == nil || check.Disable || len(check.Test) == 0) {
+			t.Errorf("%s has no health check, so nobody can wait for it", name)
 		}
 	}
+	if restart := services["migrate"].Restart; restart != types.RestartPolicyNo {
+		t.Errorf("migrate has the restart policy %q and would never be completed", restart)
+	}
+	if worker := services["worker"]; worker.ContainerName != "" || len(worker.Ports) > 0 || worker.GetScale() != 1 {
+		t.Errorf("workers cannot be scaled: name %q, ports %v, scale %d", worker.ContainerName, worker.Ports, worker.GetScale())
+	}
+	if services["api"].NetworkMode == "host" {
+		t.Error("the api is on the host's network, where it would listen on all addresses")
+	}
 }
 
-func TestTheSchemaComesBeforeTheFleet(t *testing.T) {
-	services := project(t).Services
-	migrate := services["migrate"]
-	if got := strings.Join(slices.Concat(migrate.Entrypoint, migrate.Command), " "); got != "triprize migrate up" {
-		t.Errorf("migrate runs %q", got)
-	}
-	if migrate.Restart != types.RestartPolicyNo {
-		t.Errorf("migrate has the restart policy %q and would never be completed", migrate.Restart)
-	}
-	waits(t, "migrate", migrate, "postgres", types.ServiceConditionHealthy)
-	for _, name := range fleet {
-		waits(t, name, services[name], "migrate", types.ServiceConditionCompletedSuccessfully)
-		waits(t, name, services[name], "postgres", types.ServiceConditionHealthy)
-		waits(t, name, services[name], "redis", types.ServiceConditionHealthy)
-	}
-	for _, server := range []string{"postgres", "redis"} {
-		if check := services[server].HealthCheck; check == nil || check.Disable || len(check.Test) == 0 {
-			t.Errorf("%s has no health check, so nobody can wait for it", server)
+func TestEveryServiceIsBoundedAndShowsNoSecret(t *testing.T) {
+	env, known := environment(t), settings(t)
+	exact := regexp.MustCompile(`:\d+\.\d+(\.\d+)?-bookworm(@sha256:[0-9a-f]{64})?$`) // a tag such as postgres:15 is another image next week
+	services, published := project(t).Services, 0
+	// The owner of the database changes the schema, and the image's first user may do anything.
+	owner := "postgres://" + value(services["postgres"], "POSTGRES_USER") + ":"
+	for name, service := range services {
+		if service.MemLimit <= 0 || service.PidsLimit <= 0 { // one that takes all memory would have another one killed
+			t.Errorf("%s: memory %d, processes %d", name, service.MemLimit, service.PidsLimit)
 		}
-	}
-}
-
-func waits(t *testing.T, name string, service types.ServiceConfig, on, condition string) {
-	t.Helper()
-	if got := service.DependsOn[on].Condition; got != condition {
-		t.Errorf("%s waits for %s to be %q, not %q", name, on, got, condition)
-	}
-}
-
-// A process refuses to start on a TRIPRIZE_ variable that names no setting.
-func TestEveryVariableIsASetting(t *testing.T) {
-	known := settings(t)
-	for name, service := range project(t).Services {
-		for variable := range service.Environment {
+		for variable, secret := range env {
+			if strings.Contains(line(service), secret) { // anybody on the host reads command lines
+				t.Errorf("%s: %s is in %q", name, variable, line(service))
+			}
+		}
+		for variable := range service.Environment { // a process refuses to start on one that names no setting
 			if strings.HasPrefix(variable, "TRIPRIZE_") && !slices.Contains(known, variable) {
 				t.Errorf("%s: %s is no setting of configs/triprize.yaml", name, variable)
 			}
 		}
-	}
-}
-
-func TestEveryProcessHasItsRequiredSettings(t *testing.T) {
-	required := map[string][]string{
-		"migrate":   {"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL"},
-		"scheduler": {"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL"},
-		"worker":    {"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL", "TRIPRIZE_DRAW_SECRET_KEY"},
-		"api":       {"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL", "TRIPRIZE_DRAW_SECRET_KEY", "TRIPRIZE_API_LISTEN"},
-	}
-	for name, variables := range required {
-		for _, variable := range variables {
-			if value := project(t).Services[name].Environment[variable]; value == nil || *value == "" {
-				t.Errorf("%s: %s is not set", name, variable)
+		for _, port := range service.Ports {
+			published++
+			if ip := net.ParseIP(port.HostIP); ip == nil || !ip.IsLoopback() || name != "api" {
+				t.Errorf("%s: port %s is published on %q; only the api is for others, on loopback", name, port.Published, port.HostIP)
 			}
 		}
+		if service.Build == nil {
+			if !exact.MatchString(service.Image) {
+				t.Errorf("%s: %s", name, service.Image)
+			}
+			continue
+		}
+		if bytes, err := units.RAMInBytes(value(service, "GOMEMLIMIT")); err != nil || bytes >= int64(service.MemLimit) {
+			t.Errorf("%s: GOMEMLIMIT %s, memory %d, %v", name, value(service, "GOMEMLIMIT"), service.MemLimit, err)
+		}
+		program, _, _ := strings.Cut(line(service), " ")
+		if _, err := os.Stat(filepath.Join(root, "cmd", program, "main.go")); err != nil {
+			t.Errorf("%s runs %s: %v", name, program, err)
+		}
+		if owns := strings.HasPrefix(value(service, "TRIPRIZE_POSTGRES_URL"), owner); owns != (name == "migrate") {
+			t.Errorf("%s connects as the owner: %v", name, owns)
+		}
+	}
+	if published == 0 {
+		t.Error("nobody can reach the api")
 	}
 }
 
 // A setting that the example offers, and that no process gets, would be left out without a word.
-func TestWhatTheExampleOffersReachesTheFleet(t *testing.T) {
+func TestTheFleetGetsWhatTheExampleOffersAndMayFinishWhatItBegan(t *testing.T) {
+	const limit = 15 * time.Second // config.ShutdownTimeout
 	env := environment(t)
+	env["TRIPRIZE_VERSION"] = "v1.2.3"
 	offered := regexp.MustCompile(`(?m)^# (TRIPRIZE_[A-Z_]+)=`).FindAllSubmatch(read(t, "deploy", "example.env"), -1)
 	if len(offered) == 0 {
 		t.Fatal("the example offers nothing")
@@ -205,38 +192,25 @@ func TestWhatTheExampleOffersReachesTheFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range offered {
-		for _, service := range fleet {
-			if value := with.Services[service].Environment[string(name[1])]; value == nil || *value != "offered" {
-				t.Errorf("%s does not get %s", service, name[1])
-			}
-		}
-	}
-}
-
-// The owner of the database changes the schema, and the image's first user may do anything.
-func TestOnlyTheMigrationIsTheOwnerOfTheDatabase(t *testing.T) {
-	services := project(t).Services
-	owner := *services["postgres"].Environment["POSTGRES_USER"]
-	for _, name := range append([]string{"migrate"}, fleet...) {
-		url := *services[name].Environment["TRIPRIZE_POSTGRES_URL"]
-		if owns := strings.HasPrefix(url, "postgres://"+owner+":"); owns != (name == "migrate") {
-			t.Errorf("%s connects as the owner: %v", name, owns)
-		}
-	}
-}
-
-func TestTheImageIsNamedAndBuiltByItsVersion(t *testing.T) {
-	env := environment(t)
-	env["TRIPRIZE_VERSION"] = "v1.2.3"
-	with, err := load(t, env)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range fleet {
 		service := with.Services[name]
+		for _, variable := range offered {
+			if value(service, string(variable[1])) != "offered" {
+				t.Errorf("%s does not get %s", name, variable[1])
+			}
+		}
 		if version := service.Build.Args["VERSION"]; service.Image != "triprize:v1.2.3" || version == nil || *version != "v1.2.3" {
 			t.Errorf("%s: image %s, %v", name, service.Image, version)
+		}
+		if grace := service.StopGracePeriod; grace == nil || time.Duration(*grace) <= limit {
+			t.Errorf("%s is killed after %v, but may take %v to finish", name, grace, limit)
+		}
+		if service.Restart == "" || service.Restart == types.RestartPolicyNo {
+			t.Errorf("%s is not started again when it ends", name)
+		}
+		check := service.HealthCheck
+		if check == nil || len(check.Test) != 4 || check.Test[1] != "triprize" || check.Test[2] != "ready" || !strings.HasSuffix(check.Test[3], "/readyz") {
+			t.Errorf("%s is not asked whether it is ready: %+v", name, check)
 		}
 	}
 }
@@ -264,40 +238,6 @@ func variablesOf(prefix string, section map[string]any) (names []string) {
 	return names
 }
 
-func TestPortsArePublishedOnLoopbackOnly(t *testing.T) {
-	published := 0
-	for name, service := range project(t).Services {
-		for _, port := range service.Ports {
-			published++
-			if ip := net.ParseIP(port.HostIP); ip == nil || !ip.IsLoopback() {
-				t.Errorf("%s: port %s is published on %q", name, port.Published, port.HostIP)
-			}
-			if name != "api" {
-				t.Errorf("%s: port %s is published, but only the api is for others", name, port.Published)
-			}
-		}
-	}
-	if published == 0 {
-		t.Error("nobody can reach the api")
-	}
-	if service := project(t).Services["api"]; service.NetworkMode == "host" {
-		t.Error("the api is on the host's network, where it would listen on all addresses")
-	}
-}
-
-func TestAProcessMayFinishWhatItBegan(t *testing.T) {
-	const limit = 15 * time.Second // config.ShutdownTimeout
-	for _, name := range fleet {
-		service := project(t).Services[name]
-		if grace := service.StopGracePeriod; grace == nil || time.Duration(*grace) <= limit {
-			t.Errorf("%s is killed after %v, but may take %v to finish", name, grace, limit)
-		}
-		if service.Restart == "" || service.Restart == types.RestartPolicyNo {
-			t.Errorf("%s is not started again when it ends", name)
-		}
-	}
-}
-
 // Every variable of the example is needed, and nothing else is.
 func TestMissingSecretsAreNamed(t *testing.T) {
 	env := environment(t)
@@ -317,18 +257,6 @@ func TestMissingSecretsAreNamed(t *testing.T) {
 	}
 	if _, ok := env["TRIPRIZE_DRAW_SECRET_KEY"]; !ok {
 		t.Error("the example lacks TRIPRIZE_DRAW_SECRET_KEY")
-	}
-}
-
-func TestCommandsAreProgramsOfTheImage(t *testing.T) {
-	for name, service := range project(t).Services {
-		if service.Build == nil {
-			continue
-		}
-		program := slices.Concat(service.Entrypoint, service.Command)[0]
-		if _, err := os.Stat(filepath.Join(root, "cmd", program, "main.go")); err != nil {
-			t.Errorf("%s runs %s: %v", name, program, err)
-		}
 	}
 }
 
@@ -353,13 +281,4 @@ func read(t *testing.T, path ...string) []byte {
 		t.Fatal(err)
 	}
 	return data
-}
-
-func TestTheFleetIsAskedWhetherItIsReady(t *testing.T) {
-	for _, name := range fleet {
-		check := project(t).Services[name].HealthCheck
-		if check == nil || len(check.Test) != 4 || check.Test[1] != "triprize" || check.Test[2] != "ready" || !strings.HasSuffix(check.Test[3], "/readyz") {
-			t.Errorf("%s: %+v", name, check)
-		}
-	}
 }
