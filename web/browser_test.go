@@ -208,12 +208,7 @@ type told struct {
 }
 
 // verify runs the engine inside the page. purchase may be nil.
-func (p *tab) verify(proof, purchase []byte, chainHashes ...string) report {
-	p.t.Helper()
-	return p.verifyTold(proof, purchase, told{ChainHashes: chainHashes})
-}
-
-func (p *tab) verifyTold(proof, purchase []byte, user told) report {
+func (p *tab) verify(proof, purchase []byte, user told) report {
 	p.t.Helper()
 	var r report
 	p.eval(fmt.Sprintf(`(() => {

@@ -16,36 +16,33 @@ func saying(list []string, parts ...string) (found []bool) {
 	return found
 }
 
-func TestAChainThatIsNotQuicknetIsCalledWeaker(t *testing.T) {
+// That nothing changed is said only of what the user noted, and a chain is trusted only when it is named.
+func TestWhatTheUserSaysDecidesWhatAProofShows(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
-	proof, _ := draw{beacon: true}.proof(t, 0)
-	r := p.verifyTold(proof, nil, told{ChainHashes: []string{chainHash()}})
-	if r.Headline != "verified" || !slices.Equal(saying(r.Meaning.Open, "the maker of a chain can know every round beforehand", "The hash of the record tells"), []bool{true, true}) {
-		t.Errorf("%+v", r)
-	}
-}
-
-// That nothing changed is said only of what the user noted.
-func TestNothingIsCalledUnchangedThatNobodyNoted(t *testing.T) {
-	t.Parallel()
-	p := open(t, newSite(t, nil).URL+"/verify")
-	proof, _ := draw{}.proof(t, 0)
-	freezeHash, commitment := freezeHashOf(t, proof).String(), commitmentOf(t, proof)
+	plain, _ := draw{}.proof(t, 0)
+	beacon, _ := draw{beacon: true}.proof(t, 0)
+	freezeHash, commitment := freezeHashOf(t, plain).String(), commitmentOf(t, plain)
 	for _, c := range []struct {
+		proof  []byte
 		user   told
 		failed []string
-		means  []bool // nothing changed since the commitment; nothing changed after the freeze
+		shows  []bool // nothing changed since the commitment; nothing changed after the freeze
+		open   []bool // the chain is weaker; the hash of the record tells
 	}{
-		{told{}, nil, []bool{false, false}},
-		{told{Commitment: commitment}, nil, []bool{true, false}},
-		{told{FreezeHash: freezeHash}, nil, []bool{false, true}},
-		{told{Commitment: freezeHash}, []string{"noted-commitment"}, []bool{false, false}},
-		{told{Commitment: commitment, FreezeHash: commitment}, []string{"noted-freeze-hash"}, []bool{false, false}},
+		{plain, told{}, nil, []bool{false, false}, []bool{false, false}},
+		{plain, told{Commitment: commitment}, nil, []bool{true, false}, []bool{false, false}},
+		{plain, told{FreezeHash: freezeHash}, nil, []bool{false, true}, []bool{false, false}},
+		{plain, told{Commitment: freezeHash}, []string{"noted-commitment"}, []bool{false, false}, []bool{false, false}},
+		{plain, told{Commitment: commitment, FreezeHash: commitment}, []string{"noted-freeze-hash"}, []bool{false, false}, []bool{false, false}},
+		{beacon, told{ChainHashes: []string{chainHash()}}, nil, []bool{false, false}, []bool{true, true}},
+		{beacon, told{}, []string{"chain"}, []bool{false, false}, []bool{false, false}},
+		{beacon, told{ChainHashes: []string{strings.Repeat("ab", 32)}}, []string{"chain"}, []bool{false, false}, []bool{false, false}},
 	} {
-		r := p.verifyTold(proof, nil, c.user)
-		means := saying(r.Meaning.Shows, "Nothing changed in rules and secret", "Nothing changed after the list was frozen")
-		if !slices.Equal(r.with("failed"), c.failed) || (r.Headline == "verified") != (c.failed == nil) || !slices.Equal(means, c.means) {
+		r := p.verify(c.proof, nil, c.user)
+		shows := saying(r.Meaning.Shows, "Nothing changed in rules and secret", "Nothing changed after the list was frozen")
+		weaker := saying(r.Meaning.Open, "the maker of a chain can know every round beforehand", "The hash of the record tells")
+		if !slices.Equal(r.with("failed"), c.failed) || (r.Headline == "verified") != (c.failed == nil) || (r.Verdict == "failed") != (c.failed != nil) || !slices.Equal(shows, c.shows) || !slices.Equal(weaker, c.open) {
 			t.Errorf("%+v: %+v", c.user, r)
 		}
 	}

@@ -166,7 +166,7 @@ func TestNonsenseGetsClearWords(t *testing.T) {
 		"unknown":      {[]byte(`{"beacon":null,"bogus":[`), `The document has a member "bogus", which is not known.`},
 		"pretty":       {[]byte("{\n}"), "Byte 1: the name of a member must be here."},
 	} {
-		r := p.verify(c.content, nil)
+		r := p.verify(c.content, nil, told{})
 		if r.Verdict != "failed" || !slices.Equal(r.with("failed"), []string{"form"}) || !strings.Contains(r.Checks[0].Text, c.want) {
 			t.Errorf("%s: %+v", name, r.Checks[0])
 		}
