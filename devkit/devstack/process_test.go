@@ -100,11 +100,7 @@ func play(t *testing.T, role string, env ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return playBy(t, exec.Command(self), role, env...)
-}
-
-func playBy(t *testing.T, cmd *exec.Cmd, role string, env ...string) *process {
-	t.Helper()
+	cmd := exec.Command(self)
 	cmd.Env = append(append(os.Environ(), env...), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()

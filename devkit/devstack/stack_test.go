@@ -27,30 +27,24 @@ func begin(t *testing.T, opts Options) *Stack {
 	return s
 }
 
-// ask returns what a query returns, as text.
-func ask(t *testing.T, databaseURL, query string) (answer string) {
+// ask returns what the last of some statements returns, as text.
+func ask(t *testing.T, databaseURL string, statements ...string) (answer string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), databaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	if err := conn.QueryRow(t.Context(), query).Scan(&answer); err != nil {
+	last := len(statements) - 1
+	for _, statement := range statements[:last] {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.QueryRow(t.Context(), statements[last]).Scan(&answer); err != nil {
 		t.Fatal(err)
 	}
 	return answer
-}
-
-func tell(t *testing.T, databaseURL, statement string) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	if _, err := conn.Exec(t.Context(), statement); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // cache opens a client until the test ends.
@@ -68,7 +62,7 @@ func cache(t *testing.T, redisURL string) *redis.Client {
 // remember writes to both servers what recalled looks for.
 func remember(t *testing.T, postgresURL, redisURL string) {
 	t.Helper()
-	tell(t, postgresURL, `CREATE TABLE kept AS SELECT 'still here' AS what`)
+	ask(t, postgresURL, `CREATE TABLE kept AS SELECT 'still here' AS what`, `SELECT what FROM kept`)
 	if err := cache(t, redisURL).Set(t.Context(), "kept", "still here", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +78,35 @@ func recalled(t *testing.T, s *Stack) {
 	}
 }
 
-func TestARestartedStackHasItsData(t *testing.T) {
+// gone tells that the processes, the lock and what a start leaves are no more; the folder is kept or not.
+func gone(t *testing.T, s *Stack, kept bool, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if exists(pid) {
+			t.Errorf("process %d is still there", pid)
+		}
+	}
+	if s.Postgres.PID() != 0 || s.Redis.PID() != 0 || s.lock.Locked() {
+		t.Errorf("it takes %d and %d for its processes; locked %t", s.Postgres.PID(), s.Redis.PID(), s.lock.Locked())
+	}
+	if _, err := os.Stat(s.Dir); (err == nil) != kept {
+		t.Errorf("the folder: %v", err)
+	}
+	for _, file := range []string{"postgres/postmaster.pid", "redis/redis.pid", "initdb.password"} {
+		if _, err := os.Stat(filepath.Join(s.Dir, file)); err == nil {
+			t.Errorf("%s is still there", file)
+		}
+	}
+}
+
+func TestAStackKeepsItsDataAndLeavesNothingElseWhenItStops(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(openDir(t), `a "b" c\d's`) // blanks and quotes do no harm
 	first := begin(t, Options{Dir: dir})
+	pids := []int{first.Postgres.PID(), first.Redis.PID()}
+	if !exists(pids[0]) || !exists(pids[1]) || pids[0] == pids[1] {
+		t.Fatalf("processes %v", pids)
+	}
 	remember(t, first.Postgres.URL("postgres"), first.Redis.URL())
 	for range 2 { // the second time it exists
 		if err := first.Postgres.CreateDatabase(t.Context(), "shop"); err != nil {
@@ -105,6 +124,7 @@ func TestARestartedStackHasItsData(t *testing.T) {
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	gone(t, first, true, pids...)
 	second := begin(t, Options{Dir: dir, Unsafe: true})
 	recalled(t, second)
 	if err := second.Postgres.CreateDatabase(t.Context(), "shop"); err != nil {
@@ -115,71 +135,36 @@ func TestARestartedStackHasItsData(t *testing.T) {
 	}
 }
 
-func TestStopLeavesNoProcessAndNoLock(t *testing.T) {
+// Where the system tells servers that the process that started them has died, they end. Elsewhere the
+// next start finds them.
+func TestServersOfAKilledRunAreGoneWhenTheNextOneRuns(t *testing.T) {
 	t.Parallel()
-	kept := openDir(t)
-	for name, dir := range map[string]string{"kept": kept, "thrown away": ""} {
+	for name, orphans := range map[string]bool{"told": false, "left over": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if runtime.GOOS != "linux" && !orphans {
+				t.Skip("elsewhere the next start finds them")
+			}
+			dir, env := openDir(t), []string(nil)
+			if orphans {
+				env = []string{orphanVariable + "=1"}
+			}
+			run := play(t, "stack", append(env, dirVariable+"="+dir)...)
+			remember(t, run.PostgresURL, run.RedisURL)
+			run.kill(t)
+			if orphans && (!exists(run.Postgres) || !exists(run.Redis)) {
+				t.Fatal("nothing was left over")
+			}
+			if !orphans {
+				eventually(t, "both servers are gone", func() bool { return !exists(run.Postgres) && !exists(run.Redis) })
+			}
 			s := begin(t, Options{Dir: dir, Unsafe: true})
-			pids := []int{s.Postgres.PID(), s.Redis.PID()}
-			if !exists(pids[0]) || !exists(pids[1]) || pids[0] == pids[1] {
-				t.Fatalf("processes %v", pids)
+			if exists(run.Postgres) || exists(run.Redis) {
+				t.Errorf("a server is still there: Postgres %v, Redis %v", exists(run.Postgres), exists(run.Redis))
 			}
-			if err := s.Stop(); err != nil {
-				t.Fatal(err)
-			}
-			for _, pid := range pids {
-				if exists(pid) {
-					t.Errorf("process %d is still there", pid)
-				}
-			}
-			if now := []int{s.Postgres.PID(), s.Redis.PID()}; now[0] != 0 || now[1] != 0 {
-				t.Errorf("it takes %v for its processes", now)
-			}
-			if s.lock.Locked() {
-				t.Error("the lock is held")
-			}
-			if _, err := os.Stat(s.Dir); (err == nil) != (dir != "") {
-				t.Errorf("the folder: %v", err)
-			}
-			for _, file := range []string{"postgres/postmaster.pid", "redis/redis.pid", "initdb.password"} {
-				if _, err := os.Stat(filepath.Join(s.Dir, file)); err == nil {
-					t.Errorf("%s is still there", file)
-				}
-			}
+			recalled(t, s)
 		})
 	}
-}
-
-func TestServersDieWithTheProcessThatStartedThem(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("elsewhere the next start finds them")
-	}
-	dir := openDir(t)
-	run := play(t, "stack", dirVariable+"="+dir)
-	remember(t, run.PostgresURL, run.RedisURL)
-	run.kill(t)
-	eventually(t, "Postgres is gone", func() bool { return !exists(run.Postgres) })
-	eventually(t, "Redis is gone", func() bool { return !exists(run.Redis) })
-	recalled(t, begin(t, Options{Dir: dir, Unsafe: true}))
-}
-
-func TestLeftoversOfAKilledRunAreStoppedBeforeTheNext(t *testing.T) {
-	t.Parallel()
-	dir := openDir(t)
-	run := play(t, "stack", dirVariable+"="+dir, orphanVariable+"=1")
-	remember(t, run.PostgresURL, run.RedisURL)
-	run.kill(t)
-	if !exists(run.Postgres) || !exists(run.Redis) {
-		t.Fatal("nothing was left over")
-	}
-	s := begin(t, Options{Dir: dir, Unsafe: true})
-	if exists(run.Postgres) || exists(run.Redis) {
-		t.Errorf("a server is still there: Postgres %v, Redis %v", exists(run.Postgres), exists(run.Redis))
-	}
-	recalled(t, s)
 }
 
 func TestThrowAwayStacksOfKilledRunsAreRemovedAndOthersAreNot(t *testing.T) {
@@ -228,7 +213,7 @@ func TestThrowAwayStacksOfKilledRunsAreRemovedAndOthersAreNot(t *testing.T) {
 	}
 }
 
-func TestNobodyGetsInWithoutThePassword(t *testing.T) {
+func TestNobodyGetsInWithoutThePasswordAndAThrowAwayStackLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := begin(t, Options{Unsafe: true})
 	for _, address := range []string{s.Postgres.URL("postgres"), s.Redis.URL()} {
@@ -258,4 +243,9 @@ func TestNobodyGetsInWithoutThePassword(t *testing.T) {
 			t.Errorf("%s: %v, %v", file, info.Mode(), err)
 		}
 	}
+	pids := []int{s.Postgres.PID(), s.Redis.PID()}
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, s, false, pids...)
 }
