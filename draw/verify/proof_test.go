@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+	"unicode"
 
 	"triprize.example/draw/fairdraw"
 	"triprize.example/draw/testkit/drawn"
@@ -147,6 +148,84 @@ func TestAFileThatCannotBeReadIsAnErrorAndNoVerdict(t *testing.T) {
 	} {
 		if r, err := read(); err == nil || r.OK {
 			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// optionsOf accept the campaign's chain.
+func optionsOf(m *drawn.Draw) Options {
+	if m.Chain == nil {
+		return Options{}
+	}
+	return Options{Chains: []fairdraw.Hash{m.Chain.Hash()}}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verified returns the report about a document.
+func verified(t testing.TB, text []byte, o Options) Report {
+	t.Helper()
+	report, err := Proof(bytes.NewReader(text), o)
+	must(t, err)
+	return report
+}
+
+// That nothing changed is said only of what the user noted.
+func TestNothingIsCalledUnchangedThatNobodyNoted(t *testing.T) {
+	t.Parallel()
+	m := drawn.Triangle(3)
+	p := m.Proof(t)
+	for _, c := range []struct {
+		commitment, freezeHash *fairdraw.Hash
+		failed                 []string
+		shows                  int // sentences about what did not change
+	}{
+		{nil, nil, nil, 0},
+		{&p.Commitment, nil, nil, 1},
+		{&p.Commitment, &p.FreezeHash, nil, 2},
+		{&p.FreezeHash, nil, []string{"noted-commitment"}, 0},
+		{&p.Commitment, &p.Commitment, []string{"noted-freeze-hash"}, 0},
+	} {
+		r := verified(t, m.Text(t), Options{Commitment: c.commitment, FreezeHash: c.freezeHash})
+		if !slices.Equal(r.Failed(), c.failed) || strings.Count(strings.Join(r.Shows, "\n"), "Nothing changed") != c.shows {
+			t.Errorf("%v failed; it shows %q", r.Failed(), r.Shows)
+		}
+	}
+	r := verified(t, []byte("{}"), Options{Commitment: &p.Commitment, FreezeHash: &p.FreezeHash})
+	if checkOf(r, "noted-commitment").Status != NotMade || checkOf(r, "noted-freeze-hash").Status != NotMade || r.Headline != "not verified" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A name can hold everything that moves the cursor: a false document would clear the screen
+// and write its own verdict.
+func TestNoTextOfADocumentWritesOnTheTerminalWhatWasNotFound(t *testing.T) {
+	t.Parallel()
+	m := drawn.Triangle(3)
+	for i := range m.Rules.Prizes {
+		m.Rules.Prizes[i].Name = "\x1b[2J\x1b[Hok\r\n\u202e\u0085" + m.Rules.Prizes[i].Name
+	}
+	for what, change := range map[string]func(*fairdraw.Proof){
+		"honest": func(*fairdraw.Proof) {},
+		"false":  func(p *fairdraw.Proof) { p.Winners[0].Name += "!" },
+	} {
+		r := verified(t, m.Text(t, change), optionsOf(m))
+		if r.OK != (what == "honest") {
+			t.Errorf("%s: %+v", what, r.Checks)
+		}
+		texts := append(append([]string{}, r.Shows...), r.Remains...)
+		for _, c := range r.Checks {
+			texts = append(texts, c.Words)
+		}
+		for _, text := range texts {
+			if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }) {
+				t.Errorf("%s: %q", what, text)
+			}
 		}
 	}
 }
