@@ -4,8 +4,8 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,6 +29,17 @@ func event(id string, sold int) string {
 	return fmt.Sprintf("id: %s\nevent: campaign\ndata: {\"state\":\"active\",\ndata: \"positions\":{\"sold\":%d}}\n\n", id, sold)
 }
 
+// collect says what comes, until the end or an error.
+func collect[T any](all iter.Seq2[T, error], say func(T) string) (said []string, err error) {
+	for one, err := range all {
+		if err != nil {
+			return said, err
+		}
+		said = append(said, say(one))
+	}
+	return said, nil
+}
+
 // part is the answer to one request for a stream.
 type part struct {
 	text   string // of the stream
@@ -42,18 +53,13 @@ func TestAStreamIsReadToItsEndWhereverItBreaks(t *testing.T) {
 	back := func(done int) string {
 		return fmt.Sprintf("id: %d\nevent: campaign\ndata: {\"state\":\"cancelled\",\"refunds\":{\"total\":3,\"done\":%d,\"waiting\":0}}\n\n", done, done)
 	}
-	follow := func(c *client.Client, ctx context.Context) (events []string, err error) {
-		for e, err := range c.Follow(ctx, campaign) {
-			if err != nil {
-				return events, err
-			}
+	follow := func(c *client.Client, ctx context.Context) ([]string, error) {
+		return collect(c.Follow(ctx, campaign), func(e client.CampaignEvent) string {
 			if e.Refunds != nil {
-				events = append(events, fmt.Sprint("back ", e.Refunds.Done))
-			} else {
-				events = append(events, fmt.Sprint("sold ", e.Positions.Sold))
+				return fmt.Sprint("back ", e.Refunds.Done)
 			}
-		}
-		return events, nil
+			return fmt.Sprint("sold ", e.Positions.Sold)
+		})
 	}
 	broken := []part{{text: event("a", 1), cut: true}, {status: http.StatusBadGateway}}
 	for name, c := range map[string]struct {
@@ -74,23 +80,11 @@ func TestAStreamIsReadToItsEndWhereverItBreaks(t *testing.T) {
 		"until all is given back": {parts: []part{{text: event("a", 3) + back(0) + back(1)}, {text: back(2) + back(3) + over}},
 			events: "sold 3 back 0 back 1 back 2 back 3", ids: " 1"},
 		"a campaign that is over": {parts: []part{{text: "event: campaign\ndata: {\"state\":\"completed\"}\n\n"}}, events: "sold 0"},
-		"a job": {follow: func(c *client.Client, ctx context.Context) (states []string, err error) {
-			for j, err := range c.FollowJob(ctx, jobID) {
-				if err != nil {
-					return nil, err
-				}
-				states = append(states, string(j.State))
-			}
-			return states, nil
+		"a job": {follow: func(c *client.Client, ctx context.Context) ([]string, error) {
+			return collect(c.FollowJob(ctx, jobID), func(j client.Job) string { return string(j.State) })
 		}, parts: []part{{text: "event: job\ndata: {\"state\":\"queued\"}\n\nevent: job\ndata: {\"state\":\"failed\",\"problem\":{\"code\":\"sold-out\"}}\n\n"}}, events: "queued failed"},
-		"a draw": {follow: func(c *client.Client, ctx context.Context) (states []string, err error) {
-			for d, err := range c.FollowDraw(ctx, campaign) {
-				if err != nil {
-					return nil, err
-				}
-				states = append(states, string(d.State))
-			}
-			return states, nil
+		"a draw": {follow: func(c *client.Client, ctx context.Context) ([]string, error) {
+			return collect(c.FollowDraw(ctx, campaign), func(d client.Draw) string { return string(d.State) })
 		}, parts: []part{{text: "event: draw\ndata: {\"state\":\"completed\"}\n\n"}}, events: "completed"},
 		"forbidden":           {parts: []part{{status: http.StatusForbidden}}, fails: true},
 		"no stream":           {parts: []part{{status: http.StatusOK}}, fails: true},
@@ -165,32 +159,6 @@ func TestAStreamThatIsNotWantedAnyMoreIsClosed(t *testing.T) {
 			t.Error("it is still open")
 		}
 	})
-}
-
-func TestTheEndOfAContextEndsAStreamAtOnce(t *testing.T) {
-	for name, text := range map[string]string{"while it is silent": "", "between connections": event("a", 1)} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, func(t *testing.T, s *simulator) {
-				s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-					stream(w, "retry: 60000\n\n"+text)
-					if text == "" {
-						hold(r, time.Hour)
-					}
-					return true
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				start := time.Now()
-				var last error
-				for _, err := range s.client().Follow(ctx, campaign) {
-					last = err
-				}
-				if !errors.Is(last, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
-					t.Errorf("after %s: %v", time.Since(start), last)
-				}
-			})
-		})
-	}
 }
 
 func TestASilentStreamIsTakenUpAgain(t *testing.T) {

@@ -60,38 +60,42 @@ func TestPagesAreTurned(t *testing.T) {
 }
 
 func TestNoMorePagesAreReadThanAreWanted(t *testing.T) {
-	simulate(t, func(t *testing.T, s *simulator) {
-		cursor := uuid.NewString()
-		s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-			if n == 3 {
-				refuseWith(w, http.StatusForbidden, client.CodeForbidden, "")
-			} else {
-				say(w, http.StatusOK, map[string]any{"purchases": []client.Purchase{{UserID: "a"}}, "next_cursor": cursor})
-			}
-			return true
-		}
-		var last error
-		for _, last = range s.client().Purchases(t.Context(), "a", client.ListPurchasesParams{}) {
-			break
-		}
-		if last != nil || len(s.seen()) != 1 {
-			t.Errorf("%d requests: %v", len(s.seen()), last)
-		}
-		// A page that is its own next page.
-		for _, last = range s.client().Purchases(t.Context(), "a", client.ListPurchasesParams{Cursor: cursor}) {
-			if len(s.seen()) > 2 {
-				break
-			}
-		}
-		if last == nil || len(s.seen()) != 2 {
-			t.Errorf("%d requests: %v", len(s.seen()), last)
-		}
-		refused := 0
-		for _, last = range s.client().Purchases(t.Context(), "a", client.ListPurchasesParams{}) {
-			refused++
-		}
-		if last == nil || refused != 1 || len(s.seen()) != 3 {
-			t.Errorf("%d requests: %v", len(s.seen()), last)
-		}
-	})
+	cursor := uuid.NewString()
+	for name, c := range map[string]struct {
+		from  string // a cursor
+		stop  bool   // after the first one
+		fails int    // the request that is refused
+		want  int    // requests
+		err   bool
+	}{
+		"stopped":                  {stop: true, want: 1},
+		"a page that is its next":  {from: cursor, want: 1, err: true},
+		"the first one is refused": {fails: 1, want: 1, err: true},
+		"the next one is refused":  {fails: 2, want: 2, err: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, func(t *testing.T, s *simulator) {
+				s.answer = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+					if n == c.fails {
+						refuseWith(w, http.StatusForbidden, client.CodeForbidden, "")
+					} else {
+						say(w, http.StatusOK, map[string]any{"purchases": []client.Purchase{{UserID: "a"}}, "next_cursor": cursor})
+					}
+					return true
+				}
+				var errs []error
+				for _, err := range s.client().Purchases(t.Context(), "a", client.ListPurchasesParams{Cursor: c.from}) {
+					if err != nil {
+						errs = append(errs, err)
+					}
+					if c.stop || len(s.seen()) > 2 {
+						break
+					}
+				}
+				if (len(errs) == 1) != c.err || len(errs) > 1 || len(s.seen()) != c.want {
+					t.Errorf("%d requests: %v", len(s.seen()), errs)
+				}
+			})
+		})
+	}
 }

@@ -5,6 +5,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -203,32 +204,54 @@ func TestRetriesAreBounded(t *testing.T) {
 	})
 }
 
-func TestTheEndOfAContextStopsWaitingAtOnce(t *testing.T) {
-	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"between attempts": func(w http.ResponseWriter, _ *http.Request) {
+func TestTheEndOfAContextEndsWaitingAtOnce(t *testing.T) {
+	type call = func(context.Context, *client.Client) error
+	var (
+		wait call = func(ctx context.Context, c *client.Client) error {
+			j, err := c.Wait(ctx, jobID)
+			if j.State != "" {
+				return fmt.Errorf("the job is %s: %w", j.State, err)
+			}
+			return err
+		}
+		follow call = func(ctx context.Context, c *client.Client) error {
+			return errOf(collect(c.Follow(ctx, campaign), func(client.CampaignEvent) string { return "" }))
+		}
+	)
+	for name, c := range map[string]struct {
+		call
+		answer func(w http.ResponseWriter, r *http.Request)
+		says   string
+	}{
+		"between attempts": {wait, func(w http.ResponseWriter, _ *http.Request) {
 			refuseWith(w, http.StatusServiceUnavailable, client.CodeUnavailable, "50")
-		},
-		"for an answer": func(_ http.ResponseWriter, r *http.Request) { hold(r, time.Hour) },
-		"for a job": func(w http.ResponseWriter, _ *http.Request) {
+		}, client.CodeUnavailable},
+		"for an answer": {wait, func(_ http.ResponseWriter, r *http.Request) { hold(r, time.Hour) }, ""},
+		"for a job": {wait, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3600")
 			say(w, http.StatusAccepted, job(jobID, client.JobStateQueued))
-		},
+		}, "the job is queued"},
+		"for an event":    {follow, func(w http.ResponseWriter, r *http.Request) { stream(w, ": ping\n\n"); hold(r, time.Hour) }, ""},
+		"between streams": {follow, func(w http.ResponseWriter, _ *http.Request) { stream(w, "retry: 60000\n\n"+event("a", 1)) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulate(t, func(t *testing.T, s *simulator) {
-				s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool { answer(w, r); return true }
-				ctx, cancel := context.WithCancel(t.Context())
-				start := time.Now()
-				time.AfterFunc(3*time.Second, cancel)
-				j, err := s.client().Wait(ctx, jobID)
-				if !errors.Is(err, context.Canceled) || time.Since(start) != 3*time.Second || len(s.seen()) != 1 {
-					t.Errorf("%d requests in %s: %v", len(s.seen()), time.Since(start), err)
-				}
-				if name == "between attempts" && !strings.Contains(err.Error(), client.CodeUnavailable) {
-					t.Errorf("nothing of the last answer in %q", err)
-				}
-				if name == "for a job" && j.State != client.JobStateQueued {
-					t.Errorf("the job is lost: %+v", j)
+				s.answer = func(_ int, w http.ResponseWriter, r *http.Request) bool { c.answer(w, r); return true }
+				for ended, start := range map[error]func() (context.Context, context.CancelFunc){
+					context.Canceled: func() (context.Context, context.CancelFunc) {
+						ctx, cancel := context.WithCancel(t.Context())
+						time.AfterFunc(3*time.Second, cancel)
+						return ctx, cancel
+					},
+					context.DeadlineExceeded: func() (context.Context, context.CancelFunc) { return context.WithTimeout(t.Context(), 3*time.Second) },
+				} {
+					before, began := len(s.seen()), time.Now()
+					ctx, cancel := start()
+					err := c.call(ctx, s.client())
+					cancel()
+					if !errors.Is(err, ended) || time.Since(began) != 3*time.Second || len(s.seen()) != before+1 || !strings.Contains(err.Error(), c.says) {
+						t.Errorf("%d requests in %s: %v", len(s.seen())-before, time.Since(began), err)
+					}
 				}
 			})
 		})
