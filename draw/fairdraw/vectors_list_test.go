@@ -41,7 +41,7 @@ func (m *made) lists(t testing.TB) {
 	}
 	d := operatorDraw(t)
 	text, root := writeList(t, d.list(), d.lines), d.Root.String()
-	for _, c := range []struct{ name, from, to string }{
+	for _, c := range []spelling{
 		{"newline at the end", `}]}`, "}]}\n"},
 		{"space", `"count":6`, `"count": 6`},
 		{"a version", `}]}`, `}],"version":"triprize-draw/1"}`},
@@ -51,11 +51,7 @@ func (m *made) lists(t testing.TB) {
 		{"a line with a nonce", `"layer":1,`, `"layer":1,"nonce":"00",`},
 		{"no list", text, `[]`},
 	} {
-		changed := strings.Replace(text, c.from, c.to, 1)
-		if changed == text {
-			t.Fatalf("%s: nothing changed", c.name)
-		}
-		m.wrongList(t, CheckForm, c.name, changed)
+		m.wrongList(t, CheckForm, c.name, string(c.of(t, text)))
 	}
 	for _, c := range []struct {
 		check, name string

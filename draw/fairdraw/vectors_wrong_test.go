@@ -117,12 +117,27 @@ func (m *made) rounds() {
 // infinity is the neutral point of G1, compressed: it fits every key whose bearer is careless.
 var infinity = append([]byte{0xc0}, make([]byte, beacon.SignatureSize-1)...)
 
+// spelling writes a part of a document in another way, or adds to its end.
+type spelling struct{ name, from, to string }
+
+func (s spelling) of(t testing.TB, text string) []byte {
+	t.Helper()
+	changed := text + s.to
+	if s.from != "" {
+		changed = strings.Replace(text, s.from, s.to, 1)
+	}
+	if changed == text {
+		t.Fatalf("%s: nothing changed", s.name)
+	}
+	return []byte(changed)
+}
+
 // wrongForms are spelled in another way; all else is right.
 func (m *made) wrongForms(t testing.TB) {
 	t.Helper()
 	d := operatorDraw(t)
 	text := string(d.bytes(t))
-	for _, c := range []struct{ name, from, to string }{
+	for _, c := range []spelling{
 		{"newline at the end", "", "\n"},
 		{"space", `{"beacon":null`, `{"beacon": null`},
 		{"upper case hash", d.Root.String(), upper(d.Root.String())},
@@ -143,14 +158,7 @@ func (m *made) wrongForms(t testing.TB) {
 		{"nothing", text, ""},
 		{"no object", text, "[]"},
 	} {
-		changed := text + c.to
-		if c.from != "" {
-			changed = string(bytes.Replace([]byte(text), []byte(c.from), []byte(c.to), 1))
-		}
-		if changed == text {
-			t.Fatalf("%s: nothing changed", c.name)
-		}
-		m.wrongText(t, CheckForm, c.name, nil, []byte(changed))
+		m.wrongText(t, CheckForm, c.name, nil, c.of(t, text))
 	}
 }
 
@@ -374,7 +382,7 @@ func (m *made) wrongBounds(t testing.TB) {
 	moved("a byte moved from the name into the seed", append(slices.Clone(seed), id[0]), key, id[1:])
 	moved("a byte moved from the key into the seed", append(Bytes{key[95]}, seed...), key[:95], id)
 	moved("a byte moved from the seed into the key", seed[1:], append(slices.Clone(key), seed[0]), id)
-	for _, c := range []struct{ name, from, to string }{
+	for _, c := range []spelling{
 		{"a count above the largest integer", `"count":6`, `"count":` + above},
 		{"a count two above the largest integer", `"count":6`, `"count":9007199254740993`},
 		{"a column above the largest integer", `[{"column":1`, `[{"column":` + above},
@@ -394,8 +402,7 @@ func (m *made) wrongBounds(t testing.TB) {
 		{"the year 0000", "2026-03-01T12:30:00", "0000-03-01T12:30:00"},
 		{"a year of five digits", "2026-03-01T12:30:00", "12026-03-01T12:30:00"},
 	} {
-		text := bytes.Replace(d.bytes(t), []byte(c.from), []byte(c.to), 1)
-		m.wrongText(t, CheckForm, c.name, nil, text)
+		m.wrongText(t, CheckForm, c.name, nil, c.of(t, string(d.bytes(t))))
 	}
 	m.wrongRules(t)
 	d.Count = maxInteger

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -122,11 +123,18 @@ func TestACheckIsMadeOfWhatStandsInTheDocument(t *testing.T) {
 func TestAfterAWrongFormOrWrongRulesWhatNeedsThemIsNotMade(t *testing.T) {
 	t.Parallel()
 	m := drawn.Triangle(3)
-	r := verified(t, append(m.Text(t), '\n'), Options{})
-	for i, c := range r.Checks {
-		if want := map[bool]Status{true: Failed, false: NotMade}[i == 0]; c.Status != want {
+	p := m.Proof(t)
+	purchase, err := m.Purchase(t, 0).Canonical()
+	must(t, err)
+	r := verified(t, append(m.Text(t), '\n'), Options{Commitment: &p.Commitment, FreezeHash: &p.FreezeHash, Purchase: bytes.NewReader(purchase), Against: bytes.NewReader(m.Text(t))})
+	own := map[string]Status{"form": Failed, "purchase-form": OK}
+	for _, c := range r.Checks {
+		if want := cmp.Or(own[c.Name], NotMade); c.Status != want {
 			t.Errorf("with a newline, %s is %s", c.Name, c.Status)
 		}
+	}
+	if r.OK || r.Headline != "not verified" || len(r.Checks) != 1+len(checks)+6 {
+		t.Errorf("%+v", r)
 	}
 	r = verified(t, m.Text(t, func(p *fairdraw.Proof) { p.Rules = []byte("{}") }), Options{})
 	notMade := []string{"sold-list", "count", "freeze-time", "chain", "round", "signature", "winners", "trust"}
@@ -195,10 +203,6 @@ func TestNothingIsCalledUnchangedThatNobodyNoted(t *testing.T) {
 		if !slices.Equal(r.Failed(), c.failed) || strings.Count(strings.Join(r.Shows, "\n"), "Nothing changed") != c.shows {
 			t.Errorf("%v failed; it shows %q", r.Failed(), r.Shows)
 		}
-	}
-	r := verified(t, []byte("{}"), Options{Commitment: &p.Commitment, FreezeHash: &p.FreezeHash})
-	if checkOf(r, "noted-commitment").Status != NotMade || checkOf(r, "noted-freeze-hash").Status != NotMade || r.Headline != "not verified" {
-		t.Errorf("%+v", r)
 	}
 }
 
