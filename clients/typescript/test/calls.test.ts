@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { MalformedError, purchased, Triprize, TriprizeError, UnreachableError, type PurchaseRequest } from "../src/index.js";
+import { MalformedError, purchased, Triprize, TriprizeError, UnreachableError, type Job, type PurchaseRequest } from "../src/index.js";
 import { campaign, job, jobId, refuse, say, simulate } from "./simulator.js";
 
 const one: PurchaseRequest = { user_id: "ada", selection: { quantity: 1 }, payment: { method: "external" } };
@@ -19,6 +19,9 @@ test("a lost answer is asked for again with the same key, and is one purchase", 
   const keys = new Set(s.asked.map((asked) => asked.headers["idempotency-key"]));
   assert.equal(s.asked.length, 3);
   assert.equal(keys.size, 1);
+  const released = await simulate(t, (n, response) => (n < 3 ? response.destroy() : response.writeHead(204).end()));
+  await released.client().releaseHold(jobId);
+  assert.deepEqual(released.asked.map((asked) => asked.method), ["DELETE", "DELETE", "DELETE"]);
 });
 
 test("every purchase has a key of its own, or the one that it is given", async (t) => {
@@ -63,12 +66,6 @@ test("a change without a key is sent again only if it never left", async (t) => 
   assert.equal(dialled, 4);
 });
 
-test("a hold is released again until that is known", async (t) => {
-  const s = await simulate(t, (n, response) => (n < 3 ? response.destroy() : response.writeHead(204).end()));
-  await s.client().releaseHold(jobId);
-  assert.deepEqual(s.asked.map((asked) => asked.method), ["DELETE", "DELETE", "DELETE"]);
-});
-
 test("Retry-After is honoured, and is given up when it is longer than the retries may last", async (t) => {
   const s = await simulate(t, (_, response) => refuse(response, 429, "rate-limited", { "Retry-After": "61" }));
   const failure = await s.client({ retry: { elapsedMs: 60_000 } }).buy(campaign, one).catch((e: unknown) => e);
@@ -100,40 +97,28 @@ test("the end of a signal ends a call, its retries and its waits", async (t) => 
   assert.equal(s.asked.length, 1);
 });
 
-test("buy waits until the job is final, and a failed job tells why", async (t) => {
-  const s = await simulate(t, (n, response) => say(response, n === 1 ? 202 : 200, job(n === 1 ? "queued" : "failed")));
-  const done = await s.client().buy(campaign, one);
-  assert.equal(done.state, "failed");
-  assert.equal(s.asked[0]?.headers.prefer, "wait=30");
-  assert.equal(s.asked[1]?.url, `/v1/jobs/${jobId}`);
-  assert.throws(() => purchased(done), (e) => e instanceof TriprizeError && e.code === "sold-out" && e.status === 409);
-});
-
-test("after a decline another card pays the purchase", async (t) => {
+test("a job is waited for until it is final, or its buyer has to act", async (t) => {
   const declined = { ...job("awaiting_action"), purchase_id: jobId, next_action: { type: "payment_method", decline: { code: "card_declined" } } };
-  const answers = [declined, job("queued"), declined, job("succeeded")]; // the first other card is declined, too
-  const s = await simulate(t, (n, response) => say(response, 200, answers[n - 1]));
-  const c = s.client();
-  let now = await c.buy(campaign, { ...one, payment: { method: "card", payment_method: "pm_card_chargeDeclined" } });
-  for (let i = 0; i < 2; i++) {
-    assert.equal(now.next_action?.decline?.code, "card_declined");
-    now = await c.pay(now.purchase_id ?? "", { payment_method: "pm_card_visa" });
+  const buy = `POST /v1/campaigns/${campaign}/purchases`, pay = `POST /v1/purchases/${jobId}/payment`, get = `GET /v1/jobs/${jobId}`;
+  const cases: [(c: Triprize) => Promise<Job>, Record<string, unknown>[], string, string[]][] = [
+    [(c) => c.buy(campaign, one), [job("queued"), job("failed")], "failed", [`${buy} wait=30`, `${get} wait=30`]],
+    [(c) => c.buy(campaign, one), [declined], "awaiting_action", [`${buy} wait=30`]],
+    [(c) => c.pay(jobId, { payment_method: "pm_card_visa" }), [job("queued"), declined], "awaiting_action", [`${pay} wait=30`, `${get} wait=30`]],
+    [(c) => c.wait(jobId), [declined, job("succeeded")], "succeeded", [`${get} wait=30; until=final`, `${get} wait=30; until=final`]],
+  ];
+  for (const [call, answers, state, asked] of cases) {
+    const s = await simulate(t, (n, response) => say(response, 200, answers[n - 1]));
+    const done = await call(s.client());
+    assert.equal(done.state, state);
+    assert.equal(done.next_action?.decline?.code, state === "awaiting_action" ? "card_declined" : undefined);
+    assert.deepEqual(s.asked.map(({ method, url, headers }) => `${method} ${url} ${String(headers.prefer)}`), asked);
+    if (asked[0]?.startsWith(pay)) {
+      assert.equal(s.asked[0]?.body, '{"payment_method":"pm_card_visa"}');
+    }
+    if (state === "failed") {
+      assert.throws(() => purchased(done), (e) => e instanceof TriprizeError && e.code === "sold-out" && e.status === 409);
+    }
   }
-  assert.equal(now.state, "succeeded");
-  assert.deepEqual(s.asked.slice(1).map((asked) => asked.url), [`/v1/purchases/${jobId}/payment`, `/v1/jobs/${jobId}`, `/v1/purchases/${jobId}/payment`]);
-  for (const asked of [s.asked[1], s.asked[3]]) {
-    assert.equal(asked?.body, '{"payment_method":"pm_card_visa"}');
-    assert.equal(asked.headers.prefer, "wait=30");
-  }
-});
-
-test("buy returns when the buyer has to act, and wait goes on to the end", async (t) => {
-  const s = await simulate(t, (n, response) => say(response, n === 1 ? 202 : 200, job(n === 1 ? "awaiting_action" : "succeeded")));
-  const c = s.client();
-  const waiting = await c.buy(campaign, one);
-  assert.equal(waiting.state, "awaiting_action");
-  assert.equal((await c.wait(waiting.id)).state, "succeeded");
-  assert.equal(s.asked[1]?.headers.prefer, "wait=30; until=final");
 });
 
 test("what has a tag is read again only when it has changed", async (t) => {

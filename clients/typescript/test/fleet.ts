@@ -74,6 +74,7 @@ test("a campaign is sold out, followed, drawn and listed", async () => {
 
   const tag = await app.getIfChanged("/v1/campaigns/{campaign}/positions", undefined, at);
   assert.ok(tag?.etag);
+  assert.equal(await app.getIfChanged("/v1/campaigns/{campaign}/positions", tag.etag, at), undefined);
 
   const job = await app.post("/v1/campaigns/{campaign}/purchases", { ...at, body: { ...order, user_id: "grace" } });
   const states: string[] = [];
@@ -104,30 +105,6 @@ test("a campaign is sold out, followed, drawn and listed", async () => {
   assert.equal(draw.winners?.length, 1);
 });
 
-test("what has not changed is not sent again", async () => {
-  const at = { path: { campaign: await campaign() } };
-  for (const path of ["/v1/campaigns/{campaign}", "/v1/campaigns/{campaign}/positions"] as const) {
-    const first = await operator.getIfChanged(path, undefined, at);
-    assert.ok(first?.etag, path);
-    assert.equal(await operator.getIfChanged(path, first.etag, at), undefined, path);
-  }
-});
-
-test("a list of many pages has everything once", async () => {
-  const ids = new Set<string>();
-  for (let i = 0; i < 5; i++) {
-    ids.add((await operator.post("/v1/campaigns", { body: draft })).id);
-  }
-  const seen: string[] = [];
-  for await (const one of operator.list("/v1/campaigns", { query: { limit: 2 } })) {
-    seen.push(one.id);
-  }
-  assert.equal(new Set(seen).size, seen.length);
-  for (const id of ids) {
-    assert.ok(seen.includes(id));
-  }
-});
-
 test("wallets move money under the version that was read", async () => {
   const owner = `owner-${Date.now()}-${Math.random()}`;
   const wallet = await app.post("/v1/wallets", { body: { owner_id: owner, currency: "JPY", initial_balance: 5000 } });
@@ -143,11 +120,10 @@ test("wallets move money under the version that was read", async () => {
 });
 
 test("a refusal has its code, and the field at fault", async () => {
-  const body = { user_id: "", selection: { quantity: 0 }, payment: { method: "external" as const } };
-  const failure = await app.post("/v1/campaigns/{campaign}/purchases", { path: { campaign: "01999f4e-0000-7d20-9c55-3f8a1b2c4d5e" }, body }).catch((e: unknown) => e);
+  const failure = await app.post("/v1/wallets", { body: { owner_id: "", currency: "JPY" } }).catch((e: unknown) => e);
   assert.ok(failure instanceof TriprizeError);
   assert.equal(failure.code, "invalid-request");
-  assert.ok(failure.problem?.errors?.some((one) => one.pointer === "/selection/quantity"));
+  assert.ok(failure.problem?.errors?.some((one) => one.pointer === "/owner_id"));
   const stranger = new Triprize({ baseUrl: given("API"), credential: "tp_nobody_nothing" });
   assert.equal(await codeOf(stranger.get("/v1/campaigns")), "unauthenticated");
 });

@@ -76,39 +76,29 @@ test("a stream is taken up where it broke, until the job is final", async (t) =>
   assert.equal(s.asked.length, 4);
 });
 
-test("a draw is followed until it is over", async (t) => {
-  const s = await simulate(t, (n, response) => {
-    send(response, n, "draw", { state: n === 1 ? "drawing" : "completed" });
-    response.end();
-  });
-  const states: string[] = [];
-  for await (const now of s.client().followDraw(campaign)) {
-    states.push(now.state);
-  }
-  assert.deepEqual(states, ["drawing", "completed"]);
-  assert.equal(s.asked[0]?.url, `/v1/campaigns/${campaign}/draw/events`);
-});
-
-test("a stream ends when the server says that it is over", async (t) => {
-  for (const end of ["event", "204"]) {
+test("a stream ends with its last event, or when the server says that it is over", async (t) => {
+  const active = { state: "active", board_version: 1 }, end = { reason: "over" };
+  for (const [name, answers, states] of [
+    ["draw", [["draw", { state: "drawing" }], ["draw", { state: "completed" }]], ["drawing", "completed"]], // a connection for each
+    ["campaign", [["campaign", active], ["end", end]], ["active"]],
+    ["campaign", [["campaign", active], 204], ["active"]],
+  ] as const) {
     const s = await simulate(t, (n, response) => {
-      if (end === "204" && n === 2) {
+      const answer = answers[n - 1];
+      if (typeof answer === "object") {
+        send(response, n, answer[0], answer[1]);
+        response.end();
+      } else {
         response.writeHead(204).end();
-        return;
       }
-      send(response, 1, "campaign", { state: "cancelled", board_version: 1 });
-      if (end === "event") {
-        send(response, 2, "end", { reason: "over" });
-      }
-      response.end();
     });
-    let events = 0;
-    for await (const event of s.client().followCampaign(campaign)) {
-      assert.equal(event.state, "cancelled");
-      events++;
+    const got: string[] = [];
+    for await (const event of name === "draw" ? s.client().followDraw(campaign) : s.client().followCampaign(campaign)) {
+      got.push(event.state);
     }
-    assert.equal(events, 1);
-    assert.equal(s.asked.length, end === "204" ? 2 : 1);
+    assert.deepEqual(got, states);
+    assert.equal(s.asked.length, answers.length);
+    assert.equal(s.asked[0]?.url, `/v1/campaigns/${campaign}/${name === "draw" ? "draw/" : ""}events`);
   }
 });
 
