@@ -97,22 +97,15 @@ func changed(t *testing.T, document []byte, change func(map[string]any)) []byte 
 	return text
 }
 
-func commitmentOf(t *testing.T, proof []byte) string {
-	t.Helper()
-	var document struct{ Commitment string }
-	if err := json.Unmarshal(proof, &document); err != nil {
-		t.Fatal(err)
-	}
-	return document.Commitment
-}
-
-func freezeHashOf(t *testing.T, proof []byte) fairdraw.Hash {
+// hashesOf returns the values that a user can note of a proof.
+func hashesOf(t *testing.T, proof []byte) (commitment, freezeHash string) {
 	t.Helper()
 	var document struct {
-		FreezeHash fairdraw.Hash `json:"freeze_hash"`
+		Commitment string
+		FreezeHash string `json:"freeze_hash"`
 	}
 	if err := json.Unmarshal(proof, &document); err != nil {
 		t.Fatal(err)
 	}
-	return document.FreezeHash
+	return document.Commitment, document.FreezeHash
 }

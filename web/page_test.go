@@ -96,27 +96,50 @@ func TestAnAddressWithACampaignAsksForItsProofAndItsLabels(t *testing.T) {
 	}
 }
 
+// A campaign without a draw says why, and sends its visitor back.
 func TestWhatTheServerCannotShowIsSaid(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write([]byte(`{"title": "Unavailable", "detail": "the server has too much to do <b>now</b>"}`))
-	})
-	for campaign, want := range map[string]string{
-		campaignID.String():                  "The server has no proof to show (503). Unavailable: the server has too much to do <b>now</b>",
-		"../../operations":                   "must be a UUID",
-		"":                                   "must be a UUID",
-		campaignID.String() + "/../../other": "must be a UUID",
+	const id = "4420823c-fde6-41c2-ab30-f90ec7dd01e4"
+	const busy = `{"title": "Unavailable", "detail": "the server has too much to do <b>now</b>"}`
+	for _, c := range []struct {
+		campaign string
+		proof    int    // status of its proof
+		draw     string // empty: it cannot be shown either
+		want     string
+		problem  bool
+		asked    int // how many requests besides the page
+	}{
+		{id, http.StatusServiceUnavailable, "", "The server has no proof to show (503). Unavailable: the server has too much to do <b>now</b>", true, 1},
+		{"../../operations", 0, "", "must be a UUID", true, 0},
+		{"", 0, "", "must be a UUID", true, 0},
+		{id + "/../../other", 0, "", "must be a UUID", true, 0},
+		{id, http.StatusConflict, `{"state": "drawing", "freeze": {}, "voids_at": "2026-12-01T10:00:00Z"}`,
+			"The operator has announced to void the draw at 2026-12-01T10:00:00Z. Until then anybody who has the signature of its round can post it, to /v1/campaigns/" + id + "/draw/round.", false, 2},
+		{id, http.StatusConflict, `{"state": "drawing", "freeze": {}, "voids_at": null}`, "This campaign is not drawn yet. Its proof will be at this address after the draw.Go back", false, 2},
+		{id, http.StatusConflict, `{"state": "cancelled", "freeze": {}}`, "The draw of this campaign was voided: nothing is drawn.", false, 2},
+		{id, http.StatusConflict, `{"state": "cancelled", "freeze": null}`, "This campaign was cancelled: nothing is drawn.", false, 2},
+		{id, http.StatusConflict, "", "This campaign is not drawn yet.", false, 2},
 	} {
-		p := open(t, s.URL+"/verify?campaign="+url.QueryEscape(campaign))
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/proof") || c.draw == "" {
+				w.Header().Set("Content-Type", "application/problem+json")
+				w.WriteHeader(c.proof)
+				_, _ = w.Write([]byte(busy))
+				return
+			}
+			_, _ = w.Write([]byte(c.draw))
+		})
+		p := open(t, s.URL+"/verify?campaign="+url.QueryEscape(c.campaign))
 		p.done()
-		if text := p.text("status"); !strings.Contains(text, want) || p.verdict() != "" {
-			t.Errorf("%q: %s", campaign, text)
+		var problem bool
+		p.eval(`document.getElementById("status").className === "problem"`, &problem)
+		text := p.text("status") + p.text("back")
+		if problem != c.problem || !strings.Contains(text, c.want) || p.verdict() != "" || !problem && !strings.Contains(text, "Go back") {
+			t.Errorf("%q %s: %t: %s", c.campaign, c.draw, problem, text)
 		}
-	}
-	if n := len(slices.DeleteFunc(s.requests(), func(r string) bool { return strings.HasPrefix(r, "GET /verify") })); n != 1 {
-		t.Errorf("%d requests for proofs", n)
+		if requests := s.requests(); len(requests) != 1+c.asked {
+			t.Errorf("%q %s: the server got %v", c.campaign, c.draw, requests)
+		}
 	}
 }
 
@@ -281,6 +304,62 @@ func TestThePageIsAccessible(t *testing.T) {
 					t.Errorf("%s, %d pixels, state %d: too wide %t, %+v", scheme, width, i, wide, found)
 				}
 			}
+		}
+	}
+}
+
+// fill puts a text into a field, and waits for what the page says then.
+func (p *tab) fill(id, text string) {
+	p.t.Helper()
+	p.eval(fmt.Sprintf(`(() => { const field = document.getElementById(%s); field.value = %s; field.dispatchEvent(new Event("change")); })()`, quote(id), quote(text)), nil)
+	p.done()
+}
+
+// A link can name a chain, and the page says that it did. It can name nothing that was noted: it may be
+// the operator's.
+func TestAnAddressNamesAChainAndNothingThatTheUserNoted(t *testing.T) {
+	t.Parallel()
+	proof, _ := draw{beacon: true}.proof(t, 0)
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(proof) })
+	address := s.URL + "/verify?campaign=" + campaignID.String() + "&chain=" + strings.ToUpper(chainHash())
+	commitment, freezeHash := hashesOf(t, proof)
+	p := open(t, address+"&commitment="+commitment+"&freeze_hash="+freezeHash)
+	p.done()
+	if title := p.text("verdict-title"); title != "Verified" || !strings.Contains(p.text("from-address"), "names the chain above") {
+		t.Error(title, p.text("from-address"))
+	}
+	if checks := p.text("checks"); strings.Contains(checks, "noted") {
+		t.Error(checks)
+	}
+	p = open(t, address+"&chain="+chainHash())
+	p.done()
+	if text := p.text("status"); text != "The chain hash must be 64 hex digits." {
+		t.Error(text)
+	}
+}
+
+// The title says whether a proof holds, in a colour of its own where its chain is not drand's.
+func TestTheFieldsDecideHowFarAProofGoes(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	proof, _ := draw{beacon: true}.proof(t, 0)
+	p.choose("proof", file(t, "proof.json", proof))
+	p.done()
+	_, freezeHash := hashesOf(t, proof)
+	for _, c := range []struct{ field, text, title, class string }{
+		{"chain-hash", "xyz", "The chain hash must be 64 hex digits.", ""},
+		{"chain-hash", chainHash(), "Verified", "weaker"},
+		{"freeze-hash", freezeHash[1:], "The hash of the freeze record must be 64 hex digits.", ""},
+		{"freeze-hash", freezeHash, "Verified", "weaker"},
+		{"commitment", strings.Repeat("ab", 32), "Not verified", "failed"},
+	} {
+		p.fill(c.field, c.text)
+		title := p.text("status")
+		if c.class != "" {
+			title = p.text("verdict-title")
+		}
+		if title != c.title || p.verdict() != c.class {
+			t.Errorf("%s %q: %q, %q", c.field, c.text, title, p.verdict())
 		}
 	}
 }

@@ -4,13 +4,18 @@ package web_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"triprize.example/draw/fairdraw"
+	"triprize.example/draw/web"
 )
 
 func prizes(layer, n int) (list []fairdraw.Prize) {
@@ -146,4 +151,131 @@ func (p *tab) flip(proof, purchase []byte, ofPurchase bool) (survivors []survivo
 		return { Survivors: survivors, Tried: tried };
 	})()`, quote(proof), quote(purchase), quote([]string{chainHash()}), ofPurchase, quote(flips)), &result)
 	return result.Survivors, result.Tried
+}
+
+// saying tells which of some sentences a list has, by a part of each.
+func saying(list []string, parts ...string) (found []bool) {
+	for _, part := range parts {
+		found = append(found, slices.ContainsFunc(list, func(text string) bool { return strings.Contains(text, part) }))
+	}
+	return found
+}
+
+// That nothing changed is said only of what the user noted, and a chain is trusted only when it is named.
+func TestWhatTheUserSaysDecidesWhatAProofShows(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	plain, _ := draw{}.proof(t, 0)
+	beacon, _ := draw{beacon: true}.proof(t, 0)
+	commitment, freezeHash := hashesOf(t, plain)
+	for _, c := range []struct {
+		proof  []byte
+		user   told
+		failed []string
+		shows  []bool // nothing changed since the commitment; nothing changed after the freeze
+		open   []bool // the chain is weaker; the hash of the record tells
+	}{
+		{plain, told{}, nil, []bool{false, false}, []bool{false, false}},
+		{plain, told{Commitment: commitment}, nil, []bool{true, false}, []bool{false, false}},
+		{plain, told{FreezeHash: freezeHash}, nil, []bool{false, true}, []bool{false, false}},
+		{plain, told{Commitment: freezeHash}, []string{"noted-commitment"}, []bool{false, false}, []bool{false, false}},
+		{plain, told{Commitment: commitment, FreezeHash: commitment}, []string{"noted-freeze-hash"}, []bool{false, false}, []bool{false, false}},
+		{beacon, told{ChainHashes: []string{chainHash()}}, nil, []bool{false, false}, []bool{true, true}},
+		{beacon, told{}, []string{"chain"}, []bool{false, false}, []bool{false, false}},
+		{beacon, told{ChainHashes: []string{strings.Repeat("ab", 32)}}, []string{"chain"}, []bool{false, false}, []bool{false, false}},
+	} {
+		r := p.verify(c.proof, nil, c.user)
+		shows := saying(r.Meaning.Shows, "Nothing changed in rules and secret", "Nothing changed after the list was frozen")
+		weaker := saying(r.Meaning.Open, "the maker of a chain can know every round beforehand", "The hash of the record tells")
+		if !slices.Equal(r.with("failed"), c.failed) || (r.Headline == "verified") != (c.failed == nil) || (r.Verdict == "failed") != (c.failed != nil) || !slices.Equal(shows, c.shows) || !slices.Equal(weaker, c.open) {
+			t.Errorf("%+v: %+v", c.user, r)
+		}
+	}
+}
+
+// vectors is what this page uses of proof-vectors.json: files are beside it.
+type vectors struct {
+	Proofs         []vector
+	WrongProofs    []vector                                    `json:"wrong_proofs"`
+	WrongPurchases []struct{ Name, File, Proof, Check string } `json:"wrong_purchases"`
+}
+
+type vector struct {
+	Name, File string
+	ChainHash  string `json:"chain_hash"`
+	Purchases  []string
+	Check      string // that fails, of a wrong one
+}
+
+func (v vector) told() told {
+	user := told{}
+	if v.ChainHash != "" {
+		user.ChainHashes = []string{v.ChainHash}
+	}
+	return user
+}
+
+const vectorsFolder = "../draw/fairdraw/testdata"
+
+func readVector(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(vectorsFolder, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestThePublishedVectorsVerifyAndTheWrongOnesFailAsTheySay(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	var v vectors
+	if err := json.Unmarshal(readVector(t, "proof-vectors.json"), &v); err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Proofs) == 0 || len(v.WrongProofs) == 0 {
+		t.Fatal("there are no vectors")
+	}
+	for _, good := range v.Proofs {
+		proof := readVector(t, good.File)
+		if r := p.verify(proof, nil, good.told()); r.Verdict != "verified" || r.Headline != "verified" || len(r.Checks) != 14 {
+			t.Errorf("%s: %+v", good.Name, r)
+		}
+		for _, purchase := range good.Purchases {
+			if r := p.verify(proof, readVector(t, purchase), good.told()); r.Verdict != "verified" || len(r.Checks) != 17 || len(r.Purchase) == 0 {
+				t.Errorf("%s, %s: %+v", good.Name, purchase, r)
+			}
+		}
+	}
+	for _, wrong := range v.WrongProofs {
+		r := p.verify(readVector(t, wrong.File), nil, wrong.told())
+		others := len(r.with("failed")) > 1 && wrong.Check != "chain" // without a beacon in one of both, its round cannot fit either
+		if r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) || others {
+			t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+		}
+	}
+	for _, wrong := range v.WrongPurchases {
+		r := p.verify(readVector(t, wrong.Proof), readVector(t, wrong.File), told{})
+		if r.Verdict != "failed" || !slices.Contains(r.with("failed"), wrong.Check) || r.Purchase != nil {
+			t.Errorf("%s: want %s to fail: %+v", wrong.Name, wrong.Check, r)
+		}
+	}
+}
+
+func TestTheBuiltPageIsThatOfItsSources(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("../tools/npm/node_modules/esbuild"); err != nil {
+		t.Fatal("esbuild is not installed: run make npm")
+	}
+	built := filepath.Join(t.TempDir(), "verify.html")
+	if out, err := exec.CommandContext(t.Context(), "node", "../draw/web/build.mjs", built).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	page, err := os.ReadFile(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(page, web.VerifyPage) {
+		t.Error("draw/web/verify.html is not what its sources give: run node draw/web/build.mjs")
+	}
 }
