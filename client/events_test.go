@@ -53,7 +53,7 @@ func TestAStreamIsReadToItsEndWhereverItBreaks(t *testing.T) {
 	back := func(done int) string {
 		return fmt.Sprintf("id: %d\nevent: campaign\ndata: {\"state\":\"cancelled\",\"refunds\":{\"total\":3,\"done\":%d,\"waiting\":0}}\n\n", done, done)
 	}
-	follow := func(c *client.Client, ctx context.Context) ([]string, error) {
+	follow := func(ctx context.Context, c *client.Client) ([]string, error) {
 		return collect(c.Follow(ctx, campaign), func(e client.CampaignEvent) string {
 			if e.Refunds != nil {
 				return fmt.Sprint("back ", e.Refunds.Done)
@@ -63,7 +63,7 @@ func TestAStreamIsReadToItsEndWhereverItBreaks(t *testing.T) {
 	}
 	broken := []part{{text: event("a", 1), cut: true}, {status: http.StatusBadGateway}}
 	for name, c := range map[string]struct {
-		follow func(*client.Client, context.Context) ([]string, error) // nil: of a campaign
+		follow func(context.Context, *client.Client) ([]string, error) // nil: of a campaign
 		parts  []part
 		events string
 		ids    string // Last-Event-ID of each request
@@ -80,10 +80,10 @@ func TestAStreamIsReadToItsEndWhereverItBreaks(t *testing.T) {
 		"until all is given back": {parts: []part{{text: event("a", 3) + back(0) + back(1)}, {text: back(2) + back(3) + over}},
 			events: "sold 3 back 0 back 1 back 2 back 3", ids: " 1"},
 		"a campaign that is over": {parts: []part{{text: "event: campaign\ndata: {\"state\":\"completed\"}\n\n"}}, events: "sold 0"},
-		"a job": {follow: func(c *client.Client, ctx context.Context) ([]string, error) {
+		"a job": {follow: func(ctx context.Context, c *client.Client) ([]string, error) {
 			return collect(c.FollowJob(ctx, jobID), func(j client.Job) string { return string(j.State) })
 		}, parts: []part{{text: "event: job\ndata: {\"state\":\"queued\"}\n\nevent: job\ndata: {\"state\":\"failed\",\"problem\":{\"code\":\"sold-out\"}}\n\n"}}, events: "queued failed"},
-		"a draw": {follow: func(c *client.Client, ctx context.Context) ([]string, error) {
+		"a draw": {follow: func(ctx context.Context, c *client.Client) ([]string, error) {
 			return collect(c.FollowDraw(ctx, campaign), func(d client.Draw) string { return string(d.State) })
 		}, parts: []part{{text: "event: draw\ndata: {\"state\":\"completed\"}\n\n"}}, events: "completed"},
 		"forbidden":           {parts: []part{{status: http.StatusForbidden}}, fails: true},
@@ -120,7 +120,7 @@ func TestAStreamIsReadToItsEndWhereverItBreaks(t *testing.T) {
 				if c.follow == nil {
 					c.follow = follow
 				}
-				events, err := c.follow(s.client(client.WithRetry(client.RetryPolicy{Attempts: 3})), t.Context())
+				events, err := c.follow(t.Context(), s.client(client.WithRetry(client.RetryPolicy{Attempts: 3})))
 				requests := s.seen()
 				var ids []string
 				for i, r := range requests {

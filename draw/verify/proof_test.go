@@ -54,9 +54,11 @@ func TestAFaultIsSaidByTheCheckThatIsForIt(t *testing.T) {
 		"another version": {check: "rules", also: "commitment", proof: func(p *fairdraw.Proof) {
 			p.Rules = bytes.Replace(p.Rules, []byte("triprize-draw/1"), []byte("triprize-draw/2"), 1)
 		}, words: "version"},
-		"another secret, with beacon": {check: "commitment", also: "freeze-hash winners", proof: func(p *fairdraw.Proof) { p.Secret[0]++ }},
-		"a position missing":          {check: "count", made: func(m *drawn.Draw) { m.Sold = m.Sold[:5] }, words: "do not allow"},
-		"a layer that is none":        {check: "sold-list", made: func(m *drawn.Draw) { m.Sold[5].Layer = 9 }, words: "is none of the rules"},
+		"another secret, with beacon":  {check: "commitment", also: "freeze-hash winners", proof: func(p *fairdraw.Proof) { p.Secret[0]++ }},
+		"a position missing":           {check: "count", made: func(m *drawn.Draw) { m.Sold = m.Sold[:5] }, words: "do not allow"},
+		"a count that is not the list": {check: "count", also: "freeze-hash", proof: func(p *fairdraw.Proof) { p.Count = 5 }, words: "6 positions are listed"},
+		"a round that no rule names":   {check: "round", also: "chain trust", made: func(m *drawn.Draw) { m.Rules.Beacon = nil }, words: "the rules have no beacon"},
+		"a layer that is none":         {check: "sold-list", made: func(m *drawn.Draw) { m.Sold[5].Layer = 9 }, words: "is none of the rules"},
 		"more sold than there are": {check: "count", also: "sold-list", made: func(m *drawn.Draw) {
 			m.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.FrozenAt)}
 			m.Sold = append(m.Sold, fairdraw.Sold{Position: m.Sold[5].Position})
