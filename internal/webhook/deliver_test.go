@@ -2,7 +2,9 @@ package webhook_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -102,51 +104,91 @@ func TestAnEndpointHearsOfItsOwnClientAndOfWhatItWants(t *testing.T) {
 	}
 }
 
-func TestADeadEndpointIsTriedWithOneEventAtATimeUntilItIsBack(t *testing.T) {
+// turn is a turn of the only worker, some time after the one before.
+type turn struct {
+	after time.Duration
+	well  bool // the endpoint, from now on
+	want  string
+}
+
+// turnOf runs a turn, and says what it has come to.
+func (w *world) turnOf(d *webhook.Deliverer, e webhook.Endpoint) string {
+	w.t.Helper()
+	result, text := w.run(d, e), "nothing"
+	if result.Claimed {
+		text = fmt.Sprintf("%d arrived, %d failed", result.Delivered, result.Failed)
+	}
+	now := w.now(e)
+	for word, is := range map[string]bool{", more is due": result.More, ", slow": now.Item().Task().Kind == webhook.KindSlow} {
+		if is {
+			text += word
+		}
+	}
+	if now.FailingSince != nil {
+		text += fmt.Sprintf(", failing %d times", now.Failures)
+	}
+	if now.PausedUntil != nil {
+		text += ", paused"
+	}
+	if now.DisabledReason != nil {
+		text += ", disabled: " + string(*now.DisabledReason)
+	}
+	return text
+}
+
+// One event at a time is tried while an endpoint is down, and all are sent when it is back.
+func TestWhatAnEndpointDoesDecidesWhenItIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	for name, dead := range map[string]func(http.ResponseWriter, message){
-		"it says so":    status(http.StatusServiceUnavailable),
-		"it is broken":  status(http.StatusInternalServerError),
-		"it hangs up":   func(http.ResponseWriter, message) { panic(http.ErrAbortHandler) },
-		"it redirects":  status(http.StatusFound),
-		"it is unknown": status(http.StatusNotFound),
+	const first, again = "0 arrived, 1 failed, slow, failing 1 times, paused", "nothing, slow, failing 1 times, paused"
+	down := []turn{{want: first}, {want: again}}
+	for n := range 5 {
+		down = append(down, turn{after: 2 * time.Hour, want: fmt.Sprintf("0 arrived, 1 failed, slow, failing %d times, paused", n+2)})
+	}
+	down = append(down, turn{after: 25 * time.Hour, well: true, want: "40 arrived, 0 failed"})
+	refuses := slices.Concat([]turn{{want: strings.Replace(first, "1 failed", "16 failed", 1)}}, down[1:]) // a batch, which could have been of events that nobody can take
+	asks := func(early, late time.Duration) []turn {                                                       // the machine may have stood still for a while
+		return []turn{{want: first}, {after: early - 11*time.Minute, want: again}, {after: late - early + 12*time.Minute, want: strings.Replace(first, "1 times", "2 times", 1)}}
+	}
+	retryAfter := func(value string) func(http.ResponseWriter, message) {
+		return func(rw http.ResponseWriter, _ message) {
+			rw.Header().Set("Retry-After", value)
+			rw.WriteHeader(http.StatusTooManyRequests)
+		}
+	}
+	for name, c := range map[string]struct {
+		answer  func(http.ResponseWriter, message) // nil: none
+		timeout time.Duration
+		events  int
+		turns   []turn
+	}{
+		"it says that it is down":       {status(http.StatusServiceUnavailable), unhurried, 40, down},
+		"it is broken":                  {status(http.StatusInternalServerError), unhurried, 40, refuses},
+		"it hangs up":                   {func(http.ResponseWriter, message) { panic(http.ErrAbortHandler) }, unhurried, 40, down},
+		"it redirects":                  {status(http.StatusFound), unhurried, 40, refuses},
+		"it is unknown":                 {status(http.StatusNotFound), unhurried, 40, refuses},
+		"it hangs: that is one timeout": {nil, 300 * time.Millisecond, 40, down[:2]},
+		"it is gone":                    {status(http.StatusGone), unhurried, 40, []turn{{want: "0 arrived, 1 failed, disabled: gone"}, {after: 48 * time.Hour, want: "nothing, disabled: gone"}}},
+		"it names seconds":              {retryAfter(strconv.Itoa(3 * 3600)), unhurried, 1, asks(3*time.Hour, 3*time.Hour)},
+		"it names a time":               {retryAfter(time.Now().Add(5 * time.Hour).UTC().Format(http.TimeFormat)), unhurried, 1, asks(4*time.Hour, 5*time.Hour)},
+		"it names more than a day":      {retryAfter(strconv.Itoa(90 * 24 * 3600)), unhurried, 1, asks(24*time.Hour, 24*time.Hour)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const events, concurrency = 40, 2
+			if c.answer == nil {
+				c.answer = func(http.ResponseWriter, message) { <-t.Context().Done() }
+			}
 			w := newWorld(t)
-			r := newReceiver(t, dead)
+			r := newReceiver(t, c.answer)
 			e, _ := w.endpoint("shop", r.url)
-			w.emit("shop", webhook.PurchaseCompleted, events)
-			d := w.deliverer(concurrency, unhurried)
-			if result := w.run(d, e); !result.Claimed || result.Delivered != 0 || result.More || !result.Slow {
-				t.Errorf("the first turn: %+v", result)
-			}
-			tried := len(r.messages())
-			if w.run(d, e).Claimed {
-				t.Error("it is not paused")
-			}
-			const further = 5
-			for range further {
-				w.clock.MoveOn(2 * time.Hour)
-				w.run(d, e)
-			}
-			if got := len(r.messages()); got != tried+further {
-				t.Errorf("%d requests in %d turns", got-tried, further)
-			}
-			if got := w.now(e); got.FailingSince == nil || got.Failures != 1+further || got.DisabledAt != nil {
-				t.Errorf("got %+v", got)
-			}
-			r.then(nil)
-			w.clock.MoveOn(25 * time.Hour)
-			if result := w.run(d, e); result.Delivered != events || result.More || result.Slow {
-				t.Errorf("back: %+v", result)
-			}
-			if got := w.now(e); got.FailingSince != nil || got.Failures != 0 || got.PausedUntil != nil {
-				t.Errorf("got %+v", got)
-			}
-			if r.most > concurrency {
-				t.Errorf("%d requests at a time", r.most)
+			w.emit("shop", webhook.PurchaseCompleted, c.events)
+			d := w.deliverer(1, c.timeout)
+			for i, turn := range c.turns {
+				if w.clock.MoveOn(turn.after); turn.well {
+					r.then(nil)
+				}
+				if got := w.turnOf(d, e); got != turn.want {
+					t.Errorf("turn %d: %s, want %s", i, got, turn.want)
+				}
 			}
 		})
 	}
@@ -157,25 +199,21 @@ func TestADeadEndpointIsTriedWithOneEventAtATimeUntilItIsBack(t *testing.T) {
 func TestAnEventThatIsRefusedIsTriedThirteenTimesAndStopsNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	e0, _ := w.endpoint("shop", "http://127.0.0.1:1")
-	poison := w.emit("shop", webhook.PurchaseFailed, 1)[0]
-	w.delete(e0) // it only made the event
-	r := newReceiver(t, func(rw http.ResponseWriter, m message) {
-		if strings.Contains(m.body, poison.String()) {
+	var poison string
+	e, _ := w.endpoint("shop", newReceiver(t, func(rw http.ResponseWriter, m message) {
+		if strings.Contains(m.body, poison) {
 			rw.WriteHeader(http.StatusBadRequest)
 		}
-	})
-	e, _ := w.endpoint("shop", r.url)
+	}).url)
+	poison = w.emit("shop", webhook.PurchaseFailed, 1)[0].String()
 	event := servers.Value[uuid.UUID](t, w.db, `SELECT id FROM webhook_events`)
-	w.replay(e, event)
 	d := w.deliverer(2, unhurried)
 	for i := range len(webhook.Schedule) + 1 {
 		w.emit("shop", webhook.PurchaseCompleted, 1)
-		if result := w.run(d, e); result.Delivered != 1 || result.Failed != 1 {
-			t.Fatalf("turn %d: %+v", i, result)
-		}
-		if result := w.run(d, e); result.Failed != 0 {
-			t.Errorf("turn %d was repeated too soon: %+v", i, result)
+		for _, want := range []string{"1 arrived, 1 failed", "0 arrived, 0 failed"} { // not again too soon
+			if got := w.turnOf(d, e); got != want {
+				t.Fatalf("turn %d: %s, want %s", i, got, want)
+			}
 		}
 		if i < len(webhook.Schedule) {
 			w.clock.MoveOn(webhook.Schedule[i] + webhook.Schedule[i]/10)
@@ -184,9 +222,6 @@ func TestAnEventThatIsRefusedIsTriedThirteenTimesAndStopsNoOther(t *testing.T) {
 	delivery, attempts, err := webhook.GetDelivery(t.Context(), w.db, e.ID, event, 100)
 	if err != nil || delivery.State != webhook.Failed || len(attempts) != 13 || delivery.Attempts != 13 || *attempts[0].Error != "answered 400" {
 		t.Errorf("got %+v, %d attempts, %v", delivery, len(attempts), err)
-	}
-	if got := w.now(e); got.DisabledAt != nil || got.Failures != 0 {
-		t.Errorf("got %+v", got)
 	}
 }
 
@@ -198,18 +233,13 @@ func TestAnEndpointThatFailsForDaysIsDisabledAndItsClientHearsOfIt(t *testing.T)
 	other, _ := w.endpoint("shop", well.url, "webhook-endpoint.*")
 	stranger, _ := w.endpoint("stranger", well.url)
 	w.emit("shop", webhook.PurchaseCompleted, 3)
-	d := w.deliverer(2, unhurried)
-	w.run(d, e)
-	w.clock.MoveOn(71 * time.Hour)
-	if w.run(d, e).Disabled {
-		t.Error("it is disabled too soon")
-	}
-	w.clock.MoveOn(2 * time.Hour)
-	if result := w.run(d, e); !result.Disabled {
-		t.Errorf("got %+v", result)
-	}
-	if got := w.now(e); got.DisabledAt == nil || *got.DisabledReason != webhook.Failing {
-		t.Fatalf("got %+v", got)
+	d := w.deliverer(1, unhurried)
+	for _, turn := range []turn{{want: "0 arrived, 1 failed, slow, failing 1 times, paused"}, {after: 71 * time.Hour, want: "0 arrived, 1 failed, slow, failing 2 times, paused"},
+		{after: 2 * time.Hour, want: "0 arrived, 1 failed, slow, failing 3 times, paused, disabled: failing"}} {
+		w.clock.MoveOn(turn.after)
+		if got := w.turnOf(d, e); got != turn.want {
+			t.Errorf("after %s: %s, want %s", turn.after, got, turn.want)
+		}
 	}
 	w.emit("shop", webhook.PurchaseCompleted, 2) // stored for a replay, and not delivered
 	w.clock.MoveOn(30 * time.Hour)
@@ -226,99 +256,29 @@ func TestAnEndpointThatFailsForDaysIsDisabledAndItsClientHearsOfIt(t *testing.T)
 		t.Errorf("a stranger: %v", got)
 	}
 
-	span := func(f webhook.Filter) (n int, err error) {
+	for _, c := range []struct {
+		enabled bool
+		filter  webhook.Filter
+		want    int
+		code    fault.Code
+	}{{false, webhook.Filter{}, 0, fault.StateConflict}, {true, webhook.Filter{State: webhook.Failed}, 3, ""}, {true, webhook.Filter{}, 5, ""}} {
 		w.tx(func(tx pgx.Tx) error {
-			n, _, err = webhook.ReplaySpan(t.Context(), tx, w.now(e), webhook.Span{From: time.Now().Add(-time.Hour), To: time.Now().Add(1000 * time.Hour), Filter: f}, 100)
+			if c.enabled {
+				if _, err := webhook.Enable(t.Context(), tx, e.ID, ""); err != nil {
+					return err
+				}
+			}
+			n, _, err := webhook.ReplaySpan(t.Context(), tx, w.nowIn(tx, e), webhook.Span{From: time.Now().Add(-time.Hour), To: time.Now().Add(1000 * time.Hour), Filter: c.filter}, 100)
+			if n != c.want || fault.CodeOf(err) != c.code {
+				t.Errorf("enabled: %t, %+v: %d replayed, %v", c.enabled, c.filter, n, err)
+			}
 			return nil
 		})
-		return n, err
-	}
-	if n, err := span(webhook.Filter{}); n != 0 || fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("a replay to a disabled endpoint: %d, %v", n, err)
-	}
-	w.tx(func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, e.ID, ""); return err })
-	if n, err := span(webhook.Filter{State: webhook.Failed}); n != 3 || err != nil {
-		t.Errorf("%d replayed that failed, %v", n, err)
-	}
-	if n, err := span(webhook.Filter{}); n != 5 || err != nil {
-		t.Errorf("%d replayed, %v", n, err)
 	}
 	dead.then(nil)
 	w.clock.MoveOn(time.Second) // replays come at a rate
 	if result := w.run(d, e); result.Delivered != 5 {
 		t.Errorf("got %+v", result)
-	}
-}
-
-func TestAReceiverThatIsGoneIsNotAskedAgain(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r := newReceiver(t, status(http.StatusGone))
-	e, _ := w.endpoint("shop", r.url)
-	w.emit("shop", webhook.PurchaseCompleted, 10)
-	d := w.deliverer(1, unhurried)
-	if result := w.run(d, e); !result.Disabled {
-		t.Errorf("got %+v", result)
-	}
-	w.clock.MoveOn(48 * time.Hour)
-	if w.run(d, e).Claimed || len(r.messages()) != 1 {
-		t.Errorf("%d requests", len(r.messages()))
-	}
-	if got := w.now(e); *got.DisabledReason != webhook.Gone {
-		t.Errorf("got %+v", got)
-	}
-}
-
-func TestRetryAfterIsKeptToUpToADay(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		after       string
-		early, late time.Duration
-	}{
-		{strconv.Itoa(3 * 3600), 3*time.Hour - time.Minute, 3 * time.Hour},
-		{time.Now().Add(5 * time.Hour).UTC().Format(http.TimeFormat), 4 * time.Hour, 5 * time.Hour},
-		{strconv.Itoa(90 * 24 * 3600), 24*time.Hour - time.Minute, 24 * time.Hour},
-	} {
-		w := newWorld(t)
-		r := newReceiver(t, func(rw http.ResponseWriter, _ message) {
-			rw.Header().Set("Retry-After", c.after)
-			rw.WriteHeader(http.StatusTooManyRequests)
-		})
-		e, _ := w.endpoint("shop", r.url)
-		w.emit("shop", webhook.PurchaseCompleted, 1)
-		d := w.deliverer(2, unhurried)
-		w.run(d, e)
-		w.clock.MoveOn(c.early - 10*time.Minute) // the machine may have stood still for a while
-		if w.run(d, e).Claimed {
-			t.Errorf("%s: it was asked before", c.after)
-		}
-		w.clock.MoveOn(c.late - c.early + 11*time.Minute)
-		if !w.run(d, e).Claimed || len(r.messages()) != 2 {
-			t.Errorf("%s: it was not asked afterwards", c.after)
-		}
-	}
-}
-
-// A receiver that hangs costs one slot for one timeout, and gets slots apart from others.
-func TestAReceiverThatHangsCostsOneTimeout(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	const concurrency = 3
-	hung := make(chan struct{})
-	r := newReceiver(t, func(http.ResponseWriter, message) { <-hung })
-	t.Cleanup(func() { close(hung) })
-	e, _ := w.endpoint("shop", r.url)
-	w.emit("shop", webhook.PurchaseCompleted, 50)
-	d := w.deliverer(concurrency, 300*time.Millisecond)
-	result := w.run(d, e)
-	if result.Failed > concurrency || result.Delivered != 0 || result.More || !result.Slow {
-		t.Errorf("got %+v", result)
-	}
-	if now := w.now(e); now.PausedUntil == nil || !now.Slow {
-		t.Errorf("got %+v", now)
-	}
-	if task := w.now(e).Item().Task(); task.Kind != webhook.KindSlow {
-		t.Errorf("got %+v", task)
 	}
 }
 
@@ -401,7 +361,7 @@ func TestATurnIsCutInTheMiddleOfARound(t *testing.T) {
 			t.Fatalf("after %d: %+v", sent, result)
 		}
 	}
-	if result := w.run(d, e); result.Delivered != 0 || result.More || len(r.messages()) != events {
-		t.Errorf("at the end: %+v, %d arrived", result, len(r.messages()))
+	if result := w.run(d, e); result.Delivered != 0 || result.More || len(r.messages()) != events || r.most > concurrency {
+		t.Errorf("at the end: %+v, %d arrived, %d at a time", result, len(r.messages()), r.most)
 	}
 }

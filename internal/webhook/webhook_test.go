@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,19 +68,28 @@ func TestAnEndpointIsChangedFieldByField(t *testing.T) {
 		w.tx(func(tx pgx.Tx) (err error) { now, err = webhook.Patch(t.Context(), tx, e.ID, c); return err })
 		return now
 	}
-	text, none, url := "for the till", "", "https://other.example"
-	if now := patch(webhook.Change{Description: &text}); *now.Description != text || now.URL != e.URL || len(now.Events) != 1 {
-		t.Errorf("got %+v", now)
-	}
-	if now := patch(webhook.Change{Events: []string{"hold.*", "purchase.failed"}}); fmt.Sprint(now.Events) != "[hold.* purchase.failed]" || *now.Description != text {
-		t.Errorf("got %+v", now)
-	}
+	text, none, dash, url := "for the till", "", "-", "https://other.example"
 	servers.Exec(t, w.db, `UPDATE webhook_endpoints SET failing_since = now(), failures = 3, paused_until = now() + interval '1 hour'`)
-	if now := patch(webhook.Change{Description: &none}); now.Description != nil || now.Failures != 3 || now.PausedUntil == nil {
-		t.Errorf("got %+v", now)
-	}
-	if now := patch(webhook.Change{URL: &url}); now.URL != url || now.Failures != 0 || now.PausedUntil != nil || now.Version != e.Version+1 {
-		t.Errorf("a new URL is no new start: %+v", now)
+	for _, c := range []struct {
+		change webhook.Change
+		want   string
+	}{
+		{webhook.Change{Description: &text}, "for the till https://shop.example/hooks [*] 3 paused"},
+		{webhook.Change{Events: []string{"hold.*", "purchase.failed"}}, "for the till https://shop.example/hooks [hold.* purchase.failed] 3 paused"},
+		{webhook.Change{Description: &none}, "- https://shop.example/hooks [hold.* purchase.failed] 3 paused"},
+		{webhook.Change{URL: &url}, "- https://other.example [hold.* purchase.failed] 0 of a new version"}, // a new URL is a new start
+	} {
+		now := patch(c.change)
+		got := fmt.Sprint(*cmp.Or(now.Description, &dash), " ", now.URL, " ", now.Events, " ", now.Failures)
+		if now.PausedUntil != nil {
+			got += " paused"
+		}
+		if now.Version > e.Version {
+			got += " of a new version"
+		}
+		if got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
 	}
 }
 

@@ -262,9 +262,11 @@ func (w *world) run(d *webhook.Deliverer, e webhook.Endpoint) (o outcome) {
 	return o
 }
 
-func (w *world) now(e webhook.Endpoint) webhook.Endpoint {
+func (w *world) now(e webhook.Endpoint) webhook.Endpoint { return w.nowIn(w.db, e) }
+
+func (w *world) nowIn(db postgres.DB, e webhook.Endpoint) webhook.Endpoint {
 	w.t.Helper()
-	now, err := webhook.Get(w.t.Context(), w.db, e.ID)
+	now, err := webhook.Get(w.t.Context(), db, e.ID)
 	if err != nil {
 		w.t.Fatal(err)
 	}

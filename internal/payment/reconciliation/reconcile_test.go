@@ -361,29 +361,59 @@ func TestAnEventTellsOfAPaymentOfOursThatIsNotInOurBooks(t *testing.T) {
 	s.expect()
 }
 
-// Neither has metadata of ours.
-func TestALaterRefundByHandAndADisputeOfALostPaymentAreOurs(t *testing.T) {
+// None of it has metadata of ours, and some is of another day. The provider can list the release of an authorization as a
+// refund, and the guide says to give back a payment of which a part was captured by hand.
+func TestWhatWasGivenBackByHandDiffersOnlyWhereTheMoneyDoes(t *testing.T) {
 	t.Parallel()
-	s := openShop(t, openAccount(t, stripesim.Settings{}))
-	b := s.buy("pm_card_visa")
-	s.exec(`UPDATE payments SET intent_id = NULL, phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
-	s.reconcile()
-	s.expect("unknown-here " + b.intent)
-	refund, dispute := s.byHand(b.intent), s.dispute(b)
-	s.again()
-	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }}) // of another day
-	s.expect("unknown-here "+b.intent, "unknown-here "+refund, "unknown-here "+dispute)
-}
-
-// The provider can list the release of an authorization as a refund.
-func TestAReleaseOfWhatWasNeverCapturedIsNoDifference(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, openAccount(t, stripesim.Settings{}))
-	b := s.buy("pm_card_visa")
-	s.byHand(b.intent)
-	s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
-	s.reconcileWith(&broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryCharge }})
-	s.expect()
+	const unpaid = `UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`
+	resolved := func(s *shop, b bought, parts ...money.Amount) {
+		for _, part := range parts {
+			_, err := s.client.CreateRefund(s.t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: b.intent, Amount: part})
+			s.must(err)
+		}
+		s.exec(unpaid, b.purchase)
+		s.exec(`UPDATE payments SET resolved_as = 'unpaid', resolved_by = 'operator:ops', resolve_reason = 'it is given back' WHERE purchase_id = $1`, b.purchase)
+	}
+	for name, c := range map[string]struct {
+		skip    string // a category that is of another day
+		only    string // days or span; empty: both are compared
+		happens func(s *shop, b bought, paid money.Amount) (want []string)
+	}{
+		"a release of what was never captured": {payprovider.CategoryCharge, "", func(s *shop, b bought, _ money.Amount) []string {
+			s.byHand(b.intent)
+			s.exec(unpaid, b.purchase)
+			return nil
+		}},
+		"an operator has called it unpaid": {"", "", func(s *shop, b bought, paid money.Amount) []string { resolved(s, b, paid-1, 1); return nil }},
+		"a part, and an operator has called it unpaid": {"", "", func(s *shop, b bought, paid money.Amount) []string {
+			resolved(s, b, paid-1)
+			return []string{"differs " + b.intent}
+		}},
+		"on the next day, before an operator called it unpaid": {payprovider.CategoryRefund, "span", func(s *shop, b bought, paid money.Amount) []string { resolved(s, b, paid); return nil }},
+		"later, and disputed, of a lost payment": {payprovider.CategoryCharge, "days", func(s *shop, b bought, _ money.Amount) []string {
+			s.exec(`UPDATE payments SET intent_id = NULL, phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
+			s.reconcile()
+			s.expect("unknown-here " + b.intent)
+			want := []string{"unknown-here " + b.intent, "unknown-here " + s.byHand(b.intent), "unknown-here " + s.dispute(b)}
+			s.again()
+			return want
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, openAccount(t, stripesim.Settings{}))
+			b := s.buy("pm_card_visa")
+			want := c.happens(s, b, s.payment(b).Amount)
+			list := &broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == c.skip }}
+			if c.only != "days" {
+				s.expectSpan(s.compareSpan(list, time.Now().Add(-past-time.Hour), time.Now()), 0, want...)
+			}
+			if c.only != "span" {
+				s.reconcileWith(list)
+				s.expect(want...)
+			}
+		})
+	}
 }
 
 // crowded is a provider with so many transactions that a run is cut off long before the end of
@@ -434,24 +464,6 @@ func TestADayWithManyTransactionsIsDoneByManyRuns(t *testing.T) {
 	if listed < aDay-1 || listed > aDay+1 {
 		t.Errorf("%d listed", listed)
 	}
-}
-
-// The guide says so for a payment of which a part was captured by hand.
-func TestAPaymentThatAnOperatorHasGivenBackAndCalledUnpaidIsNoDifference(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, openAccount(t, stripesim.Settings{}))
-	back, part := s.buy("pm_card_visa"), s.buy("pm_card_visa")
-	for _, b := range []bought{back, part} {
-		_, err := s.client.CreateRefund(t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: b.intent, Amount: s.payment(b).Amount - 1})
-		s.must(err)
-		s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid', resolved_as = 'unpaid', resolved_by = 'operator:ops',
-			resolve_reason = 'it is given back' WHERE purchase_id = $1`, b.purchase)
-	}
-	_, err := s.client.CreateRefund(t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: back.intent, Amount: 1})
-	s.must(err)
-	s.expectSpan(s.compare(), 0, "differs "+part.intent)
-	s.reconcile()
-	s.expect("differs " + part.intent)
 }
 
 // buyTwoAlike buys until two purchases cost the same: there are few prices.

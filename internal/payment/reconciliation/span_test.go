@@ -6,11 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment/reconciliation"
-	"triprize/internal/testkit/servers"
 	"triprize/sandbox/stripesim"
 )
 
@@ -139,20 +136,4 @@ type silent struct {
 
 func (s silent) Intent(context.Context, string) (payprovider.Intent, error) {
 	return payprovider.Intent{}, s.err
-}
-
-// What a part of a payment had captured is given back the next day.
-func TestWhatWasGivenBackInAnotherSpanBeforeItWasCalledUnpaidIsNoDifference(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, openAccount(t, stripesim.Settings{}))
-	b := s.buy("pm_card_visa")
-	_, err := s.client.CreateRefund(t.Context(), payprovider.NewRefund{Key: uuid.NewString(), IntentID: b.intent, Amount: s.payment(b).Amount})
-	s.must(err)
-	s.exec(`UPDATE payments SET phase = 'cancelled', received = 0, ending = 'unpaid', resolved_as = 'unpaid', resolved_by = 'operator:ops',
-		resolve_reason = 'it is given back' WHERE purchase_id = $1`, b.purchase)
-	charges := &broken{Provider: s.client, skip: func(t payprovider.BalanceTransaction) bool { return t.Category == payprovider.CategoryRefund }}
-	s.expectSpan(s.compareSpan(charges, time.Now().Add(-past-time.Hour), time.Now()), 0)
-	if servers.Value[int](t, s.db, `SELECT count(*) FROM payments WHERE resolved_as = 'unpaid'`) != 1 {
-		t.Error("nothing was called unpaid")
-	}
 }
