@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,12 +139,6 @@ func (s *shop) have() (types []string) {
 		types = append(types, string(e.Type))
 	}
 	return types
-}
-
-func sorted(list []string) []string {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	return list
 }
 
 // inside shows what the sandbox keeps, under its lock: its watch writes at any time.

@@ -3,14 +3,12 @@ package stripesim
 import (
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestPaymentsGoThroughTheStatesOfStripe(t *testing.T) {
-	all := map[string]string{
+	stories(t, map[string]string{
 		"held and captured": `create pm_card_visa → requires_confirmation
 			confirm → requires_capture capturable=500
 			capture → succeeded received=500
@@ -75,20 +73,17 @@ func TestPaymentsGoThroughTheStatesOfStripe(t *testing.T) {
 			refund → 400 invalid_request_error charge_disputed
 			escalate → refused
 			heard 1 2 3 4 5 6 7 8 9 → charge.captured charge.dispute.closed charge.dispute.created charge.dispute.funds_withdrawn charge.dispute.updated charge.succeeded payment_intent.amount_capturable_updated payment_intent.created payment_intent.succeeded`,
-	}
-	for method, d := range map[string]decline{
-		"pm_card_chargeDeclined": genericDecline, "pm_card_visa_chargeDeclined": genericDecline, "pm_card_chargeDeclinedInsufficientFunds": insufficientFunds,
-		"pm_card_chargeDeclinedLostCard": lostCard, "pm_card_chargeDeclinedStolenCard": stolenCard, "pm_card_chargeDeclinedExpiredCard": expiredCard,
-		"pm_card_chargeDeclinedIncorrectCvc": incorrectCVC, "pm_card_chargeDeclinedProcessingError": processingError,
-		"pm_card_visa_chargeDeclinedVelocityLimitExceeded": velocityExceeded, "pm_card_visa_chargeDeclinedInsufficientFunds": insufficientFunds,
-	} {
-		codes := strings.TrimSuffix(d.Code+" "+d.DeclineCode, " ")
-		all[method] = `create ` + method + `; confirm → 402 card_error ` + codes + ` with the intent
-			fetch → requires_payment_method ` + d.Code + ` charge captured=false refunded=0 disputed=false without a method
+		"declined": `create pm_card_chargeDeclinedInsufficientFunds; confirm → 402 card_error card_declined insufficient_funds with the intent
+			fetch → requires_payment_method card_declined charge captured=false refunded=0 disputed=false without a method
 			confirm → 400 invalid_request_error payment_intent_unexpected_state with the intent
-			confirm payment_method=pm_card_visa → requires_capture capturable=500`
-	}
-	stories(t, all)
+			confirm payment_method=pm_card_visa → requires_capture capturable=500`,
+		"its events are listed, whether they are sent or not": `create pm_sandbox_webhook_never; confirm; capture; listed → 5
+			listed type=payment_intent.* → 3
+			listed types[]=charge.captured → 1`,
+		"webhooks that come twice":    `paid pm_sandbox_webhook_twice; heard 1 2 3 4 5 6 7 8 9 10 → charge.captured charge.captured charge.succeeded charge.succeeded payment_intent.amount_capturable_updated payment_intent.amount_capturable_updated payment_intent.created payment_intent.created payment_intent.succeeded payment_intent.succeeded`,
+		"webhooks that never come":    `paid pm_sandbox_webhook_never; create pm_card_visa; heard 1 → payment_intent.created`,
+		"webhooks that are overtaken": `paid pm_sandbox_webhook_late; create pm_card_visa; heard 1 → payment_intent.created`,
+	})
 }
 
 func TestAKeyHasOneAnswer(t *testing.T) {
@@ -127,44 +122,29 @@ func TestAKeyHasOneAnswer(t *testing.T) {
 	})
 }
 
-func TestAKeyInUseIsRefused(t *testing.T) {
-	s := open(t, Settings{Slow: time.Hour})
-	s.do("create pm_sandbox_slow")
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.do("confirm key=k") // it ends with the server
-	}()
-	until(t, "the key is in use", func() bool {
-		s.server.mu.Lock()
-		defer s.server.mu.Unlock()
-		return s.server.inUse["k"]
-	})
-	if got := s.do("confirm key=k"); got != "409 idempotency_error idempotency_key_in_use" {
-		t.Error(got)
+func TestAWebhookIsSentAgainUntilItIsTaken(t *testing.T) {
+	s := open(t, Settings{})
+	s.answer(500)
+	s.do("create pm_card_visa")
+	s.types(1)
+	until(t, "the failed try is noted", func() bool { return s.server.Totals().Undelivered == 1 })
+	s.do("advance 2h")
+	s.types(1)
+	until(t, "the second failed try is noted", func() bool { return s.server.Totals().Undelivered == 2 })
+	s.answer(200)
+	s.do("advance 3h")
+	s.types(1)
+	until(t, "nothing is unsent", func() bool { return s.server.Totals().Unsent == 0 })
+	s.do("advance 24h")
+	if got := s.have(); len(got) != 3 || s.got[0].ID != s.got[2].ID {
+		t.Errorf("%q", got)
 	}
-	s.server.Release()
-	<-ended
 }
 
-func TestATimeoutAfterTheChargeHasChargedOnce(t *testing.T) {
-	s := open(t, Settings{Hang: time.Hour})
-	s.do("create pm_sandbox_timeout_after_charge")
-	ended := make(chan string, 1)
-	path, form := "/v1/payment_intents/"+s.pi+"/confirm", url.Values{"return_url": {"https://shop.example/"}}
-	go func() { ended <- s.post(path, form, "k") }()
-	until(t, "the money is held", func() bool { return strings.HasPrefix(s.do("fetch"), "requires_capture") })
-	until(t, "the key has its answer while the first request hangs", func() bool { return s.post(path, form, "k") == "requires_capture capturable=500 replayed" })
-	select {
-	case got := <-ended:
-		t.Fatalf("it was answered: %s", got)
-	default:
-	}
-	s.server.Release()
-	<-ended
-	if got := s.do("totals"); got != "0 of 0, 1 intents, 1 charges" {
-		t.Error(got)
-	}
+func TestWhatEndedThirtyDaysAgoIsForgotten(t *testing.T) {
+	s := open(t, Settings{})
+	s.tell("paid pm_card_visa; advance 744h")
+	until(t, "the payment and its events are gone", func() bool { return s.server.Totals().Events == 0 && len(s.server.Totals().Intents) == 0 })
 }
 
 func TestWrongRequestsAreRefusedAsAtStripe(t *testing.T) {

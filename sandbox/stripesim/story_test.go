@@ -109,6 +109,8 @@ func (s *shop) do(command string) string {
 		totals := s.server.Totals()
 		intents, charges := s.counted()
 		return fmt.Sprintf("%d of %d, %d intents, %d charges", totals.Captured["jpy"], totals.Refunded["jpy"], intents, charges)
+	case "listed": // so many events, with a filter
+		return fmt.Sprint(len(s.listed("/v1/events?limit=2&" + form.Encode())))
 	case "heard": // so many webhooks, and of which types all are
 		return strings.Join(slices.Sorted(slices.Values(s.types(len(strings.Fields(command))-1))), " ")
 	default:
@@ -183,4 +185,24 @@ func (s *shop) answered(status int, head http.Header, body map[string]any) strin
 		s.t.Errorf("the first request is not named: %v", head)
 	}
 	return strings.Join(words, " ")
+}
+
+// listed returns the ids, and the type of events, of all pages of a list.
+func (s *shop) listed(path string) (all []string) {
+	s.t.Helper()
+	for after := ""; ; {
+		status, _, body := s.raw(http.MethodGet, path+after, "")
+		list, _ := body["data"].([]any)
+		if status != http.StatusOK {
+			s.t.Fatal(status, body)
+		}
+		for _, one := range list {
+			o := one.(map[string]any)
+			all = append(all, strings.TrimSpace(fmt.Sprint(o["id"], " ", o["type"])))
+		}
+		if body["has_more"] != true || strings.Contains(path, "ending_before") {
+			return all
+		}
+		after = "&starting_after=" + strings.Fields(all[len(all)-1])[0]
+	}
 }
