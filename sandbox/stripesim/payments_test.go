@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestPaymentsGoThroughTheStatesOfStripe(t *testing.T) {
@@ -120,6 +121,26 @@ func TestAKeyHasOneAnswer(t *testing.T) {
 			faults {}; fetch → requires_payment_method card_declined charge captured=false refunded=0 disputed=false without a method
 			confirm key=k → 402 card_error card_declined generic_decline with the intent replayed`,
 	})
+}
+
+func TestAKeyInUseIsRefused(t *testing.T) {
+	s := open(t, Settings{Slow: time.Hour})
+	s.do("create pm_sandbox_slow")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.do("confirm key=k") // it ends with the server
+	}()
+	until(t, "the key is in use", func() bool {
+		s.server.mu.Lock()
+		defer s.server.mu.Unlock()
+		return s.server.inUse["k"]
+	})
+	if got := s.do("confirm key=k"); got != "409 idempotency_error idempotency_key_in_use" {
+		t.Error(got)
+	}
+	s.server.Release()
+	<-ended
 }
 
 func TestAWebhookIsSentAgainUntilItIsTaken(t *testing.T) {
