@@ -26,23 +26,16 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// aDay is how long the sales of these tests last: nothing here takes so long.
-const aDay = 24 * time.Hour
-
 // block and unblock return why they are refused.
 func block(t *testing.T, s *lifecycle.Service, id uuid.UUID, reason string, chosen ...shape.Position) error {
 	t.Helper()
-	r := publication(id)
-	r.Kind = job.KindPositionsBlock
-	done, err := s.Block(t.Context(), r, chosen, reason)
+	done, err := s.Block(t.Context(), request(job.KindPositionsBlock, id), chosen, reason)
 	return fixture.Refused(job.Done{Accepted: done}, err)
 }
 
 func unblock(t *testing.T, s *lifecycle.Service, id uuid.UUID, chosen ...shape.Position) error {
 	t.Helper()
-	r := publication(id)
-	r.Kind = job.KindPositionsUnblock
-	done, err := s.Unblock(t.Context(), r, chosen)
+	done, err := s.Unblock(t.Context(), request(job.KindPositionsUnblock, id), chosen)
 	return fixture.Refused(job.Done{Accepted: done}, err)
 }
 
@@ -56,9 +49,8 @@ func expectRefused(t *testing.T, what string, err error, code fault.Code, fields
 
 func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want campaign.Counts) {
 	t.Helper()
-	c, err := campaign.Get(t.Context(), db, id)
-	if err != nil || c.Counts != want {
-		t.Errorf("counted %+v; %v", c.Counts, err)
+	if c := campaignOf(t, db, id); c.Counts != want {
+		t.Errorf("counted %+v", c.Counts)
 	}
 	fixture.Sound(t, db)
 }
@@ -66,7 +58,7 @@ func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want campaign.Co
 func TestFreePositionsAreBlockedAndBlockedOnesUnblockedAllOrNone(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	s, holds, id := newService(t, db), fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay))
+	s, holds, id := newService(t, db), fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day))
 	free, kept, sold, reserved, seen := fixture.At(1, 1), fixture.At(4, 1), fixture.At(4, 2), fixture.At(4, 3), fixture.At(4, 4)
 	held := fixture.Hold(t, holds, fixture.HoldRequest(id, "h", kept))
 	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "s", sold))
@@ -101,16 +93,16 @@ func TestOnlyASaleThatIsDrawnAtItsEndHasBlockedPositions(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	s := newService(t, db)
-	drawn, staying, cancelled := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay))
+	drawn, staying, cancelled := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day))
 	if err := block(t, s, drawn, "", fixture.At(1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	servers.Exec(t, db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'operator:test' WHERE id = $1`, cancelled)
-	for what, id := range map[string]uuid.UUID{"a draft": draft(t, db, 4), "one that is drawn sold out": staying, "a cancelled one": cancelled} {
+	for what, id := range map[string]uuid.UUID{"a draft": pending(t, db, fixture.Draft(4)), "one that is drawn sold out": staying, "a cancelled one": cancelled} {
 		expectRefused(t, what, block(t, s, id, "", fixture.At(2, 1)), fault.StateConflict)
 	}
 	expectRefused(t, "none", block(t, s, uuid.New(), "", fixture.At(2, 1)), fault.NotFound)
-	clock.MoveOn(aDay)
+	clock.MoveOn(day)
 	expectRefused(t, "after the end", block(t, s, drawn, "", fixture.At(2, 1)), fault.SaleNotOpen)
 	expectRefused(t, "to unblock after the end", unblock(t, s, drawn, fixture.At(1, 1)), fault.SaleNotOpen)
 }
@@ -118,7 +110,7 @@ func TestOnlyASaleThatIsDrawnAtItsEndHasBlockedPositions(t *testing.T) {
 func TestWhatIsBlockedIsNeverChosenAndASaleWithItIsDrawnAtItsEnd(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
-	s, id := newService(t, db), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aDay))
+	s, id := newService(t, db), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day))
 	if err := block(t, s, id, "house", fixture.At(2, 1), fixture.At(4, 4)); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +127,7 @@ func TestWhatIsBlockedIsNeverChosenAndASaleWithItIsDrawnAtItsEnd(t *testing.T) {
 	if j := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 2, 1))[0]; j.State != job.Succeeded {
 		t.Errorf("one that is on sale again: %+v", j.Problem)
 	}
-	clock.MoveOn(aDay)
+	clock.MoveOn(day)
 	if end, err := fixture.Seller(db).EndSale(t.Context(), id); err != nil || !end.Ended {
 		t.Errorf("at its end: %+v, %v", end, err)
 	}
@@ -147,7 +139,7 @@ func TestWhatIsBlockedIsNeverChosenAndASaleWithItIsDrawnAtItsEnd(t *testing.T) {
 func TestACrowdGetsNoBlockedPositionWhileOperatorsBlockAndUnblock(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	s, holds, id := newService(t, db), fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.DrawnAtEnd(20, aDay)) // 210 positions
+	s, holds, id := newService(t, db), fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.DrawnAtEnd(20, day)) // 210 positions
 	servers.Exec(t, db, `
 		CREATE FUNCTION only_free_ones() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			RAISE EXCEPTION 'from % to %', OLD.state, NEW.state;
@@ -217,18 +209,17 @@ func TestAPauseOfALockedCampaignEndsAndNamesTheSession(t *testing.T) {
 	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`)
 	servers.Exec(t, tx, `SET LOCAL application_name = 'somebody'`)
 	servers.Exec(t, tx, `UPDATE campaigns SET name = 'another' WHERE id = $1`, id) // a lock that a change has taken
-	request := publication(id)
-	request.Kind = job.KindCampaignPause
+	pause := request(job.KindCampaignPause, id)
 	inTime, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err = s.Pause(inTime, request)
+	_, err = s.Pause(inTime, pause)
 	if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), fmt.Sprintf("pid %d and application_name %q", tx.Conn().PgConn().PID(), "somebody")) {
 		t.Errorf("while it is locked: %v", err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := s.Pause(t.Context(), request); err != nil || done.Replayed || done.Job.Problem != nil {
+	if done, err := s.Pause(t.Context(), pause); err != nil || done.Replayed || done.Job.Problem != nil {
 		t.Errorf("with the same key, when it is free: %+v, %v", done, err)
 	}
 }

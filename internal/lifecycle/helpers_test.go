@@ -1,30 +1,117 @@
 package lifecycle_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/inventory"
+	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
+	"triprize/internal/lifecycle"
 	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
-func holdsOf(t *testing.T, db *pgxpool.Pool) *inventory.Holds {
+func TestMain(m *testing.M) { servers.Main(m) }
+
+func newService(t *testing.T, db *pgxpool.Pool) *lifecycle.Service {
 	t.Helper()
-	return fixture.Holds(t, db, nil, nil)
+	return lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
 }
 
-func hold(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, user string) inventory.Hold {
+// pending stores a draft.
+func pending(t *testing.T, db *pgxpool.Pool, d campaign.Draft) uuid.UUID {
 	t.Helper()
-	return fixture.Hold(t, holdsOf(t, db), fixture.HoldAnyRequest(campaignID, user, 0, 1))
+	id := uuidv7.New()
+	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// request returns a request of an operator about a campaign.
+func request(kind job.Kind, id uuid.UUID) job.Request {
+	r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: kind, CampaignID: id, Keep: time.Hour}
+	r.Key = r.ID.String()
+	return r
+}
+
+// order accepts a job that cancels a campaign.
+func order(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, o lifecycle.CancelOrder) job.Ref {
+	t.Helper()
+	payload, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(job.KindCampaignCancellation, campaignID)
+	r.Payload = payload
+	return fixture.Accept(t, db, r)[0]
+}
+
+func canceller(t *testing.T, db *pgxpool.Pool) *lifecycle.Canceller {
+	t.Helper()
+	return lifecycle.NewCanceller(db, lifecycle.Observer{}, servers.Logger(t))
+}
+
+var byOps = lifecycle.CancelOrder{By: "operator:ops", Reason: "the organiser is ill"}
+
+// ends runs a job that succeeds.
+func ends(t *testing.T, c *lifecycle.Canceller, ref job.Ref) (r lifecycle.CancelResult) {
+	t.Helper()
+	outcome, err := c.Run(t.Context(), ref)
+	if err != nil || outcome.Problem != nil {
+		t.Fatalf("%+v, %v", outcome.Problem, err)
+	}
+	if err := json.Unmarshal(outcome.Result, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// waits runs a job that must wait, and returns what it shows meanwhile; nil: nothing.
+func waits(t *testing.T, c *lifecycle.Canceller, ref job.Ref) (wait *lifecycle.CancelWaiting) {
+	t.Helper()
+	outcome, err := c.Run(t.Context(), ref)
+	if !errors.Is(err, lifecycle.ErrWaiting) {
+		t.Fatalf("it does not wait: %+v, %v", outcome, err)
+	}
+	wait, _ = errors.AsType[*lifecycle.CancelWaiting](err)
+	return wait
+}
+
+// refused checks that a job failed with a code.
+func refused(t *testing.T, db *pgxpool.Pool, ref job.Ref, code fault.Code) {
+	t.Helper()
+	outcome, err := canceller(t, db).Run(t.Context(), ref)
+	if err != nil || outcome.Problem == nil || outcome.Problem.Code != code {
+		t.Errorf("got %+v, %v; wanted %s", outcome, err, code)
+	}
+	if j := fixture.Job(t, db, ref.ID); j.State != job.Failed {
+		t.Errorf("the job is %s", j.State)
+	}
+}
+
+func campaignOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Campaign {
+	t.Helper()
+	c, err := campaign.Get(t.Context(), db, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // mixed is what buyers have paid by wallet, and where.

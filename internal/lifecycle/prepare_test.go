@@ -9,22 +9,18 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -34,37 +30,10 @@ const large = 200
 
 var steps = (shape.TriangleCount(large) + inventory.FillStep - 1) / inventory.FillStep
 
-func newService(t *testing.T, db *pgxpool.Pool) *lifecycle.Service {
-	t.Helper()
-	return lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
-}
-
-// draft stores a pending campaign.
-func draft(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
-	t.Helper()
-	id := uuidv7.New()
-	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, fixture.Draft(baseLength)) }); err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
-func publication(id uuid.UUID) job.Request {
-	r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: job.KindCampaignPublish, CampaignID: id, Keep: time.Hour}
-	r.Key = r.ID.String()
-	return r
-}
-
 // publish publishes a campaign; nil: it is published.
 func publish(ctx context.Context, s *lifecycle.Service, id uuid.UUID) error {
-	done, err := s.Publish(ctx, publication(id))
-	if err != nil {
-		return err
-	}
-	if done.Job.Problem != nil {
-		return done.Job.Problem.Err()
-	}
-	return nil
+	done, err := s.Publish(ctx, request(job.KindCampaignPublish, id))
+	return fixture.Refused(job.Done{Accepted: done}, err)
 }
 
 // boundStatements makes the table refuse a statement that inserts or deletes more rows
@@ -86,8 +55,8 @@ func boundStatements(t *testing.T, db *pgxpool.Pool) {
 	}
 }
 
-// complete checks that a board has every position once, at its price, in a random order.
-func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, price func(layer int) money.Amount) {
+// complete checks that a board has every position once, at the price of the draft, in a random order.
+func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int) {
 	t.Helper()
 	board, err := inventory.All(t.Context(), db, id)
 	if err != nil || len(board) != shape.TriangleCount(baseLength) {
@@ -95,7 +64,7 @@ func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, pric
 	}
 	i := 0
 	for at := range fixture.Triangle(baseLength).All() {
-		if p := board[i]; p.Position != at || p.Price != price(at.Layer) || p.State != inventory.Available {
+		if p := board[i]; p.Position != at || p.Price != money.Amount(100*at.Layer) || p.State != inventory.Available {
 			t.Fatalf("position %v is %+v", at, p)
 		}
 		i++
@@ -114,8 +83,6 @@ func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int, pric
 		t.Errorf("%d notes on positions are left", fills)
 	}
 }
-
-func drafted(layer int) money.Amount { return money.Amount(100 * layer) }
 
 // cutOff publishes until some steps are done, and then as if the process had died.
 func cutOff(t *testing.T, db *pgxpool.Pool, id uuid.UUID, after int) {
@@ -136,7 +103,7 @@ func TestALargeCampaignIsPublishedInStepsAndNobodySeesHalfOfIt(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	boundStatements(t, db)
-	id, seen := draft(t, db, large), 0
+	id, seen := pending(t, db, fixture.Draft(large)), 0
 	remove := failpoint.Set("lifecycle.step", id.String(), func() {
 		seen++
 		d, err := lifecycle.Get(t.Context(), db, id)
@@ -158,73 +125,74 @@ func TestALargeCampaignIsPublishedInStepsAndNobodySeesHalfOfIt(t *testing.T) {
 	if seen != steps {
 		t.Errorf("%d steps, want %d", seen, steps)
 	}
-	complete(t, db, id, large, drafted)
+	complete(t, db, id, large)
 	fixture.Sound(t, db)
 }
 
-func TestAPublicationThatWasCutOffIsContinued(t *testing.T) {
+// Positions that are made are kept, unless the draft is another by then.
+func TestAPublicationThatWasCutOffIsContinuedOrBegunAnew(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	boundStatements(t, db)
-	id := draft(t, db, large)
-	cutOff(t, db, id, 2)
-	if n := servers.Value[int](t, db, `SELECT count(*) FROM positions`); n != 2*inventory.FillStep {
-		t.Fatalf("%d positions are made", n)
-	}
-	fixture.Sound(t, db)
-	if err := publish(t.Context(), newService(t, db), id); err != nil {
-		t.Fatal(err)
-	}
-	complete(t, db, id, large, drafted)
-	if n := servers.Value[int](t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
-		t.Errorf("%d positions were made in all: some twice", n)
+	for name, c := range map[string]struct {
+		change     func(t *testing.T, db *pgxpool.Pool, s *lifecycle.Service, id uuid.UUID)
+		baseLength int
+		made       int // positions, in all
+	}{
+		"of the same draft": {func(*testing.T, *pgxpool.Pool, *lifecycle.Service, uuid.UUID) {}, large, shape.TriangleCount(large)},
+		"of a draft with other prices, cut off again, and of the first draft": {func(t *testing.T, db *pgxpool.Pool, s *lifecycle.Service, id uuid.UUID) {
+			reprice(t, s, id, 7)
+			cutOff(t, db, id, 1) // in the middle of deleting
+			if n := servers.Value[int](t, db, `SELECT count(*) FROM positions`); n != inventory.FillStep {
+				t.Fatalf("%d positions are left", n)
+			}
+			reprice(t, s, id, 0) // the draft is again the one that the rest was made for
+		}, large, 2*inventory.FillStep + shape.TriangleCount(large)},
+		"of a small draft": {func(t *testing.T, _ *pgxpool.Pool, s *lifecycle.Service, id uuid.UUID) {
+			small := fixture.Draft(3)
+			if _, err := s.Patch(t.Context(), id, campaign.Patch{BaseLength: &small.BaseLength, Layers: small.Layers}); err != nil {
+				t.Fatal(err)
+			}
+		}, 3, 2*inventory.FillStep + shape.TriangleCount(3)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := servers.DB(t)
+			boundStatements(t, db)
+			id, service := pending(t, db, fixture.Draft(large)), newService(t, db)
+			cutOff(t, db, id, 2)
+			if n := servers.Value[int](t, db, `SELECT count(*) FROM positions`); n != 2*inventory.FillStep {
+				t.Fatalf("%d positions are made", n)
+			}
+			fixture.Sound(t, db)
+			c.change(t, db, service, id)
+			if err := publish(t.Context(), service, id); err != nil {
+				t.Fatal(err)
+			}
+			complete(t, db, id, c.baseLength)
+			if n := servers.Value[int](t, db, `SELECT sum(inserted) FROM changed`); n != c.made {
+				t.Errorf("%d positions were made in all, want %d", n, c.made)
+			}
+			fixture.Sound(t, db)
+		})
 	}
 }
 
-func TestPositionsOfAnotherDraftAreMadeAnew(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	boundStatements(t, db)
-	id, service := draft(t, db, large), newService(t, db)
-	reprice := func(by money.Amount) {
-		layers := fixture.Draft(large).Layers
-		for i := range layers {
-			layers[i].Price += by
-		}
-		if _, err := service.Patch(t.Context(), id, campaign.Patch{Layers: layers}); err != nil {
-			t.Fatal(err)
-		}
+// reprice makes each layer of a draft dearer.
+func reprice(t *testing.T, s *lifecycle.Service, id uuid.UUID, by money.Amount) {
+	t.Helper()
+	layers := fixture.Draft(large).Layers
+	for i := range layers {
+		layers[i].Price += by
 	}
-	cutOff(t, db, id, 2)
-	reprice(7)
-	cutOff(t, db, id, 1) // in the middle of deleting
-	if n := servers.Value[int](t, db, `SELECT count(*) FROM positions`); n != inventory.FillStep {
-		t.Fatalf("%d positions are left", n)
-	}
-	reprice(0) // the draft is again the one that the rest was made for
-	if err := publish(t.Context(), service, id); err != nil {
+	if _, err := s.Patch(t.Context(), id, campaign.Patch{Layers: layers}); err != nil {
 		t.Fatal(err)
 	}
-	complete(t, db, id, large, drafted)
-
-	id = draft(t, db, large)
-	cutOff(t, db, id, 2)
-	small := fixture.Draft(3)
-	if _, err := service.Patch(t.Context(), id, campaign.Patch{BaseLength: &small.BaseLength, Layers: small.Layers}); err != nil {
-		t.Fatal(err)
-	}
-	if err := publish(t.Context(), service, id); err != nil {
-		t.Fatal(err)
-	}
-	complete(t, db, id, 3, drafted)
-	fixture.Sound(t, db)
 }
 
 func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	boundStatements(t, db)
-	id := draft(t, db, large)
+	id := pending(t, db, fixture.Draft(large))
 	var published atomic.Int32
 	var all sync.WaitGroup
 	for range 4 {
@@ -240,7 +208,7 @@ func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
 	if n := published.Load(); n != 1 {
 		t.Errorf("%d have published it", n)
 	}
-	complete(t, db, id, large, drafted)
+	complete(t, db, id, large)
 	if n := servers.Value[int](t, db, `SELECT sum(inserted) FROM changed`); n != shape.TriangleCount(large) {
 		t.Errorf("%d positions were made in all", n)
 	}
@@ -250,12 +218,9 @@ func TestOfManyWhoPublishALargeCampaignOneDoes(t *testing.T) {
 func TestAPendingCampaignThatIsCancelledShowsNoPositions(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	id := draft(t, db, large)
+	id := pending(t, db, fixture.Draft(large))
 	cutOff(t, db, id, 1)
-	_, err := db.Exec(t.Context(), `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`, id)
 	if board, err := inventory.All(t.Context(), db, id); err != nil || len(board) != 0 {
 		t.Errorf("%d positions, %v", len(board), err)
 	}
@@ -269,15 +234,11 @@ func TestACancelledCampaignCanOnlyBeRenamed(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	s, id := newService(t, db), fixture.Campaign(t, db, fixture.Draft(3))
-	if _, err := canceller(t, db).Run(t.Context(), order(t, db, id, byOps)); err != nil {
-		t.Fatal(err)
-	}
+	ends(t, canceller(t, db), order(t, db, id, byOps))
 	for kind, do := range map[job.Kind]func(context.Context, job.Request) (job.Accepted, error){
 		job.KindCampaignPublish: s.Publish, job.KindCampaignPause: s.Pause, job.KindCampaignResume: s.Resume,
 	} {
-		r := publication(id)
-		r.Kind = kind
-		done, err := do(t.Context(), r)
+		done, err := do(t.Context(), request(kind, id))
 		expectRefused(t, string(kind), fixture.Refused(job.Done{Accepted: done}, err), fault.StateConflict)
 	}
 	name, limit := "Another name", 7
@@ -291,11 +252,9 @@ func TestACancelledCampaignCanOnlyBeRenamed(t *testing.T) {
 // What Publish refuses for its policies costs no positions.
 func TestNoPositionsAreMadeForALargeCampaignThatCannotBindItself(t *testing.T) {
 	t.Parallel()
-	db, id, d := servers.DB(t), uuidv7.New(), fixture.Draft(large)
+	db, d := servers.DB(t), fixture.Draft(large)
 	d.Policies.Beacon = true
-	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
-		t.Fatal(err)
-	}
+	id := pending(t, db, d)
 	if err := publish(t.Context(), newService(t, db), id); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("published: %v", err)
 	}

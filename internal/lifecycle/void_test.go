@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
@@ -39,12 +40,9 @@ func minutes(t *testing.T) *drandsim.Chain {
 	return chain
 }
 
-// stuck sells a campaign out. With a chain it is frozen, and its round never comes by itself.
-func stuck(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) (draws job.Ref, due time.Time) {
+// stuck sells a campaign out that is frozen then, and whose round never comes by itself.
+func stuck(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) (draws job.Ref, round beacon.Round) {
 	t.Helper()
-	if chain == nil {
-		return fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3))), time.Time{}
-	}
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
 	draws = fixture.SellOut(t, db, fixture.CampaignOn(t, db, draft, &chain.Chain))
@@ -55,7 +53,7 @@ func stuck(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) (draws job.Ref
 	if err != nil {
 		t.Fatal(err)
 	}
-	return draws, chain.DueAt(*f.Round)
+	return draws, chain.Sign(*f.Round)
 }
 
 func drawer(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) *drawing.Drawer {
@@ -154,50 +152,37 @@ func claim(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Execution {
 	return e
 }
 
-func TestADrawThatIsNotFrozenIsVoidedAfterADay(t *testing.T) {
-	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	draws, _ := stuck(t, db, nil)
-	id := draws.CampaignID
-	started := servers.Value[time.Time](t, db, `SELECT draw_started_at FROM campaigns WHERE id = $1`, id)
-	arrive(t, db, clock, started.Add(day-time.Hour))
-	tooEarly(t, db, id, started.Add(day))
-	refused(t, db, order(t, db, id, byOps), fault.StateConflict) // a cancellation is none
-	claimed := claim(t, db, id)
-	arrive(t, db, clock, started.Add(day))
-	refusedBy(t, db, "draws_are_voided_late", `
-		UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:ops', execution_lock_id = NULL, execution_locked_at = NULL, execution_locked_by = NULL WHERE id = $1`, id)
-	refusedBy(t, db, "draws_are_voided_late", `
-		WITH drawn AS (INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version) VALUES ($1, 'operator', sha256('r'), sha256('s'), '', '[]', 1))
-		SELECT`, id, voidWithoutItsJob)
-	if outcome, err := canceller(t, db).Run(t.Context(), order(t, db, id, voided)); err != nil || outcome.Problem != nil {
-		t.Fatalf("%+v, %v", outcome.Problem, err)
-	}
-	isVoid(t, db, draws, claimed, drawer(t, db, nil))
-	refused(t, db, order(t, db, id, voided), fault.StateConflict)
-}
-
 // A freeze without a beacon shows nobody the outcome but the operator, which is trusted.
-func TestAFrozenDrawWithoutABeaconIsVoidedAfterADay(t *testing.T) {
+func TestADrawWithoutABeaconIsVoidedAfterADayFrozenOrNot(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	draws, _ := stuck(t, db, nil)
-	id := draws.CampaignID
-	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
-		return drawing.InsertFreeze(t.Context(), tx, drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now()}, nil, nil)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	started := servers.Value[time.Time](t, db, `SELECT draw_started_at FROM campaigns WHERE id = $1`, id)
-	arrive(t, db, clock, started.Add(day-time.Hour))
-	tooEarly(t, db, id, started.Add(day))
-	arrive(t, db, clock, started.Add(day))
-	if outcome, err := canceller(t, db).Run(t.Context(), order(t, db, id, voided)); err != nil || outcome.Problem != nil {
-		t.Fatalf("%+v, %v", outcome.Problem, err)
-	}
-	if c := campaignOf(t, db, id); c.State != campaign.Cancelled {
-		t.Errorf("it is %s", c.State)
+	for _, frozen := range []bool{false, true} {
+		db, clock := servers.DBWithClock(t)
+		draws := fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3)))
+		id := draws.CampaignID
+		started := servers.Value[time.Time](t, db, `SELECT draw_started_at FROM campaigns WHERE id = $1`, id)
+		if frozen {
+			f := drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now()}
+			if err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawing.InsertFreeze(t.Context(), tx, f, nil, nil) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		arrive(t, db, clock, started.Add(day-time.Hour))
+		tooEarly(t, db, id, started.Add(day))
+		refused(t, db, order(t, db, id, byOps), fault.StateConflict) // a cancellation is none
+		claimed := claim(t, db, id)
+		arrive(t, db, clock, started.Add(day))
+		if frozen { // with a record that nobody verifies
+			ends(t, canceller(t, db), order(t, db, id, voided))
+			continue
+		}
+		refusedBy(t, db, "draws_are_voided_late", `
+			UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:ops', execution_lock_id = NULL, execution_locked_at = NULL, execution_locked_by = NULL WHERE id = $1`, id)
+		refusedBy(t, db, "draws_are_voided_late", `
+			WITH drawn AS (INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version) VALUES ($1, 'operator', sha256('r'), sha256('s'), '', '[]', 1))
+			SELECT`, id, voidWithoutItsJob)
+		ends(t, canceller(t, db), order(t, db, id, voided))
+		isVoid(t, db, draws, claimed, drawer(t, db, nil))
+		refused(t, db, order(t, db, id, voided), fault.StateConflict)
 	}
 }
 
@@ -212,24 +197,22 @@ func announce(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, id uuid.UUID
 	refusedBy(t, db, "draw_voids_check", `INSERT INTO draw_voids VALUES ($1, clock_timestamp(), clock_timestamp() + interval '167 hours')`, id)
 	void = order(t, db, id, voided)
 	waitsForVoid(t, db, void)
-	at, err := announcedFor(t, db, id)
-	if err != nil || at == nil || at.Before(due.Add(8*day)) || at.After(due.Add(8*day+time.Hour)) {
-		t.Fatalf("announced for %v, %v; due at %s", at, err, due)
+	at := announcedFor(t, db, id)
+	if at.Before(due.Add(8*day)) || at.After(due.Add(8*day+time.Hour)) {
+		t.Fatalf("announced for %s; due at %s", at, due)
 	}
-	return void, *at
+	return void, at
 }
 
 // waitsForVoid expects that a job waits for the time that is announced.
 func waitsForVoid(t *testing.T, db *pgxpool.Pool, void job.Ref) {
 	t.Helper()
-	_, err := canceller(t, db).Run(t.Context(), void)
-	wait, ok := errors.AsType[*lifecycle.CancelWaiting](err)
-	at, lost := announcedFor(t, db, void.CampaignID)
-	if !ok || lost != nil || at == nil || wait.After <= 0 || wait.After > 5*time.Minute {
-		t.Fatalf("%v, %v: %+v", err, lost, wait)
+	wait, at := waits(t, canceller(t, db), void), announcedFor(t, db, void.CampaignID)
+	if wait == nil || wait.After <= 0 || wait.After > 5*time.Minute {
+		t.Fatalf("announced for %s: %+v", at, wait)
 	}
 	j := fixture.Job(t, db, void.ID)
-	if j.State != job.Queued || j.Progress == nil || j.Progress.Waiting == nil || !j.Progress.Waiting.RetryAt.Equal(*at) {
+	if j.State != job.Queued || j.Progress == nil || j.Progress.Waiting == nil || !j.Progress.Waiting.RetryAt.Equal(at) {
 		t.Errorf("the job is %s, %+v", j.State, j.Progress)
 	}
 	tableRefuses(t, db, void.CampaignID)
@@ -239,8 +222,8 @@ func TestADrawWithABeaconIsVoidedSevenDaysAfterItIsAnnounced(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	chain := minutes(t)
-	draws, due := stuck(t, db, chain)
-	id := draws.CampaignID
+	draws, right := stuck(t, db, chain)
+	id, due := draws.CampaignID, chain.DueAt(right.Number)
 	servers.Exec(t, db, `INSERT INTO webhook_endpoints (id, client, url, events) VALUES (gen_random_uuid(), 'shop', 'https://shop.example', '{campaign.void_announced}')`)
 	void, voidsAt := announce(t, db, clock, id, due)
 	if n := servers.Value[int](t, db, `SELECT count(*) FROM webhook_events WHERE type = 'campaign.void_announced' AND subject = $1`, id); n != 1 {
@@ -252,22 +235,12 @@ func TestADrawWithABeaconIsVoidedSevenDaysAfterItIsAnnounced(t *testing.T) {
 	waitsForVoid(t, db, order(t, db, id, voided)) // another request announces nothing anew
 	waitsForVoid(t, db, void)
 	arrive(t, db, clock, voidsAt)
-	if outcome, err := canceller(t, db).Run(t.Context(), void); err != nil || outcome.Problem != nil {
-		t.Fatalf("%+v, %v", outcome.Problem, err)
-	}
-	f, _, err := drawing.FreezeOf(t.Context(), db, id)
-	if err != nil {
+	ends(t, canceller(t, db), void)
+	submit(t, db, id, "the round after the void", right.Signature, fault.StateConflict)
+	if err := drawing.InsertRound(t.Context(), db, chain.Hash(), right); err != nil { // for another campaign
 		t.Fatal(err)
 	}
-	if _, err := drawing.SubmitRound(t.Context(), db, id, chain.Sign(*f.Round).Signature); fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("the round comes after the void: %v", err)
-	}
-	if err := drawing.InsertRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round)); err != nil { // for another campaign
-		t.Fatal(err)
-	}
-	if _, err := drawing.SubmitRound(t.Context(), db, id, chain.Sign(*f.Round).Signature); fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("a round that is known comes after the void: %v", err)
-	}
+	submit(t, db, id, "a round that is known, after the void", right.Signature, fault.StateConflict)
 	isVoid(t, db, draws, claimed, drawer(t, db, chain))
 	list, err := drawing.NewProofs(db).List(t.Context(), id) // the positions themselves are free by now
 	if err == nil {
@@ -286,28 +259,19 @@ func TestARoundThatAnybodyBringsDrawsAndNothingVoidsItAnyMore(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	chain := minutes(t)
-	draws, due := stuck(t, db, chain)
-	id := draws.CampaignID
+	draws, right := stuck(t, db, chain)
+	id, due := draws.CampaignID, chain.DueAt(right.Number)
 	void, voidsAt := announce(t, db, clock, id, due)
-	f, _, err := drawing.FreezeOf(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, signature := range map[string][]byte{"of the next round": chain.Sign(*f.Round + 1).Signature, "no point": make([]byte, 48), "too short": {1}} {
-		if _, err := drawing.SubmitRound(t.Context(), db, id, signature); fault.CodeOf(err) != fault.InvalidRequest {
-			t.Errorf("%s: %v", name, err)
-		}
+	for name, signature := range map[string][]byte{"of the next round": chain.Sign(right.Number + 1).Signature, "no point": make([]byte, 48), "too short": {1}} {
+		submit(t, db, id, name, signature, fault.InvalidRequest)
 	}
 	arrive(t, db, clock, voidsAt)
-	right := chain.Sign(*f.Round)
 	for range 2 {
-		if got, err := drawing.SubmitRound(t.Context(), db, id, right.Signature); err != nil || got.Randomness != right.Randomness {
-			t.Fatalf("%+v, %v", got, err)
+		if got := submit(t, db, id, "the right one", right.Signature, ""); got.Randomness != right.Randomness {
+			t.Fatalf("%+v", got)
 		}
 	}
-	if _, err := drawing.SubmitRound(t.Context(), db, id, make([]byte, 48)); fault.CodeOf(err) != fault.InvalidRequest {
-		t.Errorf("a wrong one after it: %v", err)
-	}
+	submit(t, db, id, "a wrong one after it", make([]byte, 48), fault.InvalidRequest)
 	refused(t, db, void, fault.StateConflict)
 	tableRefuses(t, db, id)
 	refusedBy(t, db, "draw_voids_are_late", `INSERT INTO draw_voids VALUES ($1, clock_timestamp(), clock_timestamp() + interval '168 hours')`, id)
@@ -315,37 +279,36 @@ func TestARoundThatAnybodyBringsDrawsAndNothingVoidsItAnyMore(t *testing.T) {
 		t.Fatalf("%+v, %v", outcome.Problem, err)
 	}
 	refused(t, db, order(t, db, id, voided), fault.StateConflict)
-	if _, err := drawing.SubmitRound(t.Context(), db, id, right.Signature); err != nil {
-		t.Errorf("after the draw: %v", err)
-	}
+	submit(t, db, id, "after the draw", right.Signature, "")
 	fixture.Sound(t, db)
+}
+
+// submit brings a round, and expects that it is taken or refused with a code.
+func submit(t *testing.T, db *pgxpool.Pool, id uuid.UUID, what string, signature []byte, code fault.Code) beacon.Round {
+	t.Helper()
+	got, err := drawing.SubmitRound(t.Context(), db, id, signature)
+	if fault.CodeOf(err) != code {
+		t.Errorf("%s: %v", what, err)
+	}
+	return got
 }
 
 func TestNoRoundIsTakenThatIsNotAwaited(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	chain := minutes(t)
-	plain, _ := stuck(t, db, nil)
-	onSale := fixture.Campaign(t, db, fixture.Draft(3))
-	for name, id := range map[string]uuid.UUID{"not frozen": plain.CampaignID, "on sale": onSale} {
-		if _, err := drawing.SubmitRound(t.Context(), db, id, chain.Sign(1).Signature); fault.CodeOf(err) != fault.StateConflict {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	plain, onSale := fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3))), fixture.Campaign(t, db, fixture.Draft(3))
+	some := minutes(t).Sign(1).Signature
+	submit(t, db, plain.CampaignID, "not frozen", some, fault.StateConflict)
+	submit(t, db, onSale, "on sale", some, fault.StateConflict)
 	if _, err := drawer(t, db, nil).Run(t.Context(), plain); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := drawing.SubmitRound(t.Context(), db, plain.CampaignID, chain.Sign(1).Signature); fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("without a beacon: %v", err)
-	}
-	if _, err := drawing.SubmitRound(t.Context(), db, uuid.New(), chain.Sign(1).Signature); fault.CodeOf(err) != fault.NotFound {
-		t.Errorf("of no campaign: %v", err)
-	}
+	submit(t, db, plain.CampaignID, "without a beacon", some, fault.StateConflict)
+	submit(t, db, uuid.New(), "of no campaign", some, fault.NotFound)
 	refused(t, db, order(t, db, onSale, voided), fault.StateConflict)
 }
 
-func announcedFor(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (*time.Time, error) {
+func announcedFor(t *testing.T, db *pgxpool.Pool, id uuid.UUID) time.Time {
 	t.Helper()
-	now, err := drawing.ReadProgress(t.Context(), db, []uuid.UUID{id})
-	return now[id].VoidsAt, err
+	return servers.Value[time.Time](t, db, `SELECT voids_at FROM draw_voids WHERE campaign_id = $1`, id)
 }
