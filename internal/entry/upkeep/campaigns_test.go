@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
@@ -15,6 +16,7 @@ import (
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -50,9 +52,7 @@ func TestABrokenCampaignDoesNotHoldUpTheHoldsOfOthers(t *testing.T) {
 		for _, h := range p.lapse(id, 3) {
 			fixture.MoveDeadline(t, p.db, h, -time.Hour)
 		}
-		if _, err := p.db.Exec(t.Context(), `UPDATE campaigns SET positions_reserved = 1 WHERE id = $1`, id); err != nil { // fewer than are held
-			t.Fatal(err)
-		}
+		servers.Exec(t, p.db, `UPDATE campaigns SET positions_reserved = 1 WHERE id = $1`, id) // fewer than are held
 	}
 	holds := p.lapse(sound, 5)
 	for range 2 {
@@ -80,26 +80,19 @@ func (p *setup) sale(policy string, ended bool) uuid.UUID {
 
 func (p *setup) endSale(id uuid.UUID, ended bool) {
 	p.t.Helper()
-	_, err := p.db.Exec(p.t.Context(), `UPDATE campaigns SET sale_ends_at = CASE WHEN $2 THEN '2026-01-01Z' ELSE clock_timestamp() + interval '1 hour' END WHERE id = $1`, id, ended)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.Exec(p.t, p.db, `UPDATE campaigns SET sale_ends_at = CASE WHEN $2 THEN '2026-01-01Z' ELSE clock_timestamp() + interval '1 hour' END WHERE id = $1`, id, ended)
 }
 
 // unsoldJobs returns the queued jobs that cancel a campaign.
 func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
 	p.t.Helper()
-	rows, err := p.db.Query(p.t.Context(), `SELECT id FROM jobs WHERE campaign_id = $1 AND kind = 'campaign-cancellation' AND state = 'queued' AND client = 'system'`, id)
+	queued, err := postgres.Collect(p.t.Context(), p.db, pgx.RowTo[uuid.UUID],
+		`SELECT id FROM jobs WHERE campaign_id = $1 AND kind = 'campaign-cancellation' AND state = 'queued' AND client = 'system'`, id)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		ref := job.Ref{CampaignID: id}
-		if err := rows.Scan(&ref.ID); err != nil {
-			p.t.Fatal(err)
-		}
-		refs = append(refs, ref)
+	for _, one := range queued {
+		refs = append(refs, job.Ref{ID: one, CampaignID: id})
 	}
 	return refs
 }
@@ -113,8 +106,8 @@ func (p *setup) cancelCampaign(ref job.Ref) job.Outcome {
 	return outcome
 }
 
-// An end that was put off is another end, with a job of its own.
-func TestASaleWhoseEndIsPutOffIsCancelledAtItsNewEnd(t *testing.T) {
+// An end that was put off is another end, with a job of its own; so has one whose job was given up.
+func TestASaleWhoseEndIsPutOffOrWhoseJobIsGivenUpGetsANewJob(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
 	id := p.sale(campaign.UnsoldCancel, true)
@@ -131,25 +124,15 @@ func TestASaleWhoseEndIsPutOffIsCancelledAtItsNewEnd(t *testing.T) {
 	if got := p.sweep("ended-sales"); got["enqueued"] != 1 {
 		t.Errorf("at the new end: %v", got)
 	}
-	if outcome := p.cancelCampaign(p.unsoldJobs(id)[0]); outcome.Problem != nil {
-		t.Errorf("got %+v", outcome.Problem)
-	}
-}
-
-func TestASaleWhoseJobWasGivenUpGetsANewOne(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	id := p.sale(campaign.UnsoldCancel, true)
-	p.sweep("ended-sales")
-	first := p.unsoldJobs(id)[0]
-	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{first.ID}, job.ProblemOf(errors.New("died"))); err != nil {
+	second := p.unsoldJobs(id)[0]
+	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{second.ID}, job.ProblemOf(errors.New("died"))); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.sweep("ended-sales"); got["enqueued"] != 1 {
-		t.Errorf("got %v", got)
+	if got, again := p.sweep("ended-sales"), p.unsoldJobs(id); got["enqueued"] != 1 || len(again) != 1 || again[0].ID == second.ID {
+		t.Errorf("when it was given up: %v, %v", got, again)
 	}
-	if got := p.unsoldJobs(id); len(got) != 1 || got[0].ID == first.ID {
-		t.Errorf("got %v", got)
+	if outcome := p.cancelCampaign(p.unsoldJobs(id)[0]); outcome.Problem != nil {
+		t.Errorf("got %+v", outcome.Problem)
 	}
 }
 

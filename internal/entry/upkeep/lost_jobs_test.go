@@ -68,9 +68,7 @@ func TestMessagesInWorkDoNotHideLostOnes(t *testing.T) {
 	messages := p.accept(held, 1, true)
 	p.hold(messages)
 	p.accept(lost, 1, false)
-	if _, err := p.db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = seen_at - interval '2 hours'`); err != nil { // the held ones stay the oldest
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `UPDATE outbox_messages SET seen_at = seen_at - interval '2 hours'`) // the held ones stay the oldest
 	if got := p.sweep("lost-jobs"); got["looked_at"] != held+lost || got["active"] != held || got["lost"] != lost || got["jobs_reissued"] != lost {
 		t.Errorf("got %v", got)
 	}

@@ -103,13 +103,10 @@ func TestRecordsAreDeletedWhenTheyAreOldAndNotBefore(t *testing.T) {
 // boundDeletes makes the table of positions refuse a statement that deletes more than a step.
 func boundDeletes(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
-	_, err := db.Exec(t.Context(), `
+	servers.Exec(t, db, `
 		CREATE FUNCTION bound_deletes() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF (SELECT count(*) FROM gone) > 10000 THEN RAISE EXCEPTION 'too many at once'; END IF; RETURN NULL; END $$;
 		CREATE TRIGGER bound_deletes AFTER DELETE ON positions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION bound_deletes()`)
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // cutOff stores a draft whose publication was cut off after some steps.

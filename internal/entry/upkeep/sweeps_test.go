@@ -72,14 +72,8 @@ func (p *setup) with(o upkeep.Options) {
 // wantTriggered wants so many draws to be counted that something has triggered.
 func (p *setup) wantTriggered(by job.By, want float64) {
 	p.t.Helper()
-	families, err := p.registry.Gather()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, m := range families[0].GetMetric() {
-		if got := m.GetCounter().GetValue(); m.GetLabel()[0].GetValue() == string(by) && got != want {
-			p.t.Errorf("%v draws are triggered by %s, want %v", got, by, want)
-		}
+	if got := servers.Counted(p.t, p.registry, "triprize_draws_triggered_total", string(by)); got != want {
+		p.t.Errorf("%v draws are triggered by %s, want %v", got, by, want)
 	}
 }
 
@@ -223,10 +217,7 @@ func TestAMessageWithALiveWorkerIsLeftAloneAndWithADeadOneIssuedAgain(t *testing
 	if n := p.delivery(); n != 2 {
 		t.Errorf("a worker died with these jobs, and their message has delivery %d", n)
 	}
-	_, err := p.db.Exec(t.Context(), `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, (p.settings.Sweeps.LostJobsBackoff + time.Second).Seconds())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.Exec(t, p.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, (p.settings.Sweeps.LostJobsBackoff + time.Second).Seconds())
 	if got := p.sweep("lost-jobs"); got["looked_at"] != 1 {
 		t.Errorf("the death made the next look later: %v", got)
 	}
@@ -658,15 +649,12 @@ func TestARunOfASweepIsBounded(t *testing.T) {
 // fresh, an hour before its end. More than one has the same time.
 func (p *setup) records(n int, fresh bool) {
 	p.t.Helper()
-	_, err := p.db.Exec(p.t.Context(), `
+	servers.Exec(p.t, p.db, `
 		INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, state, result, expires_at, accepted_at, finished_at)
 		SELECT gen_random_uuid(), 'test', gen_random_uuid()::text, sha256('test'), 'wallet-credit', 'succeeded', '{}',
 		       date_trunc('hour', clock_timestamp()) + CASE WHEN $2 THEN interval '2 hours' ELSE interval '-1 hour' END + (i / 7) * interval '1 ms',
 		       clock_timestamp() - interval '2 days', clock_timestamp() - interval '2 days'
 		FROM generate_series(1, $1) AS i`, n, fresh)
-	if err != nil {
-		p.t.Fatal(err)
-	}
 }
 
 func (p *setup) count(query string, args ...any) int {
