@@ -64,15 +64,16 @@ func TestAFaultIsSaidByTheCheckThatIsForIt(t *testing.T) {
 			m.Sold = append(m.Sold, fairdraw.Sold{Position: m.Sold[5].Position})
 			m.Sold[6].Column = 4
 		}},
-		"another chain":           {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger }, words: "in the rules"},
-		"a chain nobody named":    {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger; m.Rules.Beacon.ChainHash = stranger.Hash() }, words: "--chain-hash"},
-		"a key of somebody else":  {check: "chain", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.PublicKey = stranger.PublicKey }},
-		"another period":          {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 10 * drawn.Hour }},
-		"another genesis":         {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisTime-- }},
-		"another name of a chain": {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.BeaconID = "quicknet" }},
-		"no round":                {check: "round", also: "freeze-hash", proof: func(p *fairdraw.Proof) { p.Round = nil }},
-		"a round of the past":     {check: "round", made: func(m *drawn.Draw) { m.Ahead = 0 }},
-		"a round nobody promised": {check: "round", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.Round++ }, words: "freeze record names"},
+		"another chain":                      {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger }, words: "in the rules"},
+		"a chain nobody named":               {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger; m.Rules.Beacon.ChainHash = stranger.Hash() }, words: "--chain-hash"},
+		"a chain nobody named, and a winner": {check: "chain", also: "winners", made: func(m *drawn.Draw) { m.Chain = stranger; m.Rules.Beacon.ChainHash = stranger.Hash() }, proof: func(p *fairdraw.Proof) { p.Winners[0].Name = "A bicycle" }},
+		"a key of somebody else":             {check: "chain", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.PublicKey = stranger.PublicKey }},
+		"another period":                     {check: "chain", also: "round", proof: func(p *fairdraw.Proof) { p.Beacon.PeriodS = 10 * drawn.Hour }},
+		"another genesis":                    {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.GenesisTime-- }},
+		"another name of a chain":            {check: "chain", proof: func(p *fairdraw.Proof) { p.Beacon.BeaconID = "quicknet" }},
+		"no round":                           {check: "round", also: "freeze-hash", proof: func(p *fairdraw.Proof) { p.Round = nil }},
+		"a round of the past":                {check: "round", made: func(m *drawn.Draw) { m.Ahead = 0 }},
+		"a round nobody promised":            {check: "round", also: "signature", proof: func(p *fairdraw.Proof) { p.Beacon.Round++ }, words: "freeze record names"},
 	} {
 		m := drawn.Triangle(3).WithBeacon()
 		o := optionsOf(m)
@@ -86,6 +87,9 @@ func TestAFaultIsSaidByTheCheckThatIsForIt(t *testing.T) {
 		r := verified(t, drawn.TextOf(t, p, fairdraw.Lines(m.Sold)), o)
 		if at := checkOf(r, c.check); r.OK || at.Status != Failed || !strings.Contains(at.Words, c.words) {
 			t.Errorf("%s: %s is %s: %s", name, c.check, at.Status, at.Words)
+		}
+		if unknown := name == "a chain nobody named"; r.OnlyChainUnknown != unknown {
+			t.Errorf("%s: only the chain is unknown: %t", name, r.OnlyChainUnknown)
 		}
 		for _, also := range r.Failed() {
 			if also != c.check && !slices.Contains(strings.Fields(c.also), also) {
