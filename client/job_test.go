@@ -28,12 +28,12 @@ func TestAJobIsWaitedForUntilItIsFinalOrItsBuyerHasToAct(t *testing.T) {
 	const held = 30 * time.Second
 	type call = func(context.Context, *client.Client) (client.Job, error)
 	var (
-		buy call = func(ctx context.Context, c *client.Client) (client.Job, error) { return c.Buy(ctx, campaign, one) }
-		pay call = func(ctx context.Context, c *client.Client) (client.Job, error) {
+		buy = func(ctx context.Context, c *client.Client) (client.Job, error) { return c.Buy(ctx, campaign, one) }
+		pay = func(ctx context.Context, c *client.Client) (client.Job, error) {
 			return c.Pay(ctx, jobID, client.PaymentTry{})
 		}
-		wait   call = func(ctx context.Context, c *client.Client) (client.Job, error) { return c.Wait(ctx, jobID) }
-		cancel call = func(ctx context.Context, c *client.Client) (client.Job, error) {
+		wait   = func(ctx context.Context, c *client.Client) (client.Job, error) { return c.Wait(ctx, jobID) }
+		cancel = func(ctx context.Context, c *client.Client) (client.Job, error) {
 			return c.Cancel(ctx, jobID, client.CancellationRequest{})
 		}
 	)
@@ -104,23 +104,23 @@ func TestAJobTellsItsResultOrItsError(t *testing.T) {
 	t.Parallel()
 	type result = func(j client.Job) (string, error)
 	var (
-		purchased result = func(j client.Job) (string, error) {
+		purchased = func(j client.Job) (string, error) {
 			p, err := j.Purchased()
 			return fmt.Sprint(p.Amount, len(p.Positions)), err
 		}
-		cancelled result = func(j client.Job) (string, error) {
+		cancelled = func(j client.Job) (string, error) {
 			c, err := j.Cancelled()
 			return fmt.Sprint(c.Amount, len(c.Positions)), err
 		}
-		drawn result = func(j client.Job) (string, error) {
+		drawn = func(j client.Job) (string, error) {
 			d, err := j.Drawn()
 			return fmt.Sprintf("%s %d", d.State, len(d.Winners)), err
 		}
-		over result = func(j client.Job) (string, error) {
+		over = func(j client.Job) (string, error) {
 			c, err := j.CampaignCancelled()
 			return fmt.Sprintf("%s %d %d %d %d", c.State, c.Refunded.Wallet, c.Refunded.Card, c.Refunded.External, c.Waiting), err
 		}
-		why result = func(j client.Job) (string, error) { return "", j.Err() }
+		why = func(j client.Job) (string, error) { return "", j.Err() }
 	)
 	succeeded := func(kind, result string) string {
 		return `{"state":"succeeded","kind":"` + kind + `","result":` + result + `}`

@@ -207,14 +207,14 @@ func TestRetriesAreBounded(t *testing.T) {
 func TestTheEndOfAContextEndsWaitingAtOnce(t *testing.T) {
 	type call = func(context.Context, *client.Client) error
 	var (
-		wait call = func(ctx context.Context, c *client.Client) error {
+		wait = func(ctx context.Context, c *client.Client) error {
 			j, err := c.Wait(ctx, jobID)
 			if j.State != "" {
 				return fmt.Errorf("the job is %s: %w", j.State, err)
 			}
 			return err
 		}
-		follow call = func(ctx context.Context, c *client.Client) error {
+		follow = func(ctx context.Context, c *client.Client) error {
 			return errOf(collect(c.Follow(ctx, campaign), func(client.CampaignEvent) string { return "" }))
 		}
 	)
