@@ -12,7 +12,6 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/job"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -21,24 +20,22 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// acceptorOf returns an acceptor of a test.
-func acceptorOf(t *testing.T, settings config.Settings, db *pgxpool.Pool) *acceptor {
+// acceptorOf returns an acceptor of a test, which waits for locks as long as the test.
+func acceptorOf(t *testing.T) (*acceptor, *pgxpool.Pool) {
 	t.Helper()
-	rdb, registry := servers.Redis(t, settings), prometheus.NewRegistry()
+	settings := servers.Settings(t)
+	settings.Accept.Timeout, settings.Postgres.LockTimeout = servers.Patience, servers.Patience
+	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
 	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), slog.New(slog.DiscardHandler), registry)
 	t.Cleanup(dispatcher.Close)
 	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Draw.SecretKey, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
 	t.Cleanup(a.close)
-	return a
+	return a, db
 }
 
 func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
-	settings.Accept.Timeout = servers.Patience
-	settings.Postgres.LockTimeout = servers.Patience
-	db := servers.Pool(t, settings)
-	a := acceptorOf(t, settings, db)
+	a, db := acceptorOf(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	first, locked, other := fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "noor", 2, 1)
 	locked.Key = first.Key
@@ -70,10 +67,7 @@ func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 // In one batch the refused are told why; what is no purchase is not refused for its campaign.
 func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
-	settings.Accept.Timeout = servers.Patience
-	db := servers.Pool(t, settings)
-	a := acceptorOf(t, settings, db)
+	a, db := acceptorOf(t)
 	soldOut, cancelled, paused := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, soldOut)
 	var b pgx.Batch
@@ -94,10 +88,7 @@ func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
 // A purchase is accepted, and its campaign closes, while a repeated request waits: it has its job.
 func TestABatchFindsTheJobThatWasMadeJustBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
-	settings.Accept.Timeout = servers.Patience
-	db := servers.Pool(t, settings)
-	a := acceptorOf(t, settings, db)
+	a, db := acceptorOf(t)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	request := fixture.PurchaseRequest(t, id, "mina", 1, 1)
 	again := request

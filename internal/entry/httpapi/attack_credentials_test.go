@@ -72,13 +72,9 @@ func TestOnlyAWholeCredentialOpensAndNoneIsEverLogged(t *testing.T) {
 		}
 	}
 	for what, authorization := range map[string]string{"a key": "bearer  " + s.Operator, "a token": "BEARER " + mina} {
-		if a := withAuthorization(s, http.MethodGet, "/v1/campaigns", authorization, nil); a.Status != http.StatusOK {
-			t.Errorf("%s: %v", what, a)
-		}
+		wantAnswer(t, what, withAuthorization(s, http.MethodGet, "/v1/campaigns", authorization, nil), 200)
 	}
-	if a := s.Do(0, "", http.MethodGet, "/v1/campaigns?access_token="+s.Operator+"&api_key="+url.QueryEscape(s.Operator), map[string]string{"Cookie": "Authorization=" + s.Operator}, nil); a.Status != http.StatusUnauthorized {
-		t.Errorf("a key in the query: %v", a)
-	}
+	wantAnswer(t, "a key in the query", s.Do(0, "", http.MethodGet, "/v1/campaigns?access_token="+s.Operator+"&api_key="+url.QueryEscape(s.Operator), map[string]string{"Cookie": "Authorization=" + s.Operator}, nil), 401)
 	for what, c := range map[string]struct {
 		authorization string
 		status        int
@@ -86,9 +82,7 @@ func TestOnlyAWholeCredentialOpensAndNoneIsEverLogged(t *testing.T) {
 		"the operator": {basic(s.Operator), 200}, "an app": {basic(s.App), 403}, "a token": {basic(mina), 401}, "Bearer": {"Bearer " + s.Operator, 401}, "nobody": {"", 401}, "not Base64": {"Basic " + s.Operator, 401}, "no colon": {"Basic " + base64.StdEncoding.EncodeToString([]byte(s.Operator)), 401},
 	} {
 		for _, path := range []string{"/asynqmon", "/asynqmon/api/queues"} {
-			if a := withAuthorization(s, http.MethodGet, path, c.authorization, nil); a.Status != c.status {
-				t.Errorf("%s at %s: %v", what, path, a)
-			}
+			wantAnswer(t, fmt.Sprintf("%s at %s", what, path), withAuthorization(s, http.MethodGet, path, c.authorization, nil), c.status)
 		}
 	}
 	wire(s, "a broken request", "GET  HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer "+s.Operator+"\r\n\r\n")

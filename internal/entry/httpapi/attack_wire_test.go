@@ -9,12 +9,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
 
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -109,32 +108,6 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 	}
 }
 
-func TestABodyIsNeverReadAsTheNextRequest(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	inner := "GET /v1/campaigns HTTP/1.1\r\nHost: api\r\n\r\n"
-	key := "Host: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
-	form := "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n" + strings.Repeat(strings.Repeat("p", 2000)+"\r\n\r\n"+inner, 8)
-	for name, text := range map[string]string{
-		"what follows a form":      fmt.Sprintf("POST /v1/campaigns HTTP/1.1\r\n%sContent-Type: multipart/form-data; boundary=x\r\nContent-Length: %d\r\n\r\n%s", key, len(form), form),
-		"a body of a GET":          fmt.Sprintf("GET /v1/campaigns HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
-		"a body of a HEAD":         fmt.Sprintf("HEAD /v1/campaigns HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
-		"a body of a DELETE":       fmt.Sprintf("DELETE /v1/campaigns HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
-		"a body of nobody":         fmt.Sprintf("POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nContent-Length: %d\r\n\r\n%s", len(inner), inner),
-		"a body of a command":      fmt.Sprintf("POST /v1/campaigns/%s/publish HTTP/1.1\r\n%sIdempotency-Key: k\r\nContent-Length: %d\r\n\r\n%s", uuid.NewString(), key, len(inner), inner),
-		"a body that may continue": fmt.Sprintf("POST /v1/campaigns HTTP/1.1\r\n%sExpect: 100-continue\r\nContent-Length: %d\r\n\r\n%s", key, len(inner), inner),
-	} {
-		if answers := wire(s, name, text); len(answers) != 1 {
-			t.Errorf("%s: %d answers: %v", name, len(answers), answers)
-		}
-	}
-	// Requests that follow each other on a connection stand each for itself.
-	answers := wire(s, "two requests", "GET /v1/campaigns HTTP/1.1\r\n"+key+"\r\n"+inner)
-	if len(answers) != 2 || answers[0].Status != http.StatusOK || answers[1].Status != http.StatusUnauthorized {
-		t.Errorf("two requests: %v", answers)
-	}
-}
-
 // drip sends something at once, then something else again and again.
 func drip(conn net.Conn, first, then string, until <-chan struct{}) {
 	_, err := io.WriteString(conn, first)
@@ -193,9 +166,68 @@ func TestClientsThatAreTooSlowAreLetGo(t *testing.T) {
 			}
 			waiting = false
 		default:
-			if a := s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns", nil, nil); a.Status != http.StatusOK {
-				t.Errorf("another client: %v", a)
+			wantAnswer(t, "another client", s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns", nil, nil), 200)
+		}
+	}
+}
+
+// differs is what differs from answer to answer.
+var differs = regexp.MustCompile(`retry: [0-9]+|"request_id":"[^"]+"`)
+
+// A client of HTTP/1.0 knows no chunks: it would take their sizes for text. A next request on
+// the connection shows where an answer ends.
+func TestTheFramingOfAnAnswerFitsTheVersionOfItsRequest(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	id := s.Campaign(80) // so many positions are a long document
+	bought := s.Buy(fleet.Order{Campaign: id, User: "a"})
+	mustAnswer(t, "", s.AwaitJob(0, bought.ID), 200)
+	contract := s.Do(0, "", http.MethodGet, "/openapi.json", nil, nil)
+	campaign := "/v1/campaigns/" + id.String()
+	for what, c := range map[string]struct {
+		path, header string
+		status       int
+		ends         bool // with its connection, for HTTP/1.0
+	}{
+		"a document":          {campaign, "", 200, false},
+		"a long document":     {campaign + "/positions", "", 200, false},
+		"a file":              {"/openapi.json", "", 200, false},
+		"a file as before":    {"/openapi.json", "If-None-Match: " + contract.Header.Get("ETag") + "\r\n", 304, false},
+		"an export":           {campaign + "/purchases", "Accept: text/csv\r\n", 200, true},
+		"a stream":            {fleet.JobEvents(bought.ID), "", 200, true},
+		"a stream at its end": {fleet.JobEvents(bought.ID), "Last-Event-ID: succeeded\r\n", 204, false},
+		"a problem":           {"/v1/nothing", "", 404, false},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			body := ""
+			for _, version := range []string{"1.1", "1.1\r\nConnection: TE, close", "1.0", "1.0\r\nConnection: Keep-Alive"} {
+				conn := dial(s)
+				_, _ = fmt.Fprintf(conn, "%s %s HTTP/%s\r\nHost: api\r\nAuthorization: Bearer %s\r\n%s\r\nGET /healthz HTTP/1.0\r\n\r\n", method, c.path, version, s.App, c.header)
+				reader := bufio.NewReader(conn)
+				answer, err := http.ReadResponse(reader, &http.Request{Method: method})
+				if err != nil {
+					t.Fatal(what, err)
+				}
+				sent, err := io.ReadAll(answer.Body)
+				_ = answer.Body.Close()
+				isOld := strings.HasPrefix(version, "1.0")
+				if err != nil || answer.StatusCode != c.status || isOld && len(answer.TransferEncoding) > 0 {
+					t.Errorf("%s, %s with %q: %d, %v, %v", method, what, version, answer.StatusCode, answer.TransferEncoding, err)
+				}
+				isLast := version != "1.1" && (!strings.Contains(version, "Keep-Alive") || c.ends)
+				if _, err := http.ReadResponse(reader, nil); isLast != (err != nil) || isLast != answer.Close { //nolint:bodyclose // it is in memory
+					t.Errorf("%s, %s with %q: what follows is %v, closes: %t", method, what, version, err, answer.Close)
+				}
+				text := differs.ReplaceAllString(string(sent), "")
+				if body == "" {
+					body = text
+				}
+				if text != body {
+					t.Errorf("%s, %s with %q has %d bytes, want %d", method, what, version, len(text), len(body))
+				}
+				_ = conn.Close()
 			}
+			wantEqual(t, fmt.Sprintf("%s, %s: whether the body %q has to be", method, what, body), method == http.MethodGet && c.status != 304 && c.status != 204, body != "")
 		}
 	}
 }

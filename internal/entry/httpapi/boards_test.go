@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize.example/client"
 	"triprize/internal/domain/shape"
 	"triprize/internal/job"
 	"triprize/internal/testkit/fixture"
@@ -84,9 +85,7 @@ func TestABoardIsNeverOlderThanAsked(t *testing.T) {
 				}
 			}
 		}
-		if a := readAs(s, 1, s.App, fmt.Sprintf("/v1/campaigns/%s/positions?min_version=%d", id, version), old.Header.Get("ETag")); a.Status != http.StatusOK {
-			t.Errorf("with the tag of an older version: %v", a)
-		}
+		wantAnswer(t, "with the tag of an older version", readAs(s, 1, s.App, fmt.Sprintf("/v1/campaigns/%s/positions?min_version=%d", id, version), old.Header.Get("ETag")), 200)
 	}
 }
 
@@ -102,9 +101,7 @@ func TestAPositionSaysAsOfWhenItIs(t *testing.T) {
 			!strings.HasPrefix(tag, fmt.Sprintf(`W/"%d-`, version)) {
 			t.Errorf("%v %s %s", a, tag, a.Body)
 		}
-		if again := readAs(s, 0, s.App, path, tag); again.Status != http.StatusNotModified {
-			t.Errorf("again: %v", again)
-		}
+		wantAnswer(t, "again", readAs(s, 0, s.App, path, tag), 304)
 		s.MustHold(fleet.HoldOrder{Campaign: id, User: want, At: []shape.Position{fixture.At(3, map[string]int{"available": 2, "held": 1}[want])}})
 	}
 }
@@ -121,23 +118,15 @@ func TestInventedVersionsAreRefusedAndCostLittle(t *testing.T) {
 	before, begun := tapped.Count(read), time.Now()
 	fleet.Together(50, func(i int) {
 		for n := range 10 {
-			a := readAs(s, 1, s.App, fmt.Sprintf("%s?min_version=%d", path, int64(1)<<(20+i%40)+int64(n)), "")
-			if a.Status != http.StatusConflict || a.Refusal() != "state-conflict" {
-				t.Errorf("an invented version: %v %s", a, a.Body)
-			}
-			fleet.CheckProblem(t, a)
-			if a := readAs(s, 1, s.App, fmt.Sprintf("%s?since=%d", path, int64(1)<<(20+i%40)+int64(n)), ""); a.Status != http.StatusConflict || a.Refusal() != "state-conflict" {
-				t.Errorf("since an invented version: %v %s", a, a.Body)
-			}
+			refused(t, "an invented version", readAs(s, 1, s.App, fmt.Sprintf("%s?min_version=%d", path, int64(1)<<(20+i%40)+int64(n)), ""), 409, "state-conflict")
+			wantAnswer(t, "since an invented version", readAs(s, 1, s.App, fmt.Sprintf("%s?since=%d", path, int64(1)<<(20+i%40)+int64(n)), ""), 409, coded("state-conflict"))
 		}
 	})
 	if n, most := tapped.Count(read)-before, int(time.Since(begun).Milliseconds()/100)+2; n > most {
 		t.Errorf("1,000 inventions were %d reads within %s, want at most %d", n, time.Since(begun), most)
 	}
 	for _, bad := range []string{"min_version=-1", "min_version=x", "min_version=9223372036854775808", "since=-1", "since=1.5", "since="} {
-		if a := readAs(s, 1, s.App, path+"?"+bad, ""); a.Status != http.StatusBadRequest {
-			t.Errorf("%s: %v", bad, a)
-		}
+		wantAnswer(t, bad, readAs(s, 1, s.App, path+"?"+bad, ""), 400)
 	}
 }
 
@@ -177,27 +166,17 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(8, 2), fixture.At(7, 1)}})
 	expect("a hold", 2)
 	expect("nothing", 0)
-	if a := s.Extend(s.App, h.ID); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.Extend(s.App, h.ID).Answer, 200)
 	expect("an extension", 2)
-	if a := s.Release(s.App, h.ID); a.Status != http.StatusNoContent {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.Release(s.App, h.ID), 204)
 	expect("a release", 2)
 	kept := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", At: []shape.Position{fixture.At(6, 2), fixture.At(6, 3), fixture.At(6, 4)}})
-	if a := s.Buy(fleet.Order{Campaign: id, User: "mina", Hold: kept.ID, Wait: true}); a.State != job.Succeeded {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.Buy(fleet.Order{Campaign: id, User: "mina", Hold: kept.ID, Wait: true}), job.Succeeded)
 	expect("a hold that was bought", 3)
 	bought := s.Buy(fleet.Order{Campaign: id, User: "b", Quantity: 4, Wait: true})
-	if bought.State != job.Succeeded {
-		t.Fatal(bought)
-	}
+	mustAnswer(t, "", bought, job.Succeeded)
 	expect("a purchase", 4)
-	if a := s.Cancel(s.App, bought.Result.PurchaseID, uuid.NewString(), ""); a.State != job.Succeeded {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.Cancel(s.App, bought.Result.PurchaseID, uuid.NewString(), ""), job.Succeeded)
 	expect("a cancellation", 4)
 	over := func(user string, at shape.Position) {
 		h := s.MustHold(fleet.HoldOrder{Campaign: id, User: user, At: []shape.Position{at}})
@@ -209,15 +188,11 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 		b := readBoard(s, 0, s.App, id, fmt.Sprintf("?since=%d", clients[s.App].Version))
 		return len(b.Positions) == 1 && b.Positions[0].State == "available"
 	})
-	if a := s.BuyChosen(0, id, "d", uuid.Nil, fixture.At(8, 8)); a.State != job.Succeeded {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.BuyChosen(0, id, "d", uuid.Nil, fixture.At(8, 8)), job.Succeeded)
 	expect("a sale that ends this hold", 2)
 	over("e", fixture.At(2, 1))
 	over("f", fixture.At(2, 2))
-	if a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil), 200)
 	expect("a sweep", 2)
 	expect("nothing after a sweep", 0)
 	if a := s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/cancel", map[string]string{"Idempotency-Key": "off", "Prefer": fleet.UntilFinal},
@@ -232,7 +207,150 @@ func TestWhatHasChangedSinceIsAllThatHasChanged(t *testing.T) {
 			}
 		}
 	}
-	if a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String()+"/positions/1/1", nil, nil); !fleet.Contains(a.Body, `"state":"unsold"`) {
-		t.Errorf("one position: %s", a.Body)
+	wantAnswer(t, "one position", s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String()+"/positions/1/1", nil, nil), `"state":"unsold"`)
+}
+
+// boardEvents is the path of a stream that brings positions.
+func boardEvents(id uuid.UUID) string { return fleet.CampaignEvents(id) + "?positions=true" }
+
+// boardIn is what an event says of the board.
+func boardIn(t *testing.T, f fleet.Frame) (e struct {
+	State        string
+	BoardVersion int64 `json:"board_version"`
+	Board        *boardSeen
+},
+) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(f.Data), &e); err != nil || f.Name != "campaign" || fleet.Contains([]byte(f.Data), "user_id") {
+		t.Fatal(f, err)
+	}
+	return e
+}
+
+// watch follows a board by its stream alone, to the end of the campaign. At every event
+// it must have all that has happened by then.
+func watch(t *testing.T, l *fleet.Listener) (seen boardSeen, events int) {
+	for f, more := l.Event(); more; f, more = l.Event() {
+		e := boardIn(t, f)
+		events++
+		switch {
+		case e.Board == nil, e.Board.Version < e.BoardVersion:
+			t.Errorf("an event of version %d has %+v", e.BoardVersion, e.Board)
+			return seen, events
+		case events == 1 && e.Board.Since != nil, events > 1 && e.Board.Since != nil && *e.Board.Since != seen.Version:
+			t.Errorf("event %d goes on from %d, not from %d", events, *e.Board.Since, seen.Version)
+		}
+		seen.apply(*e.Board)
+	}
+	return seen, events
+}
+
+// The board is read for events and not for viewers.
+func TestViewersOfALiveBoardHaveItAndShareItsReads(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
+	s.RunAPI("TRIPRIZE_POSTGRES_URL="+tapped.URL, "TRIPRIZE_STREAMS_INTERVAL=20ms")
+	id := s.Campaign(8) // 36 positions
+	type seen struct {
+		board  boardSeen
+		events int
+	}
+	viewers := make([]*fleet.Listener, 30)
+	for i := range viewers {
+		viewers[i] = s.Listen(2, s.App, boardEvents(id), "")
+	}
+	all := make(chan seen, len(viewers))
+	for _, l := range viewers {
+		go func() { b, n := watch(t, l); all <- seen{b, n} }()
+	}
+	for bought := range 36 {
+		if bought%5 == 0 {
+			h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "h", Quantity: 1})
+			mustAnswer(t, "", s.Release(s.App, h.ID), 204)
+		}
+		mustAnswer(t, "", s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true}), job.Succeeded)
+	}
+	var want boardSeen
+	want.apply(readBoard(s, 0, s.Operator, id, ""))
+	most := 0
+	for range viewers {
+		one := <-all
+		most = max(most, one.events)
+		if !maps.Equal(one.board.states, want.states) {
+			t.Errorf("after %d events a viewer has %v", one.events, one.board.states)
+		}
+	}
+	if n := tapped.Count("WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"); n < 1 || n > most+5 {
+		t.Errorf("%d reads of the board for %d viewers with at most %d events", n, len(viewers), most)
+	}
+}
+
+func TestAViewerThatComesBackGetsWhatItMissed(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	id := s.Campaign(6)
+	l := s.Listen(0, s.App, boardEvents(id), "")
+	first := l.WantEvent()
+	l.HangUp()
+	seen := *boardIn(t, first).Board
+	seen.apply(seen)
+	again := s.Listen(1, s.App, boardEvents(id), first.ID)
+	again.WantSilence(2)
+	version := heldUnseen(s, id, "a", fixture.At(6, 3))
+	next := boardIn(t, again.WantEvent()).Board
+	if next == nil || next.Since == nil && seen.Version > 0 || next.Version < version {
+		t.Fatalf("it got %+v", next)
+	}
+	seen.apply(*next)
+	second := s.Listen(0, s.App, boardEvents(id), "").WantEvent()
+	version = heldUnseen(s, id, "b", fixture.At(5, 1))
+	back := boardIn(t, s.Listen(1, s.App, boardEvents(id), second.ID).WantEvent()).Board
+	if back == nil || back.Since == nil || len(back.Positions) != 1 || back.Positions[0].Position != fixture.At(5, 1) || back.Version < version {
+		t.Errorf("who comes back gets %+v", back)
+	}
+	plain := s.Listen(1, s.App, fleet.CampaignEvents(id), second.ID) // without positions now
+	if f := plain.WantEvent(); fleet.Contains([]byte(f.Data), `"board":`) {
+		t.Errorf("not asked for: %+v", f)
+	}
+	for _, bad := range []string{"positions=yes", "positions=", "positions=1"} {
+		if l := s.Listen(0, s.App, fleet.CampaignEvents(id)+"?"+bad, ""); l.Status != http.StatusBadRequest {
+			t.Errorf("%s: %v", bad, l.Answer)
+		}
+	}
+}
+
+// 2,016 positions are more than an event brings.
+func TestTheClientReadsWhatIsTooMuchForAnEvent(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	id := view(s, s.Post("/v1/campaigns", fleet.CampaignBody(63)), http.StatusCreated).ID
+	mustAnswer(t, "", s.Post("/v1/campaigns/"+id.String()+"/publish", nil), 200)
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "0", At: []shape.Position{fixture.At(63, 5)}}) // version 0 is that of who has seen nothing
+	if e := boardIn(t, s.Listen(0, s.App, boardEvents(id), "").WantEvent()); e.Board != nil {
+		t.Errorf("the first event has %d positions", len(e.Board.Positions))
+	}
+	c, err := client.New(s.URLs[0], s.App)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, versions := make(map[shape.Position]client.PositionState), []int64{}
+	for e, err := range c.FollowBoard(t.Context(), id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if whole := e.Board.Since == 0; whole != (len(versions) == 0) || len(e.Board.Positions) != map[bool]int{true: 2016, false: 1}[whole] {
+			t.Fatalf("after versions %v: %d positions since %d", versions, len(e.Board.Positions), e.Board.Since)
+		}
+		for _, p := range e.Board.Positions {
+			states[shape.Position{Layer: p.Layer, Column: p.Column}] = p.State
+		}
+		if versions = append(versions, e.Board.BoardVersion); len(versions) == 4 {
+			break
+		}
+		s.MustHold(fleet.HoldOrder{Campaign: id, User: fmt.Sprint(len(versions)), At: []shape.Position{fixture.At(63, len(versions))}})
+	}
+	for column, want := range []client.PositionState{"held", "held", "held", "available", "held"} {
+		wantEqual(t, fmt.Sprintf("63/%d is", column+1), states[fixture.At(63, column+1)], want)
 	}
 }

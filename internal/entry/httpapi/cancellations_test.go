@@ -52,40 +52,26 @@ func TestACancelledPurchaseIsFreeForAnotherAndSaysWhoAndWhy(t *testing.T) {
 	s := withUsers(fleet.Shared(t, busy))
 	draft, limit := fixture.Draft(3), 1
 	draft.PurchaseLimit = &limit
-	id := fixture.Campaign(t, s.DB, draft)
-	first := fleet.Order{Campaign: id, User: s.User("mina"), Layer: 1, Wait: true}
+	mina := fleet.TokenFor(t, s.User("mina"), "")
+	first := fleet.Order{Campaign: fixture.Campaign(t, s.DB, draft), User: s.User("mina"), Layer: 1, Wait: true}
 	bought := s.Buy(first).Result.PurchaseID
-	if p := purchase(s, s.App, bought); p.State != "completed" || p.Cancellation != nil {
-		t.Errorf("before: %+v", p)
-	}
+	path := "/v1/purchases/" + bought.String()
+	wantAnswer(t, "before", s.Read(path), `"state":"completed"`, `"cancellation":null`)
 	cancelled := s.Cancel(s.App, bought, "back", "too dear")
-	if cancelled.Status != http.StatusOK || cancelled.State != job.Succeeded || cancelled.Result.PurchaseID != bought ||
-		cancelled.Result.Amount != 100 || len(cancelled.Result.Positions) != 1 || !fleet.Contains(cancelled.Body, `"kind":"cancellation"`) {
-		t.Fatalf("%v %s", cancelled, cancelled.Body)
-	}
+	mustAnswer(t, "cancelled", cancelled, 200, job.Succeeded, `"kind":"cancellation"`, `"purchase_id":"`+bought.String()+`"`, `"amount":100`)
 	if p := purchase(s, s.App, bought); p.State != "cancelled" || p.Cancellation.By != "app:"+s.Client("shop") || *p.Cancellation.Reason != "too dear" || len(p.Timeline) != 3 || p.Timeline[2].Event != "cancelled" {
 		t.Errorf("after: %+v, %+v", p, p.Cancellation)
 	}
-	mina := fleet.TokenFor(t, s.User("mina"), "")
-	if p := purchase(s, mina, bought); p.Cancellation.By != "app" {
-		t.Errorf("the user reads that it was %s", p.Cancellation.By)
-	}
-	if twice := s.Cancel(s.App, bought, "back again", ""); twice.State != job.Failed || twice.Refusal() != "state-conflict" {
-		t.Errorf("twice: %v", twice)
-	}
+	wantAnswer(t, "as the user reads it", s.Do(0, mina, http.MethodGet, path, nil, nil), `"by":"app"`)
+	wantAnswer(t, "twice", s.Cancel(s.App, bought, "back again", ""), job.Failed, coded("state-conflict"))
 	again := s.Buy(first) // the position is free, and so is her limit
-	if own := s.Cancel(mina, again.Result.PurchaseID, "k", ""); again.State != job.Succeeded || own.State != job.Succeeded {
-		t.Errorf("bought again and cancelled by its user: %v, %v", again, own)
-	}
+	mustAnswer(t, "bought again", again, job.Succeeded)
+	wantAnswer(t, "cancelled by its user", s.Cancel(mina, again.Result.PurchaseID, "k", ""), job.Succeeded)
 	for credential, by := range map[string]string{s.Operator: "user:" + s.Client("shop") + "/" + s.User("mina"), mina: "user"} {
-		if p := purchase(s, credential, again.Result.PurchaseID); p.Cancellation.By != by || p.Cancellation.Reason != nil {
-			t.Errorf("by %s, want %s", p.Cancellation.By, by)
-		}
+		wantAnswer(t, "by "+by, s.Do(0, credential, http.MethodGet, "/v1/purchases/"+again.Result.PurchaseID.String(), nil, nil), `"by":"`+by+`"`, `"reason":null`)
 	}
 	for body, says := range map[string]string{`{"reason":"` + strings.Repeat("r", 501) + `"}`: "/reason", `{"reason":"a\u0000b"}`: "/reason", `{"why":"x"}`: "/why"} {
-		if a := cancelPart(s, bought, body); a.Status != http.StatusBadRequest || !fleet.Contains(a.Body, says) {
-			t.Errorf("%.20s: %v %s", body, a, a.Body)
-		}
+		wantAnswer(t, fmt.Sprintf("%.20s", body), cancelPart(s, bought, body), 400, says)
 	}
 }
 
@@ -97,9 +83,7 @@ func TestAfterTheDeadlineAnOperatorCancelsAndAnAppDoesNot(t *testing.T) {
 	if a := s.Cancel(s.App, bought, "k", ""); a.Refusal() != "state-conflict" || !strings.Contains(a.Problem.Detail, "until") {
 		t.Errorf("an app: %v", a)
 	}
-	if a := s.Cancel(s.Operator, bought, "k", "a courtesy"); a.State != job.Succeeded {
-		t.Errorf("an operator: %v", a)
-	}
+	wantAnswer(t, "an operator", s.Cancel(s.Operator, bought, "k", "a courtesy"), job.Succeeded)
 	if p := purchase(s, s.App, bought); p.Cancellation == nil || p.Cancellation.By != "operator:"+s.Client("ops") {
 		t.Errorf("%+v", p.Cancellation)
 	}
@@ -109,10 +93,7 @@ func TestPositionsOfAPurchaseAreCancelledOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := withUsers(fleet.Shared(t, busy))
 	bought := s.Buy(fleet.Order{Campaign: s.Campaign(4), User: s.User("mina"), Layer: 4, Quantity: 4, Wait: true}).Result.PurchaseID
-	first := cancelPart(s, bought, `{"positions":[{"number":7},{"layer":4,"column":2}],"reason":"two are ill"}`)
-	if !fleet.Contains(first.Body, `"state":"completed","positions":[{"layer":4,"column":1,"number":7,"label":"7","price":400}`) || !fleet.Contains(first.Body, `"amount":800`) {
-		t.Fatalf("%v %s", first, first.Body)
-	}
+	mustAnswer(t, "", cancelPart(s, bought, `{"positions":[{"number":7},{"layer":4,"column":2}],"reason":"two are ill"}`), `"state":"completed","positions":[{"layer":4,"column":1,"number":7,"label":"7","price":400}`, `"amount":800`)
 	p := purchase(s, fleet.TokenFor(t, s.User("mina"), ""), bought)
 	if p.State != "completed" || p.Amount != 1600 || len(p.Positions) != 2 || p.Positions[0].Number != 9 || len(p.Partial) != 1 || len(p.Timeline) != 3 || p.Timeline[2].Event != "partially-cancelled" {
 		t.Fatalf("%+v", p)
@@ -128,13 +109,9 @@ func TestPositionsOfAPurchaseAreCancelledOverHTTP(t *testing.T) {
 		`{"positions":[]}`:                                    "/positions",
 		`{"positions":[{"number":9}],"layer":4}`:              "/layer",
 	} {
-		if a := cancelPart(s, bought, body); a.Status != http.StatusBadRequest || !fleet.Contains(a.Body, fmt.Sprintf("%q", pointer)) {
-			t.Errorf("%s: %v %s", body, a, a.Body)
-		}
+		wantAnswer(t, body, cancelPart(s, bought, body), 400, fmt.Sprintf("%q", pointer))
 	}
-	if gone := cancelPart(s, bought, `{"positions":[{"number":9},{"number":7}]}`); gone.Refusal() != "state-conflict" || !fleet.Contains(gone.Body, "cancelled already") {
-		t.Errorf("%v %s", gone, gone.Body)
-	}
+	wantAnswer(t, "", cancelPart(s, bought, `{"positions":[{"number":9},{"number":7}]}`), coded("state-conflict"), "cancelled already")
 	if whole := s.Cancel(s.App, bought, uuid.NewString(), ""); whole.State != job.Succeeded || whole.Result.Amount != 800 || len(whole.Result.Positions) != 2 {
 		t.Errorf("the rest: %v %s", whole, whole.Body)
 	}

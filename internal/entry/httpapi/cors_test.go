@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -56,9 +57,7 @@ func TestAScriptOfAnAllowedOriginReadsEveryAnswer(t *testing.T) {
 			}
 		}
 	}
-	if a := s.Read(path); a.Header.Get("Access-Control-Allow-Origin") != "" || a.Header.Get("Vary") != "Origin" {
-		t.Errorf("without an origin: %v", a.Header)
-	}
+	wantAnswer(t, "without an origin", s.Read(path), valued{"Access-Control-Allow-Origin", ""}, valued{"Vary", "Origin"})
 	request, err := http.NewRequest(http.MethodGet, s.URLs[0]+path+"/events", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -103,9 +102,7 @@ func TestWhoHasASignedTokenIsToldWhyItIsRefused(t *testing.T) {
 		if got := a.Header.Get("WWW-Authenticate"); a.Status != http.StatusUnauthorized || got != want || !strings.Contains(a.Header.Get("Access-Control-Expose-Headers"), "WWW-Authenticate") {
 			t.Errorf("%s: %v, %s, want %s; exposed are %s", reason, a, got, want, a.Header.Get("Access-Control-Expose-Headers"))
 		}
-		if n := s.Metric(0, `triprize_tokens_refused_total{reason="`+reason+`"}`); n != 1 {
-			t.Errorf("%s: %v are counted", reason, n)
-		}
+		wantEqual(t, fmt.Sprintf("%s: refusals", reason), s.Metric(0, `triprize_tokens_refused_total{reason="`+reason+`"}`), 1)
 		servers.Eventually(t, "a line says "+reason, func() bool {
 			return fleet.Contains(s.Log("api-1"), `msg="a token is refused" process=api reason=`+reason)
 		})
@@ -116,14 +113,10 @@ func TestAPreflightIsAnsweredBeforeAnythingIsAsked(t *testing.T) {
 	t.Parallel()
 	wants := map[string]string{"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type,idempotency-key,prefer"}
 	closed := fleet.Shared(t, quiet)
-	if a := across(closed, shopOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil); a.Status != http.StatusMethodNotAllowed || a.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("by default: %v, %v", a, a.Header)
-	}
+	wantAnswer(t, "by default", across(closed, shopOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil), 405, valued{"Access-Control-Allow-Origin", ""})
 	s := closed.With("TRIPRIZE_API_CORS_ORIGINS=" + shopOrigin)
 	a := across(s, shopOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil)
-	if a.Status != http.StatusNoContent || a.Header.Get("Access-Control-Allow-Origin") != shopOrigin || a.Header.Get("Access-Control-Max-Age") != "3600" {
-		t.Errorf("%v, %v", a, a.Header)
-	}
+	wantAnswer(t, "", a, 204, valued{"Access-Control-Allow-Origin", shopOrigin}, valued{"Access-Control-Max-Age", "3600"})
 	for _, name := range []string{"Authorization", "Content-Type", "Idempotency-Key", "Prefer", "If-Match", "If-None-Match", "Last-Event-ID", "X-Request-ID", "traceparent"} {
 		if !strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), name) {
 			t.Errorf("a script may not send %s", name)
@@ -134,10 +127,6 @@ func TestAPreflightIsAnsweredBeforeAnythingIsAsked(t *testing.T) {
 			t.Errorf("a script may not %s", method)
 		}
 	}
-	if a := across(s, otherOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil); a.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("from another origin: %v", a.Header)
-	}
-	if a := across(s, shopOrigin, "", http.MethodGet, "/asynqmon", nil, nil); a.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("scripts read the pages of operators: %v", a.Header)
-	}
+	wantAnswer(t, "from another origin", across(s, otherOrigin, "", http.MethodOptions, "/v1/wallets", wants, nil), valued{"Access-Control-Allow-Origin", ""})
+	wantAnswer(t, "scripts read the pages of operators", across(s, shopOrigin, "", http.MethodGet, "/asynqmon", nil, nil), valued{"Access-Control-Allow-Origin", ""})
 }

@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -52,9 +55,7 @@ func TestACampaignsPurchasesAreATable(t *testing.T) {
 	if a := s.Cancel(s.App, second.Result.PurchaseID, "cancel", "+1\tmistake"); a.Status != http.StatusBadRequest { // no control characters come in
 		t.Fatal(a)
 	}
-	if a := s.Cancel(s.App, second.Result.PurchaseID, "cancel-2", "@SUM(A1)"); a.State != job.Succeeded {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.Cancel(s.App, second.Result.PurchaseID, "cancel-2", "@SUM(A1)"), job.Succeeded)
 	head, body, err := asCSV(s, id, "")
 	if err != nil || head.StatusCode != http.StatusOK || head.Header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" ||
 		head.Header.Get("Vary") != "Accept" || !strings.Contains(head.Header.Get("Content-Disposition"), id.String()) {
@@ -85,9 +86,7 @@ func TestACampaignsPurchasesAreATable(t *testing.T) {
 	if head, body, err := asCSV(s, id, "?limit=1"); err != nil || head.StatusCode != http.StatusBadRequest {
 		t.Errorf("a page of it: %v %s, %v", head, body, err)
 	}
-	if a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Accept": "text/csv;q=0.5, application/json"}, nil); a.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("who prefers JSON: %v", a.Header)
-	}
+	wantAnswer(t, "who prefers JSON", s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Accept": "text/csv;q=0.5, application/json"}, nil), valued{"Content-Type", "application/json"})
 	if head, body, err := plain(t, http.MethodHead, s.URLs[0]+"/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Authorization": "Bearer " + s.App, "Accept": "text/csv"}); err != nil || head.StatusCode != http.StatusOK || len(body) > 0 {
 		t.Errorf("HEAD: %v %s, %v", head, body, err)
 	}
@@ -150,5 +149,61 @@ func TestTablesHaveFewPlaces(t *testing.T) { // not parallel: the failpoint is o
 	}
 	if head, _, err := ask(keys[2]); err != nil || head.StatusCode != http.StatusOK {
 		t.Errorf("when there is a place: %v %v", head, err)
+	}
+}
+
+// Slow readers of a few addresses close proofs and lists to nobody else.
+func TestAnAddressReadsOneProofAtATimeAndLeavesOthersTheirs(t *testing.T) { // not parallel: the failpoint is of all apis
+	s := fleet.Shared(t, busy).With("TRIPRIZE_LIMITS_ADDRESS_RATE=1000")
+	path, _ := drawnCampaign(s)
+	at, goOn := make(chan struct{}, 9), make(chan struct{})
+	remove := failpoint.Set("httpapi.proof", "", func() { at <- struct{}{}; <-goOn })
+	defer remove()
+	ask := func(host byte, end string) (status int, err error) {
+		from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URLs[0]+path+end, nil)
+		if err != nil {
+			return 0, err
+		}
+		response, err := (&http.Client{Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}).Do(request)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = response.Body.Close() }()
+		_, err = io.Copy(io.Discard, response.Body)
+		return response.StatusCode, err
+	}
+	const addresses = 9 // two each were once all that callers without a key had
+	done := make(chan error, addresses)
+	for host := byte(2); host < 2+addresses; host++ {
+		go func() {
+			status, err := ask(host, []string{"/proof", "/list"}[host%2])
+			if err == nil && status != http.StatusOK {
+				err = fmt.Errorf("address %d: %d", host, status)
+			}
+			done <- err
+		}()
+		select {
+		case <-at:
+		case err := <-done:
+			close(goOn)
+			t.Fatal("refused to another address: ", err)
+		}
+		second := make(chan string, 1)
+		go func() { status, err := ask(host, "/proof"); second <- fmt.Sprint(status, err) }()
+		select {
+		case <-at:
+			t.Error("an address has two")
+		case got := <-second:
+			if got != "429 <nil>" {
+				t.Errorf("a second one of an address: %s", got)
+			}
+		}
+	}
+	close(goOn)
+	for range addresses {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }

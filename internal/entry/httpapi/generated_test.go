@@ -1,22 +1,29 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/google/uuid"
+	"pgregory.net/rapid"
+
+	"triprize/api"
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
-
-	"github.com/google/uuid"
-	"pgregory.net/rapid"
 )
 
 // serverLimits are the bounds of this server that no schema of the contract says;
@@ -64,13 +71,11 @@ func (m *maker) start(s *fleet.System) {
 	for i := range 4 { // one is deleted
 		e := endpointOf(s, asked(s, s.Operator, endpointsPath, fmt.Sprintf("endpoint %d", i), endpointBody("*")), http.StatusCreated)
 		a := asked(s, s.Operator, endpointsPath+"/"+e.ID.String()+"/test", fmt.Sprintf("test %d", i), nil)
-		var test struct {
-			EventID uuid.UUID `json:"event_id"`
-		}
-		if err := json.Unmarshal(a.Body, &test); err != nil || a.Status != http.StatusOK {
-			s.T.Fatal(a, err)
-		}
-		m.ids["endpoint"], m.ids["event"] = append(m.ids["endpoint"], e.ID.String()), append(m.ids["event"], test.EventID.String())
+		mustAnswer(s.T, "a test", a, 200)
+		event := decoded[struct {
+			EventID string `json:"event_id"`
+		}](s, a).EventID
+		m.ids["endpoint"], m.ids["event"] = append(m.ids["endpoint"], e.ID.String()), append(m.ids["event"], event)
 	}
 }
 
@@ -144,4 +149,233 @@ func located(location string) (name string) {
 		}
 	}
 	return ""
+}
+
+// maker makes requests that fit a contract, or nearly.
+type maker struct {
+	document    *openapi3.T
+	operations  []made            // every one
+	credentials map[string]string // by role
+	who         []string          // of these roles are requests
+	oddities    bool              // some parts of requests do not fit
+	ids         map[string][]string
+}
+
+type made struct {
+	*openapi3.Operation
+	method, path string
+	parameters   openapi3.Parameters
+}
+
+// newMaker reads the contract.
+func newMaker(t *testing.T, credentials map[string]string) *maker {
+	t.Helper()
+	m := &maker{credentials: credentials, ids: map[string][]string{"user": {"mina", "otto", "a/b c"}, "sweep": {"lost-jobs", "stale-locks"}}, who: []string{"operator"}}
+	var err error
+	if m.document, err = openapi3.NewLoader().LoadFromData(api.OpenAPI); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range m.document.Paths.InMatchingOrder() {
+		item := m.document.Paths.Value(path)
+		for _, method := range slices.Sorted(maps.Keys(item.Operations())) {
+			o := item.Operations()[method]
+			m.operations = append(m.operations, made{o, method, path, append(slices.Clone(item.Parameters), o.Parameters...)})
+		}
+	}
+	return m
+}
+
+// value makes a value that fits a schema. Large numbers and long lists are rare.
+func (m *maker) value(t *rapid.T, s *openapi3.Schema) any {
+	types := s.Type.Slice()
+	switch kind := rapid.SampledFrom(types).Draw(t, "type"); {
+	case len(s.Enum) > 0:
+		return rapid.SampledFrom(s.Enum).Draw(t, "one of")
+	case kind == "integer":
+		least, most := int64(1), int64(1_000_000)
+		if s.Min != nil {
+			least = int64(*s.Min)
+		}
+		if s.Max != nil {
+			most = int64(*s.Max)
+		}
+		return rapid.OneOf(rapid.Int64Range(least, min(most, least+5)), rapid.Int64Range(least, most), rapid.Just(most)).Draw(t, "integer")
+	case kind == "boolean":
+		return rapid.Bool().Draw(t, "boolean")
+	case kind == "string":
+		return m.text(t, s)
+	case kind == "array":
+		list := make([]any, rapid.IntRange(int(s.MinItems), 4).Draw(t, "elements"))
+		for i := range list {
+			list[i] = m.value(t, s.Items.Value)
+		}
+		if s.UniqueItems {
+			distinct := []any{} // and not null
+			for _, one := range list {
+				if !slices.ContainsFunc(distinct, func(x any) bool { return reflect.DeepEqual(x, one) }) {
+					distinct = append(distinct, one)
+				}
+			}
+			list = distinct
+		}
+		return list
+	case kind == "object":
+		object := make(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+			if slices.Contains(s.Required, name) || rapid.IntRange(0, 2).Draw(t, name+"?") == 0 {
+				object[name] = m.value(t, s.Properties[name].Value)
+			}
+		}
+		if s.MinProps > 0 && len(object) == 0 {
+			first := slices.Sorted(maps.Keys(s.Properties))[0]
+			object[first] = m.value(t, s.Properties[first].Value)
+		}
+		return object
+	default:
+		return nil
+	}
+}
+
+func (m *maker) text(t *rapid.T, s *openapi3.Schema) string {
+	most := 300
+	if s.MaxLength != nil {
+		most = int(*s.MaxLength)
+	}
+	switch {
+	case s.Format == "uuid":
+		return rapid.SampledFrom(m.ids["campaign"]).Draw(t, "id")
+	case s.Format == "date-time":
+		return time.Unix(rapid.Int64Range(946684800, 253370764800).Draw(t, "time"), rapid.Int64Range(0, 999999999).Draw(t, "ns")).UTC().Format(time.RFC3339Nano)
+	case s.Pattern == "^[A-Z]{3}$":
+		return rapid.OneOf(rapid.SampledFrom([]string{"JPY", "EUR", "KWD"}), rapid.StringMatching("[A-Z]{3}")).Draw(t, "currency")
+	case strings.HasPrefix(s.Pattern, "^[A-Za-z0-9_-]{22}"):
+		return rapid.StringMatching(`[A-Za-z0-9_-]{22}`).Draw(t, "cursor")
+	case s.Pattern == "^[0-9a-f]{96}$":
+		return strings.Repeat("0f", 48)
+	case s.Pattern == "^[1-9][0-9]{0,17}$":
+		return rapid.StringMatching(`[1-9][0-9]{0,17}`).Draw(t, "cursor")
+	case strings.HasPrefix(s.Pattern, "^pm_"):
+		return rapid.OneOf(rapid.Just("pm_card_visa"), rapid.StringMatching("pm_[A-Za-z0-9_]{1,60}")).Draw(t, "payment method")
+	case strings.HasPrefix(s.Pattern, "^https?"):
+		return "https://shop.example/" + rapid.StringMatching("[a-z0-9?=&]{0,30}").Draw(t, "page")
+	case strings.HasPrefix(s.Pattern, `^(W/)?"(0|`):
+		return rapid.SampledFrom([]string{"", "W/"}).Draw(t, "strength") + `"` + strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "version")) + `"`
+	case s.Pattern == "^[ -~]*$":
+		return rapid.StringMatching(`[!-~]([ -~]{0,30}[!-~])?`).Draw(t, "key")
+	case s.Pattern == "":
+		return rapid.StringMatching(`[!-~]([ -~]{0,30}[!-~])?`).Draw(t, "header")
+	}
+	return rapid.OneOf(rapid.SampledFrom(m.ids["user"]), rapid.StringOfN(rapid.Rune().Filter(func(r rune) bool { return r >= ' ' && (r < 0x7f || r > 0x9f) }), int(max(s.MinLength, 1)), most, -1),
+		rapid.Just(strings.Repeat("\U0001f642", most))).Draw(t, "text")
+}
+
+// spoiled changes something in a value, so that it may not fit any more.
+func spoiled(t *rapid.T, value any) any {
+	odd := []any{nil, "", "x", -1, 0, 1.5, 1e300, true, []any{}, map[string]any{}, "\x00", strings.Repeat("a", 2000), "2030-01-01t00:00:00z", map[string]any{"$ref": "#"}, hostile[0]}
+	switch v := value.(type) {
+	case map[string]any:
+		if len(v) > 0 && rapid.IntRange(0, 3).Draw(t, "deeper") > 0 {
+			name := rapid.SampledFrom(slices.Sorted(maps.Keys(v))).Draw(t, "field")
+			if v[name] = spoiled(t, v[name]); rapid.IntRange(0, 4).Draw(t, "left out") == 0 {
+				delete(v, name)
+			}
+			return v
+		}
+		v[rapid.SampledFrom([]string{"", "a~/b", "role", "id", "user_id", strings.Repeat("n", 500)}).Draw(t, "new field")] = 1
+		return v
+	case []any:
+		if len(v) > 0 && rapid.Bool().Draw(t, "deeper") {
+			i := rapid.IntRange(0, len(v)-1).Draw(t, "element")
+			v[i] = spoiled(t, v[i])
+			return v
+		}
+		return slices.Repeat(append(v, nil), 400)
+	}
+	return rapid.SampledFrom(odd).Draw(t, "odd")
+}
+
+// sensible makes of a campaign that fits the schema one that fits the server too.
+func sensible(t *rapid.T, body map[string]any) {
+	n := rapid.IntRange(3, 4).Draw(t, "layers")
+	layers := make([]any, n)
+	for i := range layers {
+		layers[i] = map[string]any{"layer": i + 1, "price": 100, "prizes": []any{map[string]any{"name": "a prize", "count": 1}}}
+	}
+	body["base_length"], body["layers"], body["currency"] = n, layers, "JPY"
+	for _, name := range []string{"sale_starts_at", "sale_ends_at", "policies"} {
+		delete(body, name)
+	}
+}
+
+// request makes a request. It is plain when every part of it fits the contract.
+func (m *maker) request(t *rapid.T, base string, o made) (request *http.Request, plain bool) {
+	plain = true
+	odd := func(what string, often int) bool { // one in often
+		is := m.oddities && rapid.IntRange(1, often).Draw(t, what) == often
+		plain = plain && !is
+		return is
+	}
+	path, query, header := o.path, url.Values{}, http.Header{}
+	for _, ref := range o.parameters {
+		p := ref.Value
+		if !p.Required && rapid.Bool().Draw(t, p.Name+" left out") {
+			continue
+		}
+		text := ""
+		switch known := m.ids[p.Name]; {
+		case odd("an odd "+p.Name, 12):
+			text = rapid.SampledFrom(append([]string{"", "0", "-1", "007", "\xff", "a\tb", strings.Repeat("a", 1500), uuid.NewString(), "{" + uuid.NewString() + "}"}, hostile...)).Draw(t, p.Name)
+		case p.Name == "Idempotency-Key":
+			text = rapid.OneOf(rapid.SampledFrom([]string{"a", `"a"`, "b"}), rapid.StringMatching(`[0-9a-f]{32}`)).Draw(t, p.Name)
+		case p.Name == "Prefer":
+			text = rapid.SampledFrom([]string{"wait=1", "respond-async, wait=1", "wait=x", "a;b=c"}).Draw(t, p.Name)
+		case len(known) > 0:
+			text = rapid.SampledFrom(known).Draw(t, p.Name)
+		default:
+			data, _ := json.Marshal(m.value(t, p.Schema.Value))
+			if json.Unmarshal(data, &text) != nil {
+				text = string(data)
+			}
+		}
+		switch p.In {
+		case "path":
+			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(text))
+		case "query":
+			query.Set(p.Name, text)
+		default:
+			header.Set(p.Name, strings.Map(func(r rune) rune { // what a header can carry
+				if r < ' ' || r == 0x7f {
+					return -1
+				}
+				return r
+			}, text))
+		}
+	}
+	var body []byte
+	if o.RequestBody != nil {
+		value := m.value(t, o.RequestBody.Value.Content["application/json"].Schema.Value)
+		if draft, ok := value.(map[string]any); ok && o.OperationID == "createCampaign" && rapid.Bool().Draw(t, "sensible") {
+			sensible(t, draft)
+		}
+		if odd("a spoiled body", 3) {
+			value = spoiled(t, value)
+		}
+		body, _ = json.Marshal(value)
+		header.Set("Content-Type", "application/json")
+		if odd("a cut body", 20) {
+			body = body[:rapid.IntRange(0, len(body)-1).Draw(t, "bytes")]
+		}
+	}
+	if encoded := query.Encode(); encoded != "" {
+		path += "?" + encoded
+	}
+	request, err := http.NewRequest(o.method, base+path, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header
+	if key := m.credentials[rapid.SampledFrom(m.who).Draw(t, "who")]; key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+	return request, plain
 }

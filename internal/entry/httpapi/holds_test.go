@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -64,14 +65,9 @@ func awaitSale(t *testing.T, l *fleet.Listener, what string, good func(saleEvent
 }
 
 // stateOf is what the board and the position itself say of a position.
-func stateOf(s *fleet.System, campaign uuid.UUID, at string) (state string) {
+func stateOf(s *fleet.System, campaign uuid.UUID, at string) string {
 	s.T.Helper()
-	var p struct{ State string }
-	a := s.Do(0, s.App, http.MethodGet, "/v1/campaigns/"+campaign.String()+"/positions/"+at, nil, nil)
-	if err := json.Unmarshal(a.Body, &p); err != nil {
-		s.T.Fatal(err, a)
-	}
-	return p.State
+	return decoded[struct{ State string }](s, s.Read("/v1/campaigns/"+campaign.String()+"/positions/"+at)).State
 }
 
 // onBoard counts the positions of the board that are in a state.
@@ -98,13 +94,9 @@ func TestWithoutAnySweepAHoldIsOverAtItsDeadline(t *testing.T) {
 	if h := s.HoldNow(s.App, first.ID); h.State != "expired" {
 		t.Errorf("at the deadline: %v", h)
 	}
-	if a := s.BuyChosen(0, id, "second", uuid.Nil, at); a.State != job.Succeeded {
-		t.Errorf("another buys it: %v %s", a, a.Body)
-	}
+	wantAnswer(t, "another buys it", s.BuyChosen(0, id, "second", uuid.Nil, at), job.Succeeded)
 	for what, a := range map[string]fleet.Answer{"extend": s.Extend(s.App, first.ID).Answer, "release": s.Release(s.App, first.ID), "buy": s.BuyChosen(0, id, "first", first.ID)} {
-		if a.Refusal() != "hold-expired" {
-			t.Errorf("%s, late: %v %s", what, a, a.Body)
-		}
+		wantAnswer(t, fmt.Sprintf("%s, late", what), a, coded("hold-expired"))
 	}
 	servers.Eventually(t, "the board shows it", func() bool { return onBoard(s, id, "sold") == 1 && onBoard(s, id, "available") == 9 })
 	for _, sweep := range s.Sweeps() {
@@ -114,85 +106,26 @@ func TestWithoutAnySweepAHoldIsOverAtItsDeadline(t *testing.T) {
 	}
 }
 
-func TestTheEventStreamTellsOfHoldsReleasesExpiriesAndSwaps(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	id := s.Campaign(4)
-	l := s.Listen(0, s.App, fleet.CampaignEvents(id), "")
-	version := awaitSale(t, l, "as it is", func(saleEvent) bool { return true }).BoardVersion
-	told := func(what string, reserved int) {
-		t.Helper()
-		e := awaitSale(t, l, what, func(e saleEvent) bool { return e.BoardVersion > version })
-		if e.Positions.Reserved != reserved || e.Positions.Available != 10-reserved {
-			t.Errorf("%s: %+v", what, e)
-		}
-		version = e.BoardVersion
-	}
-	h := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(3, 2), fixture.At(4, 1)}})
-	told("a hold", 2)
-	if a := s.Extend(s.App, h.ID); a.Status != http.StatusOK {
-		t.Fatal(a)
-	}
-	told("an extension", 2)
-	if a := s.Release(s.App, h.ID); a.Status != http.StatusNoContent {
-		t.Fatal(a)
-	}
-	told("a release", 0)
-	h = s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(1, 1)}})
-	told("another hold", 1)
-	fixture.EndHold(t, s.DB, inventory.Hold{ID: h.ID, CampaignID: id})
-	awaitSale(t, l, "its end", func(e saleEvent) bool { return e.Positions.Reserved == 0 && e.Positions.Available == 10 })
-}
-
+// TestNoClientSeesOrChangesWhatIsAnothers has what another user may not. Apps act for users: as another user an app has
+// no such hold either, as hers it has.
 func TestAHoldIsItsUsersOwn(t *testing.T) {
 	t.Parallel()
 	s := withUsers(fleet.Shared(t, busy))
 	id := s.Campaign(4)
-	mina, otto := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", "")
+	mina, otto, at := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", ""), []shape.Position{fixture.At(4, 1)}
 	hers := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: mina, At: []shape.Position{fixture.At(3, 2)}})
-	for what, a := range map[string]fleet.Answer{
-		"GET": s.HoldNow(otto, hers.ID).Answer, "DELETE": s.Release(otto, hers.ID), "extend": s.Extend(otto, hers.ID).Answer, "nobody's": s.HoldNow(otto, uuid.New()).Answer,
-	} {
-		if a.Status != http.StatusNotFound || a.Refusal() != "not-found" || fleet.Contains(a.Body, "mina") {
-			t.Errorf("%s by another user: %v %s", what, a, a.Body)
-		}
-	}
-	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: otto, At: []shape.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden || h.Refusal() != "forbidden" {
-		t.Errorf("a hold for somebody else: %v", h)
-	}
-	if h := s.Hold(fleet.HoldOrder{Campaign: id, User: "v", Credential: fleet.TokenFor(t, "v", "viewer"), At: []shape.Position{fixture.At(4, 1)}}); h.Status != http.StatusForbidden {
-		t.Errorf("a viewer's hold: %v", h)
-	}
-	if a := readAs(s, 0, otto, "/v1/campaigns/"+id.String()+"/positions/3/2", ""); !fleet.Contains(a.Body, `"held"`) || fleet.Contains(a.Body, "mina") {
-		t.Errorf("the position, to another: %s", a.Body)
-	}
-	// Apps act for users: as another user the app has no such hold either, as hers it has.
-	if a := s.BuyChosen(0, id, "otto", hers.ID); a.State != job.Failed || a.Refusal() != "not-found" {
-		t.Errorf("another user buys it: %v %s", a, a.Body)
-	}
-	elsewhere := s.Campaign(4)
-	if a := s.BuyChosen(0, elsewhere, "mina", hers.ID); a.State != job.Failed || a.Refusal() != "not-found" {
-		t.Errorf("she buys it in another campaign: %v %s", a, a.Body)
-	}
-	if h := s.HoldNow(mina, hers.ID); h.State != "active" || h.Extensions != 0 {
-		t.Errorf("after all that: %v", h)
-	}
-	if h := s.Extend(s.App, hers.ID); h.Status != http.StatusOK || h.Extensions != 1 || !h.ExpiresAt.After(hers.ExpiresAt) {
+	wantAnswer(t, "for somebody else", s.Hold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: otto, At: at}).Answer, 403, coded("forbidden"))
+	wantAnswer(t, "a viewer's", s.Hold(fleet.HoldOrder{Campaign: id, User: "v", Credential: fleet.TokenFor(t, "v", "viewer"), At: at}).Answer, 403)
+	wantAnswer(t, "another user buys it", s.BuyChosen(0, id, "otto", hers.ID), job.Failed, coded("not-found"))
+	wantAnswer(t, "she buys it in another campaign", s.BuyChosen(0, s.Campaign(4), "mina", hers.ID), job.Failed, coded("not-found"))
+	if h := s.Extend(s.App, hers.ID); h.Status != http.StatusOK || h.State != "active" || h.Extensions != 1 || !h.ExpiresAt.After(hers.ExpiresAt) {
 		t.Errorf("an app extends it for her: %v", h)
 	}
 	bought := s.BuyChosen(0, id, "mina", hers.ID)
-	if bought.State != job.Succeeded || len(bought.Result.Positions) != 1 || bought.Result.Positions[0] != (fixture.At(3, 2)) {
-		t.Errorf("she buys it: %v %s", bought, bought.Body)
+	if h := s.HoldNow(mina, hers.ID); !reflect.DeepEqual(bought.Result.Positions, []shape.Position{fixture.At(3, 2)}) || h.State != "used" || h.PurchaseID == nil || *h.PurchaseID != bought.Result.PurchaseID {
+		t.Errorf("she buys it: %v %s; it is %v", bought, bought.Body, h)
 	}
-	if h := s.HoldNow(mina, hers.ID); h.State != "used" || h.PurchaseID == nil || *h.PurchaseID != bought.Result.PurchaseID {
-		t.Errorf("it is %v", h)
-	}
-	if a := s.BuyChosen(0, id, "mina", hers.ID); a.Refusal() != "state-conflict" {
-		t.Errorf("she buys it twice: %v", a)
-	}
-	if a := s.Release(mina, hers.ID); a.Refusal() != "state-conflict" {
-		t.Errorf("she gives back what she bought: %v", a)
-	}
+	wantAnswer(t, "she gives back what she bought", s.Release(mina, hers.ID), coded("state-conflict"))
 }
 
 func TestWhatCannotBeHeldSaysWhy(t *testing.T) {
@@ -200,17 +133,13 @@ func TestWhatCannotBeHeldSaysWhy(t *testing.T) {
 	s := fleet.Shared(t, quiet).With("TRIPRIZE_HOLDS_MAX_PER_USER=1")
 	path, _ := sells(s, nil) // of six positions
 	first := fleet.Fields{"user_id": "mina", "positions": []fleet.Fields{{"layer": 1, "column": 1}}}
-	if a := s.Execute(path+"/holds", first); a.Refusal() != "" {
-		t.Fatal(a)
-	}
+	mustAnswer(t, "", s.Execute(path+"/holds", first), coded(""))
 	for code, body := range map[string]fleet.Fields{
 		"position-taken":      {"user_id": "otto", "positions": first["positions"]},
 		"hold-limit-exceeded": {"user_id": "mina", "quantity": 1},
 		"none-available":      {"user_id": "otto", "quantity": 6},
 	} {
-		if a := s.Execute(path+"/holds", body); a.Refusal() != code {
-			t.Errorf("%s: %v %s", code, a, a.Body)
-		}
+		wantAnswer(t, code, s.Execute(path+"/holds", body), coded(code))
 	}
 }
 

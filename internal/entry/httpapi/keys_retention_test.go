@@ -21,9 +21,7 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 	first := fleet.Order{Campaign: id, User: "a", Key: "k", Quantity: 10, Wait: true}
 	blocking := s.Buy(fleet.Order{Campaign: id, User: "b", Key: "b", Wait: true})
 	refused := s.Buy(first)
-	if refused.State != job.Failed {
-		t.Fatalf("got %v %s", refused, refused.Body)
-	}
+	mustAnswer(t, "got", refused, job.Failed)
 	records := func() []string {
 		keys, err := s.Redis.Keys(t.Context(), s.Settings.Redis.Namespace+":request:*").Result()
 		if err != nil {
@@ -35,27 +33,19 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 		t.Fatalf("Redis remembers what nobody asked for again: %v", found)
 	}
 	servers.Exec(t, s.DB, `UPDATE jobs SET accepted_at = accepted_at - interval '1 day'`)
-	if again := s.Buy(first); again.ID != refused.ID {
-		t.Errorf("a day later: %v", again)
-	}
+	wantAnswer(t, "a day later", s.Buy(first), refused.ID)
 	for range 2 {
 		s.Buy(fleet.Order{Campaign: id, User: "c", Key: "c", Wait: true}) // is remembered after it
 	}
 	servers.Eventually(t, "Redis has the later one", func() bool { return len(records()) > 0 })
-	if n := len(records()); n != 1 {
-		t.Errorf("Redis remembers %d requests, and one is young", n)
-	}
+	wantEqual(t, "requests that Redis remembers", len(records()), 1)
 	servers.Exec(t, s.DB, `UPDATE refused_jobs SET refused_at = refused_at - interval '1 day'`)
 	report := fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))
 	if report.Counts["refused_deleted"] != 1 || report.More || report.Error != "" {
 		t.Errorf("got %+v", report)
 	}
-	if a := s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+refused.ID.String(), nil, nil); a.Status != http.StatusNotFound {
-		t.Errorf("the refused job: %v", a)
-	}
-	if a := s.Buy(fleet.Order{Campaign: id, User: "b", Key: "b", Wait: true}); a.ID != blocking.ID {
-		t.Errorf("the key of a purchase that succeeded: %v", a)
-	}
+	wantAnswer(t, "the refused job", s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+refused.ID.String(), nil, nil), 404)
+	wantAnswer(t, "the key of a purchase that succeeded", s.Buy(fleet.Order{Campaign: id, User: "b", Key: "b", Wait: true}), blocking.ID)
 	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Quantity: 1, Wait: true}); a.State != job.Succeeded { // even another request
 		t.Errorf("the key of the refused one: %v %s", a, a.Body)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,8 +15,6 @@ import (
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
-
-var limitField = regexp.MustCompile(`^"(user|client)";r=(\d+);t=(\d+)$`)
 
 // burst is what came of many requests of somebody at the same moment.
 type burst struct {
@@ -52,14 +49,10 @@ func (b burst) check(t *testing.T, policy string, whole, rate int) {
 		t.Errorf("%d passed and %d did not within %s, want %d to %d", len(b.passed), len(b.refused), b.took, whole, most)
 	}
 	for i, a := range append(b.passed, b.refused...) {
-		field := limitField.FindStringSubmatch(a.Header.Get("RateLimit"))
-		if want := fmt.Sprintf(`"%s";q=%d;w=%d`, policy, whole, window); a.Header.Get("RateLimit-Policy") != want || field == nil || field[1] != policy {
-			t.Fatalf("answer %d has %v, want %s", i, a.Header, want)
-		}
-		left, _ := strconv.Atoi(field[2])
-		reset, _ := strconv.Atoi(field[3])
-		if left >= whole || reset > window+1 {
-			t.Errorf("answer %d: %s", i, field[0])
+		var left, reset int
+		_, err := fmt.Sscanf(a.Header.Get("RateLimit"), `"`+policy+`";r=%d;t=%d`, &left, &reset)
+		if err != nil || left >= whole || reset > window+1 || a.Header.Get("RateLimit-Policy") != fmt.Sprintf(`"%s";q=%d;w=%d`, policy, whole, window) {
+			t.Fatalf("answer %d has %v, %v", i, a.Header, err)
 		}
 	}
 	for _, a := range b.refused {
@@ -80,20 +73,13 @@ func TestAUserThatAsksTooOftenWaitsAndNobodyElse(t *testing.T) {
 	hasty := func(i int) fleet.Order { return fleet.Order{Campaign: id, User: "hasty", Key: fmt.Sprint(i), API: i} }
 	b := burstOf(s, 120, hasty)
 	b.check(t, "user", 19, 1)
-	var jobs int
-	if err := s.DB.QueryRow(t.Context(), `SELECT count(*) FROM jobs WHERE campaign_id = $1`, id).Scan(&jobs); err != nil || jobs != len(b.passed) {
-		t.Errorf("%d jobs for %d requests that passed, %v", jobs, len(b.passed), err)
-	}
+	wantEqual(t, "jobs for requests that passed", jobsOf(s, id), len(b.passed))
 
 	// Kept at her limit, she reads as much as she likes; others buy.
 	for i := range 40 {
 		s.Buy(hasty(1000 + i))
-		if a := s.Do(i, s.App, http.MethodGet, "/v1/users/hasty/purchases", nil, nil); a.Status != http.StatusOK || a.Header.Get("RateLimit") != "" {
-			t.Errorf("a read: %v, %v", a, a.Header)
-		}
-		if a := s.Buy(fleet.Order{Campaign: id, User: fmt.Sprint("calm", i), API: i}); a.Status != http.StatusAccepted {
-			t.Errorf("another user: %v", a)
-		}
+		wantAnswer(t, "a read", s.Do(i, s.App, http.MethodGet, "/v1/users/hasty/purchases", nil, nil), 200, valued{"RateLimit", ""})
+		wantAnswer(t, "another user", s.Buy(fleet.Order{Campaign: id, User: fmt.Sprint("calm", i), API: i}), 202)
 	}
 	body := fleet.RawJSON(`{"user_id":"hasty","selection":{"quantity":1},"payment":{"method":"external"}}`)
 	if a := s.Do(0, s.NewKey("another-shop"), http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases",
@@ -109,9 +95,7 @@ func TestAUserThatAsksTooOftenWaitsAndNobodyElse(t *testing.T) {
 	for _, i := range []int{0, 60, 119} {
 		var again fleet.Answer
 		servers.Eventually(t, "the key goes through", func() bool { again = s.Buy(hasty(i)); return again.Status == http.StatusAccepted })
-		if replayed := again.Header.Get("Idempotent-Replayed") == "true"; replayed != before[again.ID] {
-			t.Errorf("key %d: replayed %t, but it has passed before: %t", i, replayed, before[again.ID])
-		}
+		wantEqual(t, fmt.Sprintf("key %d: whether it is replayed", i), again.Header.Get("Idempotent-Replayed") == "true", before[again.ID])
 	}
 }
 
@@ -157,9 +141,7 @@ func TestAFloodOfReadsIsLimitedAndNobodyElse(t *testing.T) {
 			t.Errorf("%s: %d passed, then refused: %t", c.what, passed, isRefused)
 		}
 		for range 100 {
-			if a := s.Do(0, s.App, http.MethodGet, c.path, nil, nil); a.Status != http.StatusOK {
-				t.Fatalf("%s, and an app: %v", c.what, a)
-			}
+			mustAnswer(t, fmt.Sprintf("%s, and an app", c.what), s.Do(0, s.App, http.MethodGet, c.path, nil, nil), 200)
 		}
 	}
 }
@@ -187,13 +169,9 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 		}
 	}
 	for _, a := range b.refused {
-		if a.Refusal() != "rate-limited" || a.Header.Get("Retry-After") == "" {
-			t.Errorf("refused with %v, %v", a, a.Header)
-		}
+		wantAnswer(t, "refused with", a, coded("rate-limited"), having("Retry-After"))
 	}
-	if a := s.Buy(fleet.Order{Campaign: id, User: "calm"}); a.Status != http.StatusAccepted {
-		t.Errorf("another user: %v", a)
-	}
+	wantAnswer(t, "another user", s.Buy(fleet.Order{Campaign: id, User: "calm"}), 202)
 	if n := s.Metric(0, `triprize_rate_limits_total{outcome="away"}`) - away; n < 41 {
 		t.Errorf("%v checks were counted as made without Redis, want 41", n)
 	}

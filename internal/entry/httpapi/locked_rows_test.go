@@ -16,16 +16,15 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// lockRows locks rows until unlock is called.
-func lockRows(t *testing.T, db *pgxpool.Pool, table string, ids []uuid.UUID) (unlock func()) {
+// locked locks something with a statement until unlock is called.
+func locked(t *testing.T, db *pgxpool.Pool, statement string) (unlock func()) {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sql := range []string{`SET LOCAL idle_in_transaction_session_timeout = 0`, `SELECT FROM ` + table + ` WHERE id = ANY('{` + join(ids) + `}') FOR NO KEY UPDATE`} {
-		servers.Exec(t, tx, sql)
-	}
+	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`)
+	servers.Exec(t, tx, statement)
 	return func() {
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Error(err)
@@ -33,12 +32,14 @@ func lockRows(t *testing.T, db *pgxpool.Pool, table string, ids []uuid.UUID) (un
 	}
 }
 
-func join(ids []uuid.UUID) string {
+// lockRows locks rows until unlock is called.
+func lockRows(t *testing.T, db *pgxpool.Pool, table string, ids []uuid.UUID) (unlock func()) {
+	t.Helper()
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = id.String()
 	}
-	return strings.Join(names, ",")
+	return locked(t, db, `SELECT FROM `+table+` WHERE id = ANY('{`+strings.Join(names, ",")+`}') FOR NO KEY UPDATE`)
 }
 
 // Somebody has more campaigns and wallets locked than a process has connections. For
@@ -83,40 +84,29 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 		return s.Do(0, s.Operator, method, path, map[string]string{"Idempotency-Key": uuid.NewString()}, body)
 	}
 	for i := range n {
+		campaign := campaigns[i].String()
 		wait("hold", http.StatusCreated, func() fleet.Answer {
 			return s.Hold(fleet.HoldOrder{Campaign: campaigns[i], User: "otto", At: []shape.Position{fixture.At(2, 1)}}).Answer
 		})
 		wait("release", http.StatusNoContent, func() fleet.Answer { return s.Release(s.App, kept[i].ID) })
-		wait("publish", http.StatusOK, func() fleet.Answer {
-			return operate(http.MethodPost, "/v1/campaigns/"+drafts[i].String()+"/publish", nil)
-		})
+		wait("publish", http.StatusOK, func() fleet.Answer { return s.Post("/v1/campaigns/"+drafts[i].String()+"/publish", nil) })
 		wait("change", http.StatusOK, func() fleet.Answer {
-			return operate(http.MethodPatch, "/v1/campaigns/"+campaigns[i].String(), fleet.Fields{"name": "another"})
+			return operate(http.MethodPatch, "/v1/campaigns/"+campaign, fleet.Fields{"name": "another"})
 		})
 		wait("debit", http.StatusOK, func() fleet.Answer {
 			return s.ExecuteUntilDone(0, "/v1/wallets/"+wallets[i].String()+"/debit", fleet.Fields{"amount": 10})
 		})
 	}
 	for i := range n { // the worker waits for these
-		if a := operate(http.MethodPost, "/v1/campaigns/"+soldOut[i].String()+"/draw", nil); a.Status != http.StatusAccepted {
-			t.Errorf("draw: %v %s", a, a.Body)
-		}
+		wantAnswer(t, "draw", operate(http.MethodPost, "/v1/campaigns/"+soldOut[i].String()+"/draw", nil), 202)
 	}
 	servers.AwaitBlocked(t, s.DB, 2)
 	for i := range 3 {
-		if a := s.Buy(fleet.Order{Campaign: other, User: fmt.Sprint("buyer-", i), Wait: true}); a.State != job.Succeeded {
-			t.Errorf("a purchase elsewhere: %v %s", a, a.Body)
-		}
-		if a := s.AwaitJob(0, earlier.ID); a.State != job.Succeeded {
-			t.Errorf("a job: %v", a)
-		}
+		wantAnswer(t, "a purchase elsewhere", s.Buy(fleet.Order{Campaign: other, User: fmt.Sprint("buyer-", i), Wait: true}), job.Succeeded)
+		wantAnswer(t, "a job", s.AwaitJob(0, earlier.ID), job.Succeeded)
 		s.MustHold(fleet.HoldOrder{Campaign: other, User: fmt.Sprint("holder-", i), Quantity: 1})
-		if a := s.Execute(free+"/debit", fleet.Fields{"amount": 10}); a.Status != http.StatusOK {
-			t.Errorf("another wallet: %v %s", a, a.Body)
-		}
-		if a := s.Do(0, "", http.MethodGet, "/readyz", nil, nil); a.Status != http.StatusOK {
-			t.Errorf("ready: %v %s", a, a.Body)
-		}
+		wantAnswer(t, "another wallet", s.Execute(free+"/debit", fleet.Fields{"amount": 10}), 200)
+		wantAnswer(t, "ready", s.Do(0, "", http.MethodGet, "/readyz", nil, nil), 200)
 	}
 	if len(answers) > 0 {
 		waiting--

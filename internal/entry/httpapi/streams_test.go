@@ -1,13 +1,13 @@
 package httpapi_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -78,28 +78,19 @@ func TestAClientHasItsShareOfTheStreams(t *testing.T) {
 	s.AwaitMetric(0, "triprize_jobs_waited_for", 0)
 	s.Listen(0, s.App, fleet.CampaignEvents(id), "").WantEvent()
 	// Who only asks for the header has no stream, and gets nothing else on its connection.
-	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URLs[0], "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	answers := bufio.NewReader(conn)
-	for range 3 {
-		for _, path := range []string{fleet.CampaignEvents(id), fleet.JobEvents(queued.ID)} {
-			for _, method := range []string{http.MethodHead, http.MethodPost} {
-				fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer %s\r\nContent-Length: 0\r\n\r\n", method, path, s.Operator)
-				response, err := http.ReadResponse(answers, &http.Request{Method: method})
-				if err != nil {
-					t.Fatalf("%s %s: %v", method, path, err)
-				}
-				_, _ = io.Copy(io.Discard, response.Body)
-				_ = response.Body.Close()
-				if method == http.MethodHead && (response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream") {
-					t.Errorf("HEAD %s: %s %v", path, response.Status, response.Header)
-				}
-			}
-			s.AwaitMetric(0, "triprize_streams_open", 1)
+	for _, path := range []string{fleet.CampaignEvents(id), fleet.JobEvents(queued.ID)} {
+		text := ""
+		for range 3 {
+			text += fmt.Sprintf("HEAD %s HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer %s\r\n\r\n", path, s.Operator)
 		}
+		answers := wire(s, path, text)
+		if len(answers) != 3 {
+			t.Errorf("HEAD %s: %v", path, answers)
+		}
+		for _, a := range answers {
+			wantAnswer(t, "HEAD "+path, a, 200, valued{"Content-Type", "text/event-stream"})
+		}
+		s.AwaitMetric(0, "triprize_streams_open", 1)
 	}
 }
 
@@ -138,4 +129,126 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true})
 	mine.WantEvent() // goes on
 	mine.HangUp()
+}
+
+func TestAnOldStreamEndsAndSaysThatItIsItsAge(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms")
+	path, _ := sells(s, nil)
+	l := s.Listen(0, s.App, path+"/events", "")
+	l.WantEvent()
+	l.WantEnd()
+	if l.Reason() != "age" {
+		t.Errorf("it ends because of %s", l.Reason())
+	}
+}
+
+// subscribed is a line of CLIENT LIST of a connection that listens to anything.
+var subscribed = regexp.MustCompile(`(?m) (?:sub|psub|ssub)=[1-9]`)
+
+// Each process has its own tap, so that a query too many is its own.
+func TestTwoThousandWaitersCostAProcessOneSubscriptionOrOneQueryAtATime(t *testing.T) {
+	t.Parallel()
+	const (
+		apis    = 2
+		waiting = 500 // requests and as many streams, per process
+		jobs    = 250
+		poll    = 250 * time.Millisecond // api.wait_poll_interval
+		seldom  = 8                      // of these pass between two reads while Redis announces
+		read    = "LATERAL (SELECT * FROM jobs WHERE id = i.id)"
+	)
+	s := fleet.Start(t, fleet.Options{Binaries: true, Private: true, APIs: 1, Workers: -1, Schedulers: -1})
+	s.URLs = nil // the one without a tap is not asked
+	taps := make([]*fleet.Tap, apis)
+	for i := range taps {
+		taps[i] = fleet.NewTap(t, s.Settings.Postgres.URL)
+		s.RunAPI("TRIPRIZE_POSTGRES_URL=" + taps[i].URL)
+	}
+	id := s.Campaign(30)
+	accepted := s.Crowd(jobs, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: fmt.Sprint(i), Key: fmt.Sprint(i), API: i}
+	})
+
+	var posts sync.WaitGroup
+	answers := make([]fleet.Answer, apis*waiting)
+	listeners := make([]*fleet.Listener, apis*waiting)
+	for i := range answers {
+		posts.Go(func() {
+			for answers[i].Status = http.StatusServiceUnavailable; answers[i].Status == http.StatusServiceUnavailable; { // a busy process says so
+				answers[i] = s.AwaitJob(i%apis, accepted[i%jobs].ID)
+			}
+		})
+	}
+	for i := range listeners {
+		listen := func() bool {
+			listeners[i] = s.Listen(i%apis, s.App, fleet.JobEvents(accepted[i%jobs].ID), "")
+			return listeners[i].Status != http.StatusServiceUnavailable
+		}
+		servers.Eventually(t, "the stream is open", listen)
+	}
+	for i := range apis {
+		s.AwaitMetric(i, "triprize_streams_open", waiting)
+		s.AwaitMetric(i, "triprize_http_requests_in_flight", waiting)
+	}
+	clients, err := s.Redis.ClientList(t.Context()).Result()
+	if n := len(subscribed.FindAllString(clients, -1)); err != nil || n != apis+1 {
+		t.Errorf("%d connections to Redis are subscribed, %v: want one of each api", n, err)
+	}
+	count := func(every time.Duration, what string) {
+		t.Helper()
+		before, begun := make([]int, apis), time.Now()
+		for i := range taps {
+			before[i] = taps[i].Count(read)
+		}
+		servers.Eventually(t, "reads "+what, func() bool { return taps[0].Count(read) >= before[0]+3 && taps[1].Count(read) >= before[1]+3 })
+		for i := range taps {
+			n, most := taps[i].Count(read)-before[i], int(time.Since(begun)/every)+2
+			if n > most {
+				t.Errorf("%s api %d read jobs %d times in %s, at most %d were to be", what, i, n, time.Since(begun), most)
+			}
+		}
+	}
+	count(seldom*poll, "with Redis")
+	if err := s.Stack.Redis.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	count(poll, "without Redis")
+
+	fleet.FinalizeAll(t, s)
+	posts.Wait()
+	for i, a := range answers {
+		mustAnswer(t, fmt.Sprintf("request %d got", i), a, 200, job.Succeeded, accepted[i%jobs].ID)
+	}
+	for i, l := range listeners {
+		if first, last := l.WantEvent(), l.WantEvent(); first.ID != "queued" || last.ID != "succeeded" {
+			t.Fatalf("stream %d: %+v, %+v", i, first, last)
+		}
+		l.WantEnd()
+	}
+	for i := range apis {
+		s.AwaitMetric(i, "triprize_jobs_waited_for", 0)
+	}
+	if err := s.Stack.Redis.RestartAfter(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Requests that wait for a job take no turn of those that read.
+func TestWaitsForAJobLeaveReadsToOthers(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	id := s.Campaign(3)
+	open := s.Buy(fleet.Order{Campaign: id, User: "mina"})
+	const waiting = 20 // there are ten connections
+	var group sync.WaitGroup
+	for range waiting {
+		group.Go(func() {
+			wantAnswer(t, "a wait", s.AwaitJob(0, open.ID), job.Succeeded)
+		})
+	}
+	for range 10 * waiting {
+		mustAnswer(t, "a read beside the waits", s.Do(0, s.App, http.MethodGet, "/v1/purchases?reference=none", nil, nil), 200)
+	}
+	s.RunWorker()
+	group.Wait()
 }

@@ -39,7 +39,5 @@ func TestOperatorsSeeSweepsAndRunThem(t *testing.T) {
 			t.Errorf("%s: %+v", sweep.Name, sweep.LastReport)
 		}
 	}
-	if a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/dust", nil, nil); a.Status != http.StatusNotFound {
-		t.Errorf("a sweep that there is not: %v", a)
-	}
+	wantAnswer(t, "a sweep that there is not", s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/dust", nil, nil), 404)
 }

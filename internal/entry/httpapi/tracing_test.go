@@ -19,9 +19,7 @@ func TestARequestIDThatIsSentIsKept(t *testing.T) {
 		return a.Header.Get("X-Request-ID")
 	}
 	const mine = "shop-1:order/4711.try_2=a+b@c~d"
-	if kept := ask(mine); kept != mine {
-		t.Errorf("%q became %q", mine, kept)
-	}
+	wantEqual(t, "a request id", ask(mine), mine)
 	if longest := strings.Repeat("x", 128); ask(longest) != longest {
 		t.Error("one of 128 characters is not kept")
 	}
@@ -131,10 +129,6 @@ func TestATraceLeadsFromTheRequestToTheWorkersLog(t *testing.T) {
 			return false
 		})
 	}
-	if a := buy("badly traced", "00-xyz-00f067aa0ba902b7-01"); a.Refusal() != "" {
-		t.Errorf("with a header that is no trace: %v", a)
-	}
-	if n := strings.Count(string(s.Log("worker-1")), "trace_id="); n != 1 {
-		t.Errorf("%d lines of the worker have a trace", n)
-	}
+	wantAnswer(t, "with a header that is no trace", buy("badly traced", "00-xyz-00f067aa0ba902b7-01"), coded(""))
+	wantEqual(t, "lines of the worker with a trace", strings.Count(string(s.Log("worker-1")), "trace_id="), 1)
 }

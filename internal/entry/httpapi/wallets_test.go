@@ -2,8 +2,8 @@ package httpapi_test
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/metadata"
+	"triprize/internal/job"
 	"triprize/internal/testkit/fleet"
 )
 
@@ -36,17 +37,19 @@ func TestAnOwnerHasOneWalletPerCurrency(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	mina := s.User("mina")
-	funded := s.Execute("/v1/wallets", fleet.Fields{"owner_id": mina, "currency": "JPY", "initial_balance": 5000, "description": "welcome"})
-	w := fleet.As[fleet.WalletView](t, funded)
-	if funded.Status != http.StatusCreated || funded.Header.Get("Location") != "/v1/wallets/"+w.ID.String() ||
-		w != (fleet.WalletView{ID: w.ID, OwnerID: mina, Currency: "JPY", Balance: 5000, Available: 5000, Version: 1}) {
-		t.Errorf("with a first credit: %v %s", funded, funded.Body)
+	open := func(body fleet.Fields) (fleet.Answer, fleet.WalletView) {
+		body["owner_id"] = mina
+		a := s.Execute("/v1/wallets", body)
+		return a, fleet.As[fleet.WalletView](t, a)
 	}
-	empty := s.Execute("/v1/wallets", fleet.Fields{"owner_id": mina, "currency": "EUR"})
-	if e := fleet.As[fleet.WalletView](t, empty); empty.Status != http.StatusCreated || e != (fleet.WalletView{ID: e.ID, OwnerID: mina, Currency: "EUR"}) || e.ID == w.ID {
-		t.Errorf("without: %v %s", empty, empty.Body)
+	funded, w := open(fleet.Fields{"currency": "JPY", "initial_balance": 5000, "description": "welcome"})
+	wantAnswer(t, "with a first credit", funded, 201, valued{"Location", "/v1/wallets/" + w.ID.String()})
+	empty, e := open(fleet.Fields{"currency": "EUR"})
+	wantAnswer(t, "without", empty, 201)
+	if w != (fleet.WalletView{ID: w.ID, OwnerID: mina, Currency: "JPY", Balance: 5000, Available: 5000, Version: 1}) || e != (fleet.WalletView{ID: e.ID, OwnerID: mina, Currency: "EUR"}) || e.ID == w.ID {
+		t.Errorf("with a first credit %+v, without %+v", w, e)
 	}
-	second := s.Execute("/v1/wallets", fleet.Fields{"owner_id": mina, "currency": "JPY"})
+	second, _ := open(fleet.Fields{"currency": "JPY"})
 	if p := refused(t, "a second one", second, 409, "wallet-exists"); p.About.ID != w.ID.String() || p.About.Kind != "wallet" {
 		t.Errorf("about %+v", p.About)
 	}
@@ -69,9 +72,7 @@ func TestAnOperatorOpensWalletsForClients(t *testing.T) {
 	}
 	refused(t, "an app names a client", open(s.App, shop), 403, "forbidden")
 	for _, client := range []string{shop, kiosk} {
-		if a := open(s.Operator, client); a.Status != http.StatusCreated || !fleet.Contains(a.Body, `"client":"`+client+`"`) {
-			t.Fatalf("for %s: %v %s", client, a, a.Body)
-		}
+		mustAnswer(t, fmt.Sprintf("for %s", client), open(s.Operator, client), 201, `"client":"`+client+`"`)
 	}
 	refused(t, "again", open(s.Operator, kiosk), 409, "wallet-exists")
 	type list struct{ Wallets []struct{ Client string } }
@@ -85,21 +86,14 @@ func TestAnOperatorOpensWalletsForClients(t *testing.T) {
 func TestAWalletNeverGoesBelowZero(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
-	mina := s.Wallet(s.User("mina"), 1000)
-	moved := func(what string, a fleet.Answer, balance, version int64) {
-		t.Helper()
-		if w := fleet.As[fleet.WalletView](t, a); a.Status != http.StatusOK || w.Balance != balance || w.Version != version || a.Header.Get("ETag") != fmt.Sprintf(`"%d"`, version) {
-			t.Errorf("%s: %v %s", what, a, a.Body)
-		}
-	}
-	moved("credit", s.Execute(mina+"/credit", fleet.Fields{"amount": 500}), 1500, 2)
+	mina, nobody := s.Wallet(s.User("mina"), 1000), "/v1/wallets/"+uuid.NewString()
+	wantAnswer(t, "credit", s.Execute(mina+"/credit", fleet.Fields{"amount": 500}), 200, `"balance":1500`, `"version":2`, valued{"ETag", `"2"`})
 	if p := refused(t, "too much", s.Execute(mina+"/debit", fleet.Fields{"amount": 1501}), 409, "insufficient-funds"); !strings.Contains(p.Detail, "1500 JPY") || !strings.Contains(p.Detail, "1501 JPY") {
 		t.Errorf("it says %s", p.Detail)
 	}
-	moved("as it was", s.Read(mina), 1500, 2)
-	moved("debit", s.Execute(mina+"/debit", fleet.Fields{"amount": 1500}), 0, 3)
+	wantAnswer(t, "as it was", s.Read(mina), 200, `"balance":1500`, valued{"ETag", `"2"`})
+	wantAnswer(t, "debit", s.Execute(mina+"/debit", fleet.Fields{"amount": 1500}), 200, `"balance":0`, `"version":3`, valued{"ETag", `"3"`})
 	refused(t, "from nothing", s.Execute(mina+"/debit", fleet.Fields{"amount": 1}), 409, "insufficient-funds")
-	nobody := "/v1/wallets/" + uuid.NewString()
 	refused(t, "credit of none", s.Execute(nobody+"/credit", fleet.Fields{"amount": 1}), 404, "not-found")
 	refused(t, "none", s.Read(nobody), 404, "not-found")
 	refused(t, "history of none", s.Read(nobody+"/events"), 404, "not-found")
@@ -109,22 +103,14 @@ func TestATransferIsWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	mina, otto := s.Wallet(s.User("mina"), 1000), s.Wallet(s.User("otto"), 100)
-	euros := fleet.As[fleet.WalletView](t, s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("otto"), "currency": "EUR"}))
+	euros := s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("otto"), "currency": "EUR"}).ID.String()
 	m, o := fleet.WalletID(mina), fleet.WalletID(otto)
 	move := func(from, to string, amount int) fleet.Answer {
 		return s.Execute("/v1/transfers", fleet.Fields{"from": from, "to": to, "amount": amount, "description": "a gift"})
 	}
 	a := move(m, o, 300)
-	moved := fleet.As[struct {
-		ID, From, To                     uuid.UUID
-		Amount                           int64
-		Currency, Reference, Description string
-	}](t, a)
-	if a.Status != http.StatusCreated || moved.From.String() != m || moved.To.String() != o || moved.Amount != 300 ||
-		moved.Currency != "JPY" || moved.Description != "a gift" || moved.Reference != moved.ID.String() {
-		t.Errorf("%v %s", a, a.Body)
-	}
-	for _, to := range []string{m, euros.ID.String()} {
+	wantAnswer(t, "moved", a, 201, `"from":"`+m+`"`, `"to":"`+o+`"`, `"amount":300`, `"currency":"JPY"`, `"description":"a gift"`, `"reference":"`+a.ID.String()+`"`)
+	for _, to := range []string{m, euros} {
 		if p := refused(t, "to itself, or another currency", move(m, to, 1), 400, "invalid-request"); len(p.Errors) != 1 || p.Errors[0].Pointer != "/to" {
 			t.Errorf("%+v", p)
 		}
@@ -134,16 +120,14 @@ func TestATransferIsWholeOrNotAtAll(t *testing.T) {
 	refused(t, "too much", move(m, o, 701), 409, "insufficient-funds")
 	s.ExpectWallet(mina, 700, 0)
 	s.ExpectWallet(otto, 400, 0)
-	s.ExpectWallet("/v1/wallets/"+euros.ID.String(), 0, 0)
+	s.ExpectWallet("/v1/wallets/"+euros, 0, 0)
 }
 
 // authorize holds money and returns the path of the authorization.
 func authorize(s *fleet.System, wallet string, amount int64, seconds int) string {
 	s.T.Helper()
 	a := s.Execute(wallet+"/authorizations", fleet.Fields{"amount": amount, "expires_in_seconds": seconds, "description": "deposit"})
-	if a.Status != http.StatusCreated || a.Header.Get("Location") != wallet+"/authorizations/"+a.ID.String() {
-		s.T.Fatalf("authorize: %v %s", a, a.Body)
-	}
+	mustAnswer(s.T, "authorize", a, 201, valued{"Location", wallet + "/authorizations/" + a.ID.String()})
 	return a.Header.Get("Location")
 }
 
@@ -186,9 +170,7 @@ func TestHeldMoneyIsCapturedInPartsAndTheRestIsGivenBack(t *testing.T) {
 	}
 	third := authorize(s, mina, 150, 3600)
 	exec(s, `UPDATE authorizations SET expires_at = clock_timestamp() WHERE id = $1`, third[strings.LastIndex(third, "/")+1:])
-	if a := s.Execute(mina+"/debit", fleet.Fields{"amount": 150}); a.Status != http.StatusOK {
-		t.Errorf("what is no longer held: %v %s", a, a.Body)
-	}
+	wantAnswer(t, "what is no longer held", s.Execute(mina+"/debit", fleet.Fields{"amount": 150}), 200)
 	is("its time is over", s.Read(third), "expired", 0)
 	if told := history(s, mina); told[len(told)-2].Kind != "expire" || told[len(told)-2].DeltaHeld != -150 {
 		t.Errorf("its wallet was told of %+v", told)
@@ -238,9 +220,7 @@ func TestAnAmountIsMovedOnTheVersionThatWasRead(t *testing.T) {
 	}
 	s.ExpectWallet(mina, 900, 100)
 	for _, tag := range []string{`W/"0"`, `"0"`} { // the same request
-		if a := s.Execute(otto+"/credit", fleet.Fields{"amount": 1}, "If-Match", tag, "Idempotency-Key", "weak"+otto); a.Status != http.StatusOK || a.Header.Get("ETag") != `"1"` {
-			t.Errorf("If-Match %s: %v %s", tag, a, a.Body)
-		}
+		wantAnswer(t, fmt.Sprintf("If-Match %s", tag), s.Execute(otto+"/credit", fleet.Fields{"amount": 1}, "If-Match", tag, "Idempotency-Key", "weak"+otto), 200, valued{"ETag", `"1"`})
 	}
 	got := fleet.Count(fleet.AtOnce(10, func(int) fleet.Answer { return s.Execute(mina+"/debit", fleet.Fields{"amount": 10}, "If-Match", `"3"`) }))
 	if got["version-mismatch"] != 9 {
@@ -316,27 +296,19 @@ func TestEveryMovementKeepsItsReferenceAndItsDescription(t *testing.T) {
 		t.Fatalf("%d events: %+v", len(got), got)
 	}
 	for i, e := range got {
-		of, reference := e.Kind, "r-"+e.Kind
+		w := want[i]
+		w.EntryID, w.AuthorizationID, w.Actor, w.At, w.Metadata = e.EntryID, e.AuthorizationID, e.Actor, e.At, map[string]string{"of": w.Kind}
+		w.Reference, w.Description = "r-"+w.Kind, "to "+w.Kind
 		if i == 0 {
-			of, reference = "open", e.EntryID.String()
+			w.Reference, w.Description, w.Metadata = e.EntryID.String(), "to open", e.Metadata
 		}
 		isHeld := i == 1 || i > 4
-		if e.EntryID == uuid.Nil || e.At.IsZero() || (e.AuthorizationID != nil) != isHeld || e.PurchaseID != nil || !strings.Contains(e.Actor, ":") || e.Reference != reference || e.Description != "to "+of ||
-			i > 0 && !maps.Equal(e.Metadata, map[string]string{"of": of}) {
-			t.Errorf("%+v", e)
-		}
-		e = eventView{Version: e.Version, Kind: e.Kind, DeltaBalance: e.DeltaBalance, DeltaHeld: e.DeltaHeld, Balance: e.Balance, Held: e.Held, From: e.From, To: e.To, Amount: e.Amount}
-		if fmt.Sprint(e) != fmt.Sprint(want[i]) {
-			t.Errorf("event %d:\n%+v, want\n%+v", i, e, want[i])
+		if !reflect.DeepEqual(e, w) || e.EntryID == uuid.Nil || e.At.IsZero() || (e.AuthorizationID != nil) != isHeld || !strings.Contains(e.Actor, ":") {
+			t.Errorf("event %d:\n%+v, want\n%+v", i, e, w)
 		}
 	}
 	if theirs := history(s, otto); len(theirs) != 1 || theirs[0].EntryID != got[4].EntryID || theirs[0].DeltaBalance != 7 || theirs[0].Balance != 7 || theirs[0].Metadata["of"] != "transfer" {
 		t.Errorf("the other side: %+v", theirs)
-	}
-	for _, path := range []string{mina, mina + "/events", authorization} {
-		if a := s.Do(0, fleet.TokenFor(t, s.User("mina"), ""), http.MethodGet, path, nil, nil); a.Status != http.StatusOK || fleet.Contains(a.Body, "metadata") {
-			t.Errorf("a user reads %s: %v %s", path, a, a.Body)
-		}
 	}
 }
 
@@ -389,4 +361,107 @@ func TestBadMovementsAreRefusedWithWhatIsWrongWithThem(t *testing.T) {
 		t.Errorf("%d commands are done, and %d were before the bad ones", n, before)
 	}
 	s.ExpectWallet(mina, 1000, 500)
+}
+
+func TestAPurchaseByWalletPaysExactlyAndACancellationGivesBackOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	id := s.Campaign(4)
+	mina := s.Wallet(s.User("mina"), 1000)
+	buy := func(user, key string, layer, quantity int) fleet.Answer {
+		return s.Buy(fleet.Order{Campaign: id, User: s.User(user), Layer: layer, Quantity: quantity, Wait: true, ByWallet: true, Key: key})
+	}
+	bought := buy("mina", "k", 3, 2)
+	mustAnswer(t, "two of 300", bought, job.Succeeded, `"amount":600`)
+	paid := history(s, mina)[1]
+	if paid.To != "sales" || paid.Reference != "purchase:"+bought.ID.String() || paid.Amount != 600 {
+		t.Errorf("%+v", paid)
+	}
+	wantAnswer(t, "how it was paid", s.Read("/v1/purchases/"+bought.Result.PurchaseID.String()), `"method":"wallet","reference":"`+paid.EntryID.String()+`"`)
+	for range 2 {
+		wantAnswer(t, "the same key", buy("mina", "k", 3, 2), bought.ID)
+	}
+	wantAnswer(t, "800 of 400", buy("mina", "", 4, 2), job.Failed, coded("insufficient-funds"))
+	wantAnswer(t, "without a wallet", buy("otto", "", 0, 1), job.Failed, coded("insufficient-funds"))
+	s.ExpectWallet(mina, 400, 0)
+	got := fleet.Count(fleet.AtOnce(20, func(i int) fleet.Answer {
+		return s.Cancel(s.App, bought.Result.PurchaseID, fmt.Sprint("cancel-", i), "")
+	}))
+	if got["succeeded"] != 1 || got["state-conflict"] != 19 {
+		t.Errorf("20 cancellations: %v", got)
+	}
+	var kinds []string
+	for _, e := range history(s, mina) {
+		kinds = append(kinds, fmt.Sprint(e.Kind, " ", e.DeltaBalance))
+	}
+	wantEqual(t, "the history is", strings.Join(kinds, " "), "credit 1000 purchase -600 refund 600")
+	wantAnswer(t, "with the money that came back", buy("mina", "", 3, 3), job.Succeeded)
+	s.ExpectWallet(mina, 100, 0)
+}
+
+// Every entry says who asked for it, and those of a purchase say which.
+func TestAHistorySaysForWhichPurchaseAndForWhom(t *testing.T) {
+	t.Parallel()
+	s := withUsers(fleet.Shared(t, busy))
+	id, user := s.Campaign(4), s.User("mina")
+	mina, token := s.Wallet(user, 2000), fleet.TokenFor(t, user, "")
+	post := func(credential, path string, body fleet.Fields) fleet.Answer {
+		a := s.Do(0, credential, http.MethodPost, path, map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body)
+		mustAnswer(t, path, a, job.Succeeded)
+		return a
+	}
+	bought := post(token, "/v1/campaigns/"+id.String()+"/purchases", fleet.Fields{"user_id": user, "selection": fleet.Fields{"layer": 4, "quantity": 4}, "payment": fleet.Fields{"method": "wallet"}})
+	purchase := bought.Result.PurchaseID
+	path := "/v1/purchases/" + purchase.String()
+	part := post(s.App, path+"/cancel", fleet.Fields{"positions": []fleet.Fields{{"number": 7}}})
+	post(s.Operator, path+"/cancel", fleet.Fields{})
+	by := fleet.As[struct { // as the documents of those who cancel have it
+		Cancellation struct{ By string }
+		Partial      []struct{ By string } `json:"partial_cancellations"`
+	}](t, s.Read(path))
+	got := history(s, mina)
+	if len(got) != 4 || !strings.HasPrefix(got[0].Actor, "app:") || !strings.HasPrefix(got[1].Actor, "user:") || !strings.HasSuffix(got[1].Actor, "/"+user) ||
+		!strings.HasPrefix(by.Partial[0].By, "app:") || !strings.HasPrefix(by.Cancellation.By, "operator:") {
+		t.Fatalf("%+v, cancelled by %+v", got, by)
+	}
+	back := "refund:" + purchase.String()
+	want := []eventView{
+		{Kind: "credit", Reference: got[0].Reference, Actor: got[0].Actor},
+		{Kind: "purchase", Reference: "purchase:" + bought.ID.String(), PurchaseID: &purchase, Actor: got[1].Actor},
+		{Kind: "refund", Reference: back + ":" + part.ID.String(), PurchaseID: &purchase, Actor: by.Partial[0].By},
+		{Kind: "refund", Reference: back, PurchaseID: &purchase, Actor: by.Cancellation.By},
+	}
+	for i, e := range got {
+		if e = (eventView{Kind: e.Kind, Reference: e.Reference, PurchaseID: e.PurchaseID, Actor: e.Actor}); !reflect.DeepEqual(e, want[i]) {
+			t.Errorf("entry %d: %+v, want %+v", i, e, want[i])
+		}
+	}
+	for i, e := range fleet.As[eventPage](t, s.Do(0, token, http.MethodGet, mina+"/events?from_version=1", nil, nil)).Events {
+		if role := []string{"app", "user", "app", "operator"}[i]; i > 0 && e.Actor != role || strings.Contains(e.Actor, ":") {
+			t.Errorf("she sees that it was %s", e.Actor)
+		}
+	}
+}
+
+func TestPurchasesOfOneUserAtOnceSpendItsMoneyOnce(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1})
+	id := s.Campaign(10)
+	mina := s.Wallet("mina", 2*1000+999)
+	orders := s.Crowd(12, func(i int) fleet.Order {
+		if i < 5 {
+			return fleet.Order{Campaign: id, User: "mina", Layer: 10, ByWallet: true}
+		}
+		return fleet.Order{Campaign: id, User: fmt.Sprint("other-", i), Layer: 9}
+	})
+	s.RunWorker()
+	for i := range orders {
+		if orders[i] = s.AwaitJob(0, orders[i].ID); i >= 5 && orders[i].State != job.Succeeded {
+			t.Errorf("another: %v", orders[i])
+		}
+	}
+	if got := fleet.Count(orders[:5]); got["succeeded"] != 2 || got["insufficient-funds"] != 3 {
+		t.Errorf("five of 1000 with 2999: %v", got)
+	}
+	s.ExpectWallet(mina, 999, 0)
 }

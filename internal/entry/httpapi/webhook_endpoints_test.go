@@ -4,10 +4,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,9 +35,7 @@ type endpointView struct {
 // endpointOf decodes an endpoint and fails the test unless the status is as wanted.
 func endpointOf(s *fleet.System, a fleet.Answer, status int) endpointView {
 	s.T.Helper()
-	if a.Status != status {
-		s.T.Fatalf("want status %d, got %v: %s", status, a, a.Body)
-	}
+	mustAnswer(s.T, "", a, status)
 	return decoded[endpointView](s, a)
 }
 
@@ -102,9 +98,7 @@ func TestASecretIsShownOnceAndStoredNowhereElse(t *testing.T) {
 			t.Errorf("the secret %q: %v", secret, err)
 		}
 		for _, table := range []string{"jobs", "webhook_endpoints", "webhook_secrets"} {
-			if n := count(s, `SELECT count(*) FROM `+table+` r WHERE strpos(r::text, $1) > 0 OR strpos(r::text, encode($2, 'hex')) > 0`, text, raw); n != 0 {
-				t.Errorf("a secret stands in %d rows of %s", n, table)
-			}
+			wantEqual(t, fmt.Sprintf("rows with a secret in %s", table), count(s, `SELECT count(*) FROM `+table+` r WHERE strpos(r::text, $1) > 0 OR strpos(r::text, encode($2, 'hex')) > 0`, text, raw), 0)
 		}
 	}
 }
@@ -128,33 +122,19 @@ func TestAnEndpointIsChangedDisabledEnabledAndDeleted(t *testing.T) {
 	s := fleet.Shared(t, quiet)
 	body := endpointBody("purchase.*", "campaign.drawn")
 	body["description"] = "the shop"
-	e := endpointOf(s, asked(s, s.App, endpointsPath, "a", body), http.StatusCreated)
-	if len(e.Events) != 2 || e.Description == nil || *e.Description != "the shop" || e.URL != body["url"] {
-		t.Errorf("made: %+v", e)
-	}
-	path := endpointsPath + "/" + e.ID.String()
-	patch := func(change map[string]any) endpointView {
-		t.Helper()
-		return endpointOf(s, s.Do(0, s.App, http.MethodPatch, path, nil, change), http.StatusOK)
-	}
-	if e = patch(map[string]any{"url": "https://shop.example/other"}); e.URL != "https://shop.example/other" || len(e.Events) != 2 || e.Description == nil {
-		t.Errorf("another URL: %+v", e)
-	}
-	if e = patch(map[string]any{"events": []string{"*"}, "description": nil}); len(e.Events) != 1 || e.Description != nil {
-		t.Errorf("other events, no description: %+v", e)
-	}
-	if e = tell(s, path+"/disable", nil); e.State != "disabled" || e.DisabledReason == nil || *e.DisabledReason != "asked" {
-		t.Errorf("disabled: %+v", e)
-	}
+	made := asked(s, s.App, endpointsPath, "a", body)
+	path := endpointsPath + "/" + made.ID.String()
+	const both = `"events":["purchase.*","campaign.drawn"]`
+	wantAnswer(t, "made", made, 201, both, `"description":"the shop"`, `"url":"https://shop.example/triprize"`)
+	patch := func(change map[string]any) fleet.Answer { return s.Do(0, s.App, http.MethodPatch, path, nil, change) }
+	wantAnswer(t, "another URL", patch(map[string]any{"url": "https://shop.example/other"}), 200, `"url":"https://shop.example/other"`, both, `"description":"the shop"`)
+	wantAnswer(t, "other events, no description", patch(map[string]any{"events": []string{"*"}, "description": nil}), 200, `"events":["*"]`, `"description":null`)
+	wantAnswer(t, "disabled", asked(s, s.App, path+"/disable", "off", nil), 200, `"state":"disabled"`, `"disabled_reason":"asked"`)
 	for _, what := range []string{"/test", "/deliveries/" + uuid.NewString() + "/replay"} {
 		refused(t, what+" of a disabled one", asked(s, s.App, path+what, what, nil), 409, "state-conflict")
 	}
-	if e = tell(s, path+"/enable", nil); e.State != "unverified" || e.DisabledReason != nil {
-		t.Errorf("enabled: %+v", e)
-	}
-	if a := s.Do(0, s.App, http.MethodDelete, path, nil, nil); a.Status != http.StatusNoContent {
-		t.Errorf("deleted: %v", a)
-	}
+	wantAnswer(t, "enabled", asked(s, s.App, path+"/enable", "on", nil), 200, `"state":"unverified"`, `"disabled_reason":null`)
+	wantAnswer(t, "deleted", s.Do(0, s.App, http.MethodDelete, path, nil, nil), 204)
 	refused(t, "after that", s.Read(path), 404, "not-found")
 }
 
@@ -196,55 +176,19 @@ func TestBadEndpointsAreRefused(t *testing.T) {
 func TestAnOldSecretSignsAsLongAsTheRotationSays(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
-	for name, c := range map[string]struct {
-		body    map[string]any
-		seconds float64 // 0: it does not sign any more
-	}{"a minute": {map[string]any{"overlap_seconds": 60}, 60}, "not at all": {map[string]any{"overlap_seconds": 0}, 0}, "as nobody says": {map[string]any{}, 86400}} {
-		e := tell(s, endpointAt(s, "https://shop.example/triprize", "*")+"/rotate-secret", c.body)
-		switch {
-		case c.seconds == 0:
-			if len(e.Secrets) != 1 || e.Secrets[0].ExpiresAt != nil {
-				t.Errorf("%s: %+v", name, e)
-			}
-		case len(e.Secrets) != 2 || e.Secrets[1].ExpiresAt == nil:
-			t.Errorf("%s: %+v", name, e)
-		default: // both moments are of one transaction, or near to it
-			if got := e.Secrets[1].ExpiresAt.Sub(e.Secrets[0].CreatedAt).Seconds(); got < c.seconds-30 || got > c.seconds+30 {
-				t.Errorf("%s: the old one signs %v s", name, got)
-			}
+	for body, want := range map[string]time.Duration{`{"overlap_seconds":60}`: time.Minute, `{"overlap_seconds":0}`: 0, `{}`: 24 * time.Hour} {
+		e, got := tell(s, endpointAt(s, "https://shop.example/triprize", "*")+"/rotate-secret", fleet.RawJSON(body)), time.Duration(0)
+		if len(e.Secrets) == 2 && e.Secrets[1].ExpiresAt != nil {
+			got = e.Secrets[1].ExpiresAt.Sub(e.Secrets[0].CreatedAt).Round(time.Minute) // both moments are of one transaction, or near to it
+		}
+		if got != want || e.Secrets[0].ExpiresAt != nil || want == 0 && len(e.Secrets) != 1 {
+			t.Errorf("%s: the old one signs for %s: %+v", body, got, e)
 		}
 	}
 }
 
 // toLoopback lets events be sent to receivers in this process.
 var toLoopback = fleet.Options{Schedulers: 1, Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL=100ms"}}
-
-// receiver notes what is sent to it, by webhook-id.
-type receiver struct {
-	*httptest.Server
-	mu   sync.Mutex
-	sent map[string]int
-}
-
-// receive starts a receiver that answers with a status.
-func receive(t *testing.T, status int) *receiver {
-	r := &receiver{sent: make(map[string]int)}
-	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		r.mu.Lock()
-		r.sent[request.Header.Get("webhook-id")]++
-		r.mu.Unlock()
-		w.WriteHeader(status)
-	}))
-	t.Cleanup(r.Close)
-	return r
-}
-
-// times returns how often an event has come.
-func (r *receiver) times(event string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.sent[event]
-}
 
 // deliveryView is what the tests read of a delivery.
 type deliveryView struct {
@@ -272,7 +216,7 @@ func noted(s *fleet.System, path, state string, n int) (all []deliveryView) {
 func TestDeliveriesAreFoundByStateAndTypeInPages(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, toLoopback)
-	good, bad := receive(t, http.StatusNoContent), receive(t, http.StatusInternalServerError)
+	good, bad := receive(t, http.StatusNoContent, nil), receive(t, http.StatusInternalServerError, nil)
 	path := endpointAt(s, good.URL, "wallet.*")
 	other := endpointAt(s, good.URL, "wallet.*") // its deliveries are in no list of the first
 	wallet := s.Wallet("mina", 1000)
@@ -294,26 +238,21 @@ func TestDeliveriesAreFoundByStateAndTypeInPages(t *testing.T) {
 		"": " credit debit debit credit", "state=delivered": " debit credit", "state=pending": " credit debit", "state=failed": "",
 		"type=wallet.credit": " credit credit", "type=wallet.void": "", "state=delivered&type=wallet.credit": " credit",
 	} {
-		if got := types(query); got != want {
-			t.Errorf("%q: %s, want %s", query, got, want)
-		}
+		wantEqual(t, fmt.Sprintf("%q", query), types(query), want)
 	}
 	tell(s, path+"/disable", nil)
 	failed := noted(s, path, "failed", 2) // disabled: given up
 	// Repaired: what has failed is sent again, and nothing else.
 	endpointOf(s, s.Do(0, s.App, http.MethodPatch, path, nil, map[string]any{"url": good.URL}), http.StatusOK)
 	tell(s, path+"/enable", nil)
-	again := asked(s, s.App, path+"/replay", "r", map[string]any{"from": failed[1].At.Add(-time.Hour), "to": failed[0].At.Add(time.Hour), "state": "failed"})
-	if again.Status != http.StatusOK || !fleet.Contains(again.Body, `"replayed":2,`) {
-		t.Fatalf("%v %s", again, again.Body)
-	}
+	mustAnswer(t, "", asked(s, s.App, path+"/replay", "r", map[string]any{"from": failed[1].At.Add(-time.Hour), "to": failed[0].At.Add(time.Hour), "state": "failed"}), 200, `"replayed":2,`)
 	noted(s, path, "delivered", 4)
 }
 
 func TestASpanIsReplayedByTimeTypeAndWhetherItWasMissed(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, toLoopback)
-	shop := receive(t, http.StatusNoContent)
+	shop := receive(t, http.StatusNoContent, nil)
 	path := endpointAt(s, shop.URL, "wallet.*")
 	observer := endpointAt(s, shop.URL, "wallet.*") // knows which events there are
 	wallet := s.Wallet("mina", 1000)

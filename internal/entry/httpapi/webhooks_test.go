@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -53,9 +54,7 @@ func TestAnEventIsStoredOnceAndOnlyWhenItIsSigned(t *testing.T) {
 		for tries := 0; a.Err != nil && tries < 20; tries++ { // what is too long is refused before all of it is sent: then its sender may miss the answer
 			a = webhookRaw(s, c.body, c.header)
 		}
-		if a.Status != c.status || !strings.Contains(string(a.Body), c.says) {
-			t.Errorf("%s: %v %s", name, a, a.Body)
-		}
+		wantAnswer(t, name, a, c.status, c.says)
 		fleet.CheckProblem(t, a)
 	}
 	if n := stored(); n != 0 {
@@ -70,56 +69,33 @@ func TestAnEventIsStoredOnceAndOnlyWhenItIsSigned(t *testing.T) {
 		t.Errorf("%d events are stored as they were sent, of %d", n, stored())
 	}
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut} {
-		if a := s.Do(0, "", method, "/webhooks/stripe", nil, nil); a.Status != http.StatusMethodNotAllowed {
-			t.Errorf("%s: %v", method, a)
-		}
+		wantAnswer(t, method, s.Do(0, "", method, "/webhooks/stripe", nil, nil), 405)
 	}
 }
 
-// webhookRaw sends a body as it is, with nothing added to it.
+// webhookRaw sends an event as it is.
 func webhookRaw(s *fleet.System, body string, header map[string]string) fleet.Answer {
-	request, err := http.NewRequest(http.MethodPost, s.URLs[0]+"/webhooks/stripe", strings.NewReader(body))
-	if err != nil {
-		s.T.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json; charset=utf-8") // as the provider says it
-	for name, value := range header {
-		request.Header.Set(name, value)
-	}
-	return s.Send(request)
+	all := map[string]string{"Content-Type": "application/json; charset=utf-8"} // as the provider says it
+	maps.Copy(all, header)
+	return rawWith(s, http.MethodPost, "/webhooks/stripe", body, all)
 }
 
 // readFirst is as much of a body as is read before anything looks at its request.
 var readFirst = strings.Repeat(" ", body.AtOnce)
-
-// A body that is only promised shows that it is neither read nor has room.
-func TestABodyWhoseSignatureCannotBeRightIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, cardsTaken)
-	for what, signature := range map[string]string{"no form": "x", "no signature": fmt.Sprintf("t=%d", time.Now().Unix()), "a short one": fmt.Sprintf("t=%d,v1=00", time.Now().Unix()),
-		"long ago": signed("", webhookSecret, time.Now().Add(-time.Hour))["Stripe-Signature"]} {
-		conn := dial(s)
-		if _, err := fmt.Fprintf(conn, "POST /webhooks/stripe HTTP/1.1\r\nHost: api\r\nStripe-Signature: %s\r\nContent-Type: application/json\r\nContent-Length: 262144\r\n\r\n%s", signature, readFirst); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := io.ReadAll(conn) // until the connection is half-closed: nothing more is sent
-		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
-			t.Errorf("%s: %s, %v", what, answer, err)
-		}
-	}
-}
 
 // Sixteen promised as much as all may have. They are cut, too: their pace alone would let them
 // stay for minutes.
 func TestKeylessBodiesOfAnAddressKeepNoEventsOfAnotherOut(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, cardsTaken).With("TRIPRIZE_API_READ_TIMEOUT=1h")
+	head := func(signature string, length int) string {
+		return fmt.Sprintf("POST /webhooks/stripe HTTP/1.1\r\nHost: api\r\nConnection: close\r\nStripe-Signature: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", signature, length)
+	}
 	cut := make(chan string, 16)
 	before := s.Metric(0, "triprize_http_requests_in_flight")
 	for range cap(cut) {
 		conn := dial(s)
-		if _, err := fmt.Fprintf(conn, "POST /webhooks/stripe HTTP/1.1\r\nHost: api\r\nStripe-Signature: %s\r\nContent-Type: application/json\r\nContent-Length: 262144\r\n\r\n%s",
-			signed("", webhookSecret, time.Now())["Stripe-Signature"], readFirst); err != nil {
+		if _, err := io.WriteString(conn, head(signed("", webhookSecret, time.Now())["Stripe-Signature"], 262144)+readFirst); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -135,8 +111,7 @@ func TestKeylessBodiesOfAnAddressKeepNoEventsOfAnotherOut(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(servers.Patience))
-	if _, err := fmt.Fprintf(conn, "POST /webhooks/stripe HTTP/1.1\r\nHost: api\r\nConnection: close\r\nStripe-Signature: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		signed(long, webhookSecret, time.Now())["Stripe-Signature"], len(long), long); err != nil {
+	if _, err := io.WriteString(conn, head(signed(long, webhookSecret, time.Now())["Stripe-Signature"], len(long))+long); err != nil {
 		t.Fatal(err)
 	}
 	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 ") || len(cut) > 0 {
@@ -156,12 +131,7 @@ func TestEventsThatArriveTogetherShareTransactions(t *testing.T) {
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
 	s.URLs = nil
 	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tap.URL)
-	tx, err := s.DB.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`)
+	unlock := locked(t, s.DB, `LOCK payment_events`)
 	answers := make(chan fleet.Answer, many)
 	for i := range many {
 		go func() {
@@ -170,17 +140,11 @@ func TestEventsThatArriveTogetherShareTransactions(t *testing.T) {
 		}()
 	}
 	s.AwaitMetric(0, "triprize_provider_events_storing", many)
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	for range many {
-		if a := <-answers; a.Status != http.StatusOK {
-			t.Errorf("%v %s", a, a.Body)
-		}
+		wantAnswer(t, "", <-answers, 200)
 	}
-	if n := count(s, events); n != many/2 {
-		t.Errorf("%d events are stored", n)
-	}
+	wantEqual(t, "stored events", count(s, events), many/2)
 	// Two that were alone or nearly, then batches of up to a hundred, and some room for
 	// those that were only about to join one.
 	if n := tap.Count("INSERT INTO payment_events"); n > many/4 {
@@ -192,25 +156,13 @@ func TestAnEventThatCannotBeStoredIsToComeAgain(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{"TRIPRIZE_ACCEPT_TIMEOUT=200ms"}, takingCards...)})
 	body := event("evt_1")
-	tx, err := s.DB.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK payment_events`)
-	a := webhookRaw(s, body, signed(body, webhookSecret, time.Now()))
-	if a.Status != http.StatusServiceUnavailable || a.Refusal() != "unavailable" || a.Header.Get("Retry-After") == "" {
-		t.Errorf("%v %s", a, a.Body)
-	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	unlock := locked(t, s.DB, `LOCK payment_events`)
+	wantAnswer(t, "", webhookRaw(s, body, signed(body, webhookSecret, time.Now())), 503, coded("unavailable"), having("Retry-After"))
+	unlock()
 	servers.Eventually(t, "it is stored", func() bool {
 		return webhookRaw(s, body, signed(body, webhookSecret, time.Now())).Status == http.StatusOK
 	})
-	if n := count(s, events); n != 1 {
-		t.Errorf("%d events", n)
-	}
+	wantEqual(t, "events", count(s, events), 1)
 }
 
 // Bad signatures ask nothing of Postgres, and nothing of anybody's rate limit.
@@ -219,13 +171,9 @@ func TestAFloodOfBadSignaturesCostsNoQuery(t *testing.T) {
 	s := fleet.Shared(t, cardsTaken).With("TRIPRIZE_LIMITS_CLIENT_RATE=1", "TRIPRIZE_LIMITS_CLIENT_BURST=1")
 	body := event(s.User("evt_1"))
 	fleet.Together(200, func(int) {
-		if a := webhookRaw(s, body, signed(body, "whsec_of_somebody_else_entirely", time.Now())); a.Status != http.StatusBadRequest {
-			t.Errorf("%v %s", a, a.Body)
-		}
+		wantAnswer(t, "", webhookRaw(s, body, signed(body, "whsec_of_somebody_else_entirely", time.Now())), 400)
 	})
-	if a := webhookRaw(s, body, signed(body, webhookSecret, time.Now())); a.Status != http.StatusOK {
-		t.Errorf("a good one after the flood: %v %s", a, a.Body)
-	}
+	wantAnswer(t, "a good one after the flood", webhookRaw(s, body, signed(body, webhookSecret, time.Now())), 200)
 	if stored, refused := s.Metric(0, `triprize_provider_events_received_total{outcome="stored"}`), s.Metric(0, `triprize_provider_events_received_total{outcome="refused"}`); stored != 1 || refused != 200 {
 		t.Errorf("%v stored, %v refused", stored, refused)
 	}

@@ -1,13 +1,16 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,6 +20,74 @@ import (
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
+
+func TestMain(m *testing.M) { fleet.Main(m) }
+
+// everyday are the settings of the systems that tests share: tokens are trusted, streams
+// are lively, and what has a bound over all tests together has none.
+var everyday = slices.Concat(fleet.Trusting.Env, []string{fleet.Lively, "TRIPRIZE_STREAMS_INTERVAL=20ms",
+	"TRIPRIZE_ACCEPT_LONGEST_WAIT=24h", "TRIPRIZE_LIMITS_ADDRESS_RATE=0"})
+
+// The systems that tests share.
+var (
+	quiet      = fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: everyday} // what is accepted stays queued
+	cardsTaken = fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(everyday, takingCards)}
+	busy       = fleet.Options{APIs: 2, Workers: 2, Env: everyday}
+)
+
+// withUsers gives a test an api of its own, where tokens are those of the users of its app.
+func withUsers(s *fleet.System) *fleet.System {
+	return s.With("TRIPRIZE_TOKENS_CLIENT=" + s.Client("shop"))
+}
+
+// What wantAnswer compares an answer with, beside its status, the state of its job, its id, and a text of its body.
+type (
+	coded   string    // it is refused with this code; empty: not refused
+	without string    // a text that its body does not have
+	having  string    // a header that it has
+	valued  [2]string // a header and its value
+)
+
+const isReplayed = having("Idempotent-Replayed")
+
+// wantAnswer tells whether an answer is all that is wanted of it, and fails the test if not.
+func wantAnswer(t *testing.T, what string, a fleet.Answer, wanted ...any) bool {
+	t.Helper()
+	for _, want := range wanted {
+		is := false
+		switch want := want.(type) {
+		case int:
+			is = a.Status == want
+		case job.State:
+			is = a.State == want
+		case uuid.UUID:
+			is = a.ID == want
+		case string:
+			is = fleet.Contains(a.Body, want)
+		case coded:
+			is = a.Refusal() == string(want)
+		case without:
+			is = !fleet.Contains(a.Body, string(want))
+		case having:
+			is = a.Header.Get(string(want)) != ""
+		case valued:
+			is = a.Header.Get(want[0]) == want[1]
+		}
+		if !is {
+			t.Errorf("%s: %v %s\n%v\nwant %T %v", cmp.Or(what, "the answer"), a, fleet.Tail(a.Body, 2000), a.Header, want, want)
+			return false
+		}
+	}
+	return true
+}
+
+// mustAnswer is wantAnswer that ends the test.
+func mustAnswer(t *testing.T, what string, a fleet.Answer, wanted ...any) {
+	t.Helper()
+	if !wantAnswer(t, what, a, wanted...) {
+		t.FailNow()
+	}
+}
 
 // webhookSecret signs the webhooks of systems that take cards.
 const webhookSecret = "whsec_of_the_tests_of_this_package"
@@ -35,8 +106,8 @@ func exec(s *fleet.System, sql string, args ...any) {
 // orderByCard sends a purchase by card and does not wait for it.
 func orderByCard(s *fleet.System, credential string, campaign uuid.UUID, user, key string, header ...string) fleet.Answer {
 	headers := map[string]string{"Idempotency-Key": key}
-	for i := 0; i+1 < len(header); i += 2 {
-		headers[header[i]] = header[i+1]
+	for pair := range slices.Chunk(header, 2) {
+		headers[pair[0]] = pair[1]
 	}
 	return s.Do(0, credential, http.MethodPost, "/v1/campaigns/"+campaign.String()+"/purchases", headers, map[string]any{
 		"user_id": user, "selection": map[string]any{"quantity": 1}, "payment": map[string]any{"method": "card", "payment_method": "pm_card_visa"}})
@@ -111,4 +182,12 @@ func decoded[T any](s *fleet.System, a fleet.Answer) (v T) {
 		s.T.Fatalf("%v: %s", err, a.Body)
 	}
 	return v
+}
+
+// wantEqual compares what is there with what is wanted.
+func wantEqual[T comparable](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
 }
