@@ -513,3 +513,13 @@ func TestMetadataComesBackToAppsAndToNobodyElse(t *testing.T) {
 	refused(t, "a user writes some", s.Do(0, mina, http.MethodPost, campaign+"/holds", map[string]string{"Idempotency-Key": "f"}, with(fleet.Fields{"user_id": user, "quantity": 1})), 403, "forbidden")
 	wantAnswer(t, "emptied", patch("null"), 200, `"metadata":{}`)
 }
+
+func TestACampaignWithoutAPrizeCompletesWithNoWinners(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	path, id := openShape(s, nil, row(1, 5, ""))
+	mustAnswer(t, "all of it", buys(s, path, "mina", fleet.Fields{"quantity": 5}, external), coded(""))
+	s.AwaitDrawn(id)
+	wantAnswer(t, "the draw", s.Read(path+"/draw"), `"winners":[]`, `"state":"completed"`)
+	wantVerified(s, path)
+}

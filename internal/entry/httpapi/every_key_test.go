@@ -159,11 +159,11 @@ func newDifference(s *fleet.System) uuid.UUID {
 		VALUES ($1::uuid, 'unknown-here', 'pi_' || $1::uuid::text, 500, 'JPY', 'captured') RETURNING id`, uuidv7.New())
 }
 
-// rows counts the rows of each table.
+// rows counts the rows of each table but that which an api writes once by itself.
 func rows(s *fleet.System) map[string]int {
 	s.T.Helper()
 	found, err := s.DB.Query(s.T.Context(), `SELECT relname, (xpath('/row/n/text()', query_to_xml('SELECT count(*) AS n FROM ' || relname, false, true, '')))[1]::text::int
-		FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'`)
+		FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'draw_key_check'`)
 	if err != nil {
 		s.T.Fatal(err)
 	}
