@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
+	platformsweep "triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -33,18 +34,18 @@ func sweep(t *testing.T, w *Worker) int {
 	t.Helper()
 	settings := servers.Defaults(t)
 	settings.Redis.Namespace = w.namespace
+	return resume(t, w, settings)
+}
+
+func resume(t *testing.T, w *Worker, settings config.Settings) int {
+	t.Helper()
 	sweeper := upkeep.New(settings, w.db, w.rdb, servers.Logger(t), upkeep.Options{})
-	for _, one := range sweeper.Sweeps {
-		if one.Name == "lost-jobs" {
-			report, err := sweeper.Run(t.Context(), one)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return report.Counts["jobs_resumed"]
-		}
+	lost := slices.IndexFunc(sweeper.Sweeps, func(s platformsweep.Sweep) bool { return s.Name == "lost-jobs" })
+	report, err := sweeper.Run(t.Context(), sweeper.Sweeps[lost])
+	if err != nil {
+		t.Error(err)
 	}
-	t.Fatal("there is no such sweep")
-	return 0
+	return report.Counts["jobs_resumed"]
 }
 
 // A campaign that stays locked must not keep all slots of its kind: other tasks get no

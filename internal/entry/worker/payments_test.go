@@ -188,19 +188,14 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	ref := reserved(t, w, id)
 	unlock := fixture.LockCampaign(t, w.db, id)
 	for range 2 {
-		if err := w.handleItem(w.processPayment)(t.Context(), taskOf(t, ref), false); err != nil {
-			t.Fatal(err)
-		}
-		p := paymentOf(t, w, ref)
+		p := lead(t, w, ref)
 		if p.Phase != payment.Captured || p.LeaseUntil != nil || p.DueAt == nil || time.Until(*p.DueAt) > settleRetry {
 			t.Fatalf("the payment is %s, due at %v, leased until %v", p.Phase, p.DueAt, p.LeaseUntil)
 		}
 		ref = p.Ref()
 	}
 	unlock()
-	if err := w.handleItem(w.processPayment)(t.Context(), taskOf(t, ref), false); err != nil {
-		t.Fatal(err)
-	}
+	lead(t, w, ref)
 	if j := fixture.Job(t, w.db, ref.JobID); j.State != job.Succeeded {
 		t.Errorf("the job is %s", j.State)
 	}
@@ -219,38 +214,26 @@ func TestAConclusionInAnOutageGivesItsSlotBack(t *testing.T) {
 		}
 		return nil
 	})
-	if err := w.handleItem(w.processPayment)(t.Context(), taskOf(t, ref), false); err != nil || tries != 1 {
-		t.Errorf("after %d attempts: %v", tries, err)
-	}
-	if p := paymentOf(t, w, ref); p.Phase != payment.Captured || p.DueAt == nil {
-		t.Errorf("the payment is %s, due at %v", p.Phase, p.DueAt)
+	if p := lead(t, w, ref); tries != 1 || p.Phase != payment.Captured || p.DueAt == nil {
+		t.Errorf("after %d attempts the payment is %s, due at %v", tries, p.Phase, p.DueAt)
 	}
 }
 
 // reserved sells a position by card, and returns its payment, which nobody has yet.
 func reserved(t *testing.T, w *Worker, campaignID uuid.UUID) payment.Ref {
 	t.Helper()
-	request := fixture.PurchaseRequestOf(t, campaignID, sale.Order{UserID: "buyer", Selection: fixture.Random(0, 1),
-		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}})
-	report, err := w.seller.Sell(t.Context(), fixture.Accept(t, w.db, request), sale.WaitForCampaign)
-	if err != nil || len(report.Payments) != 1 {
-		t.Fatal(report, err)
-	}
-	return report.Payments[0]
+	bought, _ := fixture.Reserve(t, w.db, campaignID, "buyer", 1, time.Hour)
+	p := fixture.Payment(t, w.db, bought)
+	return p.Ref()
 }
 
-func paymentOf(t *testing.T, w *Worker, ref payment.Ref) payment.Payment {
+// lead delivers a payment's task, which must not fail, and returns what the payment is then.
+func lead(t *testing.T, w *Worker, ref payment.Ref) payment.Payment {
 	t.Helper()
-	p, ok, err := payment.Get(t.Context(), w.db, ref.PurchaseID)
-	if err != nil || !ok {
-		t.Fatal(ok, err)
+	if err := w.handleItem(w.processPayment)(t.Context(), ref.Item().Task(), false); err != nil {
+		t.Fatal(err)
 	}
-	return p
-}
-
-func taskOf(t *testing.T, ref payment.Ref) queue.Task {
-	t.Helper()
-	return ref.Item().Task()
+	return fixture.Payment(t, w.db, ref.PurchaseID)
 }
 
 func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
@@ -338,6 +321,12 @@ func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Me
 	return messages[0]
 }
 
+// callOff delivers a job that cancels a campaign once more.
+func callOff(t *testing.T, w *Worker, ref job.Ref) error {
+	t.Helper()
+	return w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true)
+}
+
 // From the cancelled campaign to the money back, by tasks alone.
 func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	t.Parallel()
@@ -350,10 +339,8 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	message := cancelCampaignMessage(t, w, id)
 	ref := message.Jobs[0]
 	w.dispatcher.Dispatch(message.Task())
-	servers.Eventually(t, "the job is final", func() bool { return fixture.Job(t, w.db, ref.ID).State.Final() })
-	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {
-		t.Errorf("the job is %s after %d attempts: %+v", j.State, j.Attempts, j.Problem)
-	}
+	awaitState(t, w, job.Succeeded, ref.ID)
+	expect(t, w.db, ref.ID, job.Succeeded, 1)
 	if p, err := purchase.Get(t.Context(), w.db, access.Everything(), bought); err != nil || p.State != purchase.Refunded || len(provider.given) != 1 {
 		t.Errorf("the purchase is %s, and %d refunds were made: %v", p.State, len(provider.given), err)
 	}
@@ -374,7 +361,7 @@ func TestACalledOffCampaignThatWaitsForMoneyIsPutOffAndNeverCounted(t *testing.T
 	fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	for range 4 {
-		if err := w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrSnoozed) {
+		if err := callOff(t, w, ref); !errors.Is(err, queue.ErrSnoozed) {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -390,9 +377,7 @@ func TestACalledOffCampaignThatWaitsForABrokenWalletIsTriedSeldom(t *testing.T) 
 	fixture.Finalize(t, w.db, fixture.WalletRequest(t, id, "mina", 2, 2))
 	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
-	run := func() error {
-		return w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true)
-	}
+	run := func() error { return callOff(t, w, ref) }
 	if err := run(); !errors.Is(err, queue.ErrSnoozed) {
 		t.Fatal(err)
 	}
@@ -417,12 +402,10 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 	fixture.Buy(t, w.db, id, "mina", 0, 2)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	deliveredBefore(t, w, w.settings.MaxDeliveries-1, ref.ID)
-	if err := w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true); err != nil {
+	if err := callOff(t, w, ref); err != nil {
 		t.Fatal(err)
 	}
-	if j := fixture.Job(t, w.db, ref.ID); j.State != job.Succeeded || j.Attempts != 1 {
-		t.Errorf("it is %s after %d attempts", j.State, j.Attempts)
-	}
+	expect(t, w.db, ref.ID, job.Succeeded, 1)
 }
 
 func TestATaskOfAnItemThatFailsIsNotTriedAgain(t *testing.T) {

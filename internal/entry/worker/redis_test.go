@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
@@ -117,14 +117,7 @@ func (s *scene) take(messages ...job.Message) {
 // sweep runs the sweep lost-jobs once.
 func (s *scene) sweep() {
 	s.t.Helper()
-	sweeper := upkeep.New(s.settings, s.w.db, s.w.rdb, servers.Logger(s.t), upkeep.Options{})
-	for _, one := range sweeper.Sweeps {
-		if one.Name == "lost-jobs" {
-			if _, err := sweeper.Run(s.t.Context(), one); err != nil {
-				s.t.Error(err)
-			}
-		}
-	}
+	_ = resume(s.t, s.w, s.settings)
 }
 
 const allQueues = "asynq:queues"
@@ -164,7 +157,7 @@ var spoiled = map[string]func(ctx context.Context, rdb *redis.Client, key string
 	"of another type": func(ctx context.Context, rdb *redis.Client, key string) error {
 		isText := rdb.Type(ctx, key).Val() == "string"
 		if err := rdb.Del(ctx, key).Err(); err != nil || isText {
-			return errOr(err, rdb.RPush(ctx, key, "x").Err())
+			return errors.Join(err, rdb.RPush(ctx, key, "x").Err())
 		}
 		return rdb.Set(ctx, key, "x", 0).Err()
 	},
@@ -181,13 +174,6 @@ var spoiled = map[string]func(ctx context.Context, rdb *redis.Client, key string
 	},
 }
 
-func errOr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
 // rewrite changes all texts of a key.
 func rewrite(ctx context.Context, rdb *redis.Client, key string, change func(string) string) error {
 	switch rdb.Type(ctx, key).Val() {
@@ -195,7 +181,7 @@ func rewrite(ctx context.Context, rdb *redis.Client, key string, change func(str
 		return rdb.Set(ctx, key, change(rdb.Get(ctx, key).Val()), 0).Err()
 	case "hash":
 		fields := rdb.HGetAll(ctx, key).Val()
-		for name, value := range maps.All(fields) {
+		for name, value := range fields {
 			if err := rdb.HSet(ctx, key, name, change(value)).Err(); err != nil {
 				return err
 			}

@@ -75,7 +75,7 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 	if err := w.purchases.jobs(t.Context(), jobs, false); err != nil || tries != 2 {
 		t.Errorf("after %d attempts: %v", tries, err)
 	}
-	if n := counter(t, registry, "triprize_transient_faults_total"); n != 1 {
+	if n := servers.Counted(t, registry, "triprize_transient_faults_total", ""); n != 1 {
 		t.Errorf("%v faults are counted", n)
 	}
 	expect(t, w.db, jobs[0].ID, job.Succeeded, 1)
@@ -97,22 +97,6 @@ func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	if n := made.count(); n < 1 || n > 2 {
 		t.Errorf("8 jobs were tried %d times", n)
 	}
-}
-
-// counter reads a metric.
-func counter(t *testing.T, registry *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	t.Fatalf("there is no metric %s", name)
-	return 0
 }
 
 func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
