@@ -52,30 +52,6 @@ func TestAPositionThatMovedIsNeitherHeldNorSold(t *testing.T) {
 	}
 }
 
-// The positions of a hold are not what its record says: then nothing changes. The
-// transactions do not lock the campaign.
-func TestAHoldWhosePositionsBelongToAnotherHoldDoesNotChange(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	changes := map[string]func(b *pgx.Batch, h inventory.Hold){
-		"extended": func(b *pgx.Batch, h inventory.Hold) { queueExtend(b, h, time.Now().Add(2*time.Hour)) },
-		"released": queueRelease,
-		"expired":  func(b *pgx.Batch, h inventory.Hold) { inventory.QueueExpire(b, []inventory.Over{overOf(h)}) },
-	}
-	for name, do := range changes {
-		id := fill(t, db, 4)
-		free := ranked(t, db, id, 0)
-		h := kept(t, db, -time.Second, free[:2]...)
-		set(t, db, inventory.Available, uuid.Nil, free[0])
-		kept(t, db, time.Hour, ranked(t, db, id, 0)[0]) // perhaps the same one
-		changed := fixture.Watch(t, db)
-		if change(t, db, func(b *pgx.Batch) { do(b, h) }) {
-			t.Errorf("%s, without one of its positions", name)
-		}
-		changed(``)
-	}
-}
-
 func TestAHoldEndsOnce(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -139,10 +115,7 @@ func foundKept(t *testing.T, db *pgxpool.Pool, h inventory.Hold) (picked []*inve
 }
 
 func TestAHeldPositionIsSoldToItsHoldOnly(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fill(t, db, 4)
-	free := ranked(t, db, id, 0)
+	db, id, free := filled(t, 4)
 	mine, others := kept(t, db, time.Hour, free[0]), kept(t, db, time.Hour, free[1])
 	for i := range 2 {
 		free[i].Version++

@@ -82,43 +82,10 @@ func TestOverlappingSetsInOppositeOrderNeverDeadlockAndNeverSplit(t *testing.T) 
 	fixture.Sound(t, db)
 }
 
-func TestOneKeyFromManyIsOneHoldAndOneAnswer(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
-	services := []*inventory.Holds{fixture.Holds(t, db, open, nil), fixture.Holds(t, db, open, nil), fixture.Holds(t, db, nil, nil)}
-	chosen, random := fixture.HoldRequest(id, "a", at(3, 2), at(4, 1)), fixture.HoldAnyRequest(id, "b", 2, 2)
-	var requests []inventory.HoldRequest
-	for i := range 40 {
-		request := chosen
-		if i%2 == 1 {
-			request = random
-		}
-		request.Job.ID = uuidv7.New() // every request would make a job of its own
-		requests = append(requests, request)
-	}
-	made, refused := together(t, services, requests)
-	for i := range requests {
-		if refused[i] != nil || made[i].ID != made[i%2].ID || len(made[i].Positions) != 2 {
-			t.Errorf("answer %d: %+v, %v", i, made[i], refused[i])
-		}
-	}
-	expectCounts(t, db, id, 4, 0)
-	for _, service := range services {
-		again := chosen
-		again.Job.ID, again.Job.Hash = uuidv7.New(), sha256.Sum256([]byte("another request"))
-		if done, err := service.Create(t.Context(), again); err != nil || !done.Reused {
-			t.Errorf("the key with another body: %+v, %v", done, err)
-		}
-	}
-	fixture.Sound(t, db)
-}
-
 // A recorded refusal is an answer too: its key gets the same again.
 func TestARecordedRefusalIsTheAnswerToItsKey(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	db, id := campaignOn(t, 4)
+	service := fixture.Holds(t, db, nil, nil)
 	made := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 2)))
 	request := fixture.HoldRequest(id, "b", at(3, 2))
 	_, first := fixture.TryHold(t, service, request)
@@ -161,9 +128,7 @@ func (l *recorder) acquire(_ context.Context, names ...string) (func(), error) {
 }
 
 func TestEveryLockIsGivenBack(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	l := &recorder{}
 	service := fixture.Holds(t, db, l.acquire, nil)
 	service.SetClock(stopped())
@@ -186,9 +151,7 @@ func TestEveryLockIsGivenBack(t *testing.T) {
 
 // A client that goes away while it waits for its lock leaves none behind.
 func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	l := &recorder{}
 	ctx, leave := context.WithCancel(t.Context())
 	service := fixture.Holds(t, db, func(ctx context.Context, names ...string) (func(), error) {
@@ -206,9 +169,7 @@ func TestALockThatCameTooLateIsGivenBack(t *testing.T) {
 
 // A limit is checked before a lock is taken.
 func TestAUserThatMayNotHoldMoreTakesNoLock(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(8))
+	db, id := campaignOn(t, 8)
 	l := &recorder{}
 	service := fixture.Holds(t, db, l.acquire, nil)
 	for range 5 {
@@ -246,9 +207,7 @@ func (g *gate) acquire(ctx context.Context, names ...string) (func(), error) {
 // The first one gets the position. The others are refused when they get the lock,
 // without a transaction.
 func TestLosersAreRefusedAtTheLockWithoutATransaction(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	const n = 10
 	g := &gate{}
 	g.come.Add(n)
@@ -273,9 +232,7 @@ func TestLosersAreRefusedAtTheLockWithoutATransaction(t *testing.T) {
 
 // It is one request, sent again and again: there was no answer yet when they looked.
 func TestARetryThatQueuedBehindItsFirstRequestGetsItsAnswer(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	const n = 6
 	g := &gate{}
 	g.come.Add(n)
@@ -355,9 +312,8 @@ func TestARefusalSaysWhenThePositionsAreFreeIfNobodyBuysThem(t *testing.T) {
 }
 
 func TestAKeyIsReplayedAlthoughItsOwnPositionsAreRemembered(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, open, nil)
+	db, id := campaignOn(t, 4)
+	service := fixture.Holds(t, db, open, nil)
 	request := fixture.HoldRequest(id, "a", at(3, 2))
 	made := fixture.Hold(t, service, request)
 	for range 3 {

@@ -30,6 +30,23 @@ func TestMain(m *testing.M) { servers.Main(m) }
 
 var at = fixture.At
 
+// campaignOn has a test run in parallel, with a campaign in a database of its own.
+func campaignOn(t *testing.T, baseLength int) (db *pgxpool.Pool, id uuid.UUID) {
+	t.Helper()
+	t.Parallel()
+	db = servers.DB(t)
+	return db, fixture.Campaign(t, db, fixture.Draft(baseLength))
+}
+
+// filled is campaignOn with positions only; they are all free, by rank.
+func filled(t *testing.T, baseLength int) (db *pgxpool.Pool, id uuid.UUID, free []inventory.Free) {
+	t.Helper()
+	t.Parallel()
+	db = servers.DB(t)
+	id = fill(t, db, baseLength)
+	return db, id, ranked(t, db, id, 0)
+}
+
 // expectCode fails the test unless err has the code; empty is no error.
 func expectCode(t *testing.T, what string, err error, want fault.Code) {
 	t.Helper()

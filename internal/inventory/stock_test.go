@@ -1,9 +1,7 @@
 package inventory_test
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +17,6 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
 	"triprize/internal/inventory"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
@@ -115,42 +112,8 @@ func TestASelectionIsCheckedAgainstTheShapeOfItsCampaign(t *testing.T) {
 	}
 }
 
-func TestAStockGivesEachPositionOnce(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fill(t, db, 6)
-	free := ranked(t, db, id, 0)
-	wish := free[3].Position
-	requests := []inventory.Request{{CampaignID: id, Selection: random(0, 3)}, {CampaignID: id, Selection: chosen(wish)}, {CampaignID: id, Selection: random(6, 2)}} // at most 4 of the 6 in layer 6 are gone by then
-	s := stockOf(t, db, fixture.Triangle(6), 0, requests...)
-	got := make(map[shape.Position]bool)
-	for i, r := range requests {
-		picked, err := s.Select(id, r.Selection, "", nil)
-		if err != nil || len(picked) != r.Size() {
-			t.Fatalf("request %d: %v, %v", i, picked, err)
-		}
-		for _, p := range picked {
-			if got[p.Position] || r.Layer != 0 && p.Layer != r.Layer {
-				t.Errorf("request %d got %+v", i, p.Position)
-			}
-			got[p.Position] = true
-		}
-		s.Hold(picked)
-	}
-	if !got[free[0].Position] || !got[free[1].Position] || !got[free[2].Position] {
-		t.Errorf("the first by rank were not given first: %v", got)
-	}
-	_, err := s.Select(id, chosen(wish, at(1, 1)), "/selection", nil)
-	if f := fault.From(err); f.Code != fault.PositionTaken || f.Fields[0].Pointer != "/selection/positions/0" {
-		t.Errorf("what was given: %v, %+v", err, f.Fields)
-	}
-}
-
 func TestRandomPositionsAvoidWhatTheyMustAndComeInOrder(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fill(t, db, 4)
-	free := ranked(t, db, id, 0)
+	db, id, free := filled(t, 4)
 	first := free[0].Position
 	r := inventory.Request{CampaignID: id, Selection: random(0, 4), Avoid: 1}
 	s := stockOf(t, db, fixture.Triangle(4), 0, r)
@@ -215,23 +178,6 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 			t.Errorf("request %d: %v, want %q", i, err, want)
 		}
 		s.Sell(picked)
-	}
-}
-
-func TestAHoldHasExactlyWhatItKeeps(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fill(t, db, 4)
-	free := ranked(t, db, id, 0)
-	h := kept(t, db, time.Hour, free[:3]...)
-	request := inventory.Request{CampaignID: id, Hold: h.Positions}
-	picked, err := stockOf(t, db, fixture.Triangle(4), 0, request).OfHold(h)
-	if err != nil || len(picked) != 3 {
-		t.Fatalf("%v, %v", picked, err)
-	}
-	set(t, db, inventory.Held, uuid.New(), free[1])
-	if _, err := stockOf(t, db, fixture.Triangle(4), 0, request).OfHold(h); !errors.Is(err, postgres.ErrRows) {
-		t.Errorf("one of them is kept by another: %v", err)
 	}
 }
 
@@ -440,36 +386,9 @@ func TestTheFirstFreePositionsByRankAreFound(t *testing.T) {
 	}
 }
 
-func TestManyNeedsAreMetAtOnceAndEachByItself(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	a, b := fill(t, db, 5), fill(t, db, 6)
-	many := []inventory.Need{needs(a, 4, 2), needs(b, 0, 3), needs(a, 0, 4), needs(b, 6, 100), needs(a, 1, 1)}
-	var want []inventory.Free
-	for _, n := range many {
-		free := ranked(t, db, n.CampaignID, n.Layer)
-		want = append(want, free[:min(n.Count, len(free))]...)
-	}
-	got := peek(t, db, many...)
-	for _, list := range [][]inventory.Free{got, want} { // a position can come for several needs
-		slices.SortFunc(list, func(x, y inventory.Free) int {
-			if c := bytes.Compare(x.CampaignID[:], y.CampaignID[:]); c != 0 {
-				return c
-			}
-			return byRank(x, y)
-		})
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %+v\nwant %+v", got, want)
-	}
-}
-
 // The transactions do not lock the campaign: the checks on positions must be enough.
 func TestWhatOneHasFoundAnotherPassesOver(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fill(t, db, 4)
-	free := ranked(t, db, id, 0)
+	db, id, free := filled(t, 4)
 	first, second := begin(t, db), begin(t, db)
 	if got := find(t, first, needs(id, 0, 4)); len(got) != 4 {
 		t.Fatalf("the first found %+v", got)
@@ -493,40 +412,5 @@ func TestWhatOneHasFoundAnotherPassesOver(t *testing.T) {
 	}
 	if got := peek(t, db, needs(id, 0, 10)); len(got) != 6 {
 		t.Errorf("after the first's rollback: %+v", got)
-	}
-}
-
-func TestChosenPositionsAreFoundAsTheyAre(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, other := fill(t, db, 4), fill(t, db, 4)
-	free := ranked(t, db, id, 0)
-	held := kept(t, db, time.Hour, free[1])
-	kept(t, db, -time.Minute, free[2])
-	sell(t, db, "buyer", uuid.New(), free[3])
-	elsewhere := ranked(t, db, other, 0)[0].PositionID
-	got, err := inventory.Find(t.Context(), begin(t, db), []inventory.PositionID{free[0].PositionID, free[1].PositionID, free[2].PositionID, free[3].PositionID, elsewhere,
-		{CampaignID: id, Position: at(5, 1)}, {CampaignID: uuid.New(), Position: at(1, 1)}})
-	if err != nil || len(got) != 5 {
-		t.Fatalf("found %+v, %v", got, err)
-	}
-	at := make(map[inventory.PositionID]inventory.Found)
-	for _, f := range got {
-		at[f.PositionID] = f
-	}
-	if f := at[free[0].PositionID]; f.Free != free[0] || f.State != inventory.Available || f.HoldID != nil || f.Remaining != 0 {
-		t.Errorf("a free one is %+v, want %+v", f, free[0])
-	}
-	if f := at[free[1].PositionID]; f.State != inventory.Held || *f.HoldID != held.ID || f.Version != free[1].Version+1 || f.Remaining <= 0 || f.Remaining > time.Hour {
-		t.Errorf("a held one is %+v", f)
-	}
-	if f := at[free[2].PositionID]; f.State != inventory.Held || f.Remaining > -time.Minute {
-		t.Errorf("one whose hold is over is %+v", f)
-	}
-	if f := at[free[3].PositionID]; f.State != inventory.Sold || f.Remaining != 0 {
-		t.Errorf("a sold one is %+v", f)
-	}
-	if found, err := inventory.Find(t.Context(), nil, nil); found != nil || err != nil {
-		t.Errorf("none: %v, %v", found, err)
 	}
 }
