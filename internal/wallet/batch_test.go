@@ -27,9 +27,7 @@ func newBatcher(t *testing.T, db *pgxpool.Pool) *wallet.Batcher {
 }
 
 func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	b := newBatcher(t, db)
 	stuck := made(t, at, 100)
 	unlock := fixture.LockWallet(t, db, stuck)
@@ -68,9 +66,7 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 
 // While a transfer waits for one of its wallets, others can use the other one.
 func TestATransferThatWaitsHasLockedNothing(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	a, b := made(t, at, 100), made(t, at, 100) // the first is locked first: a transfer locks by id
 	unlock := fixture.LockWallet(t, db, b)
 	transfer := command(wallet.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(1)})
@@ -94,9 +90,7 @@ func TestATransferThatWaitsHasLockedNothing(t *testing.T) {
 }
 
 func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	stuck := made(t, at, 100)
 	unlock := fixture.LockWallet(t, db, stuck)
 	settings := servers.Settings(t).Wallets
@@ -115,9 +109,7 @@ func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 }
 
 func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	stuck, free := made(t, at, 100), made(t, at, 100)
 	unlock := fixture.LockWallet(t, db, stuck)
 	batch := []wallet.Command{

@@ -14,9 +14,7 @@ import (
 )
 
 func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	open := wallet.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}}
 	done := do(t, at, keyed("first", open), keyed("second", open), keyed("first", open), keyed("euros", wallet.Action{Owner: wallet.Owner{ID: "alice", Currency: "EUR"}}))
 	first := read[walletDocument](t, done[0])
@@ -48,9 +46,7 @@ func TestAWalletThatIsThereAlreadyIsNamed(t *testing.T) {
 }
 
 func TestOneRefusalFailsAlone(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	a, b, nobody := made(t, at, 100), made(t, at, 0), uuid.New()
 	broken := made(t, at, 5)
 	servers.Exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, broken)
@@ -89,9 +85,7 @@ func TestOneRefusalFailsAlone(t *testing.T) {
 
 // Another client's wallet does not exist, not even while it is locked: nobody is let wait for it.
 func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	mine := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}})).ID
 	theirs := made(t, at, 10)
 	kiosks := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{Client: "kiosk", ID: "me", Currency: "JPY"}, Movement: wallet.Movement{Amount: 10}})).ID
@@ -134,9 +128,7 @@ func TestACommandFindsTheWalletsOfItsGrantOnly(t *testing.T) {
 
 // In one transaction: each answer is of its moment.
 func TestEveryActionIsAnsweredWithItsDocument(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	at := newExecutor(db)
+	db, at := executing(t)
 	a := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: "alice", Currency: "JPY"}, Movement: wallet.Movement{Amount: 1000}}))
 	b := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{ID: "bob", Currency: "JPY"}}))
 	if a.Balance != 1000 || a.Version != 1 || b.Balance != 0 || b.Version != 0 {

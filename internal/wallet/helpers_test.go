@@ -150,6 +150,14 @@ func newExecutor(db interface {
 	return wallet.NewExecutor(db, documents, wallet.Options{RowWait: servers.Patience})
 }
 
+// executing has a test run in parallel, with an executor on a database of its own.
+func executing(t *testing.T) (*pgxpool.Pool, *wallet.Executor) {
+	t.Helper()
+	t.Parallel()
+	db := servers.DB(t)
+	return db, newExecutor(db)
+}
+
 // command is an action under a fresh key.
 func command(action wallet.Action) wallet.Command { return keyed(uuid.NewString(), action) }
 
@@ -233,3 +241,5 @@ func lapse(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	servers.Exec(t, db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = expires_at - interval '2 hours'
 		WHERE $1 IN (id, wallet_id) AND state = 'active'`, id)
 }
+
+func TestMain(m *testing.M) { servers.Main(m) }

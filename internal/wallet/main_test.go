@@ -1,9 +1,0 @@
-package wallet_test
-
-import (
-	"testing"
-
-	"triprize/internal/testkit/servers"
-)
-
-func TestMain(m *testing.M) { servers.Main(m) }
