@@ -280,9 +280,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 }
 
 func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(6))
+	db, id := campaignOn(t, 6)
 	for name, c := range map[string]struct {
 		dispute  string
 		captured bool // and not finalized yet
@@ -318,9 +316,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 
 // The statements refuse what a decision by an old state would write.
 func TestTheStatementsOfAPartialCancellationRefuseWhatIsNotThere(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(6))
+	db, id := campaignOn(t, 6)
 	bought, _ := fixture.BuyByCard(t, db, id, "a", 5, 2)
 	p := purchaseOf(t, db, bought)
 	part := func(items ...purchase.Item) map[uuid.UUID][]purchase.PartialCancellation {

@@ -3,7 +3,8 @@ package sale_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
@@ -27,9 +27,7 @@ import (
 )
 
 func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	ref := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 2, 2))[0]
 	changed := fixture.Watch(t, db)
 	report := sell(t, fixture.Seller(db), ref)
@@ -69,9 +67,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 
 // Pause, window and state count when positions are reserved, and not later.
 func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
+	db, id := campaignOn(t, 3)
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	for _, closed := range []string{`paused_at = clock_timestamp()`, `sale_ends_at = clock_timestamp()`} {
 		servers.Exec(t, db, `UPDATE campaigns SET `+closed+` WHERE id = $1`, id)
@@ -84,38 +80,8 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 	}
 }
 
-func TestTheDrawBeginsWhenTheLastPositionIsPaidAndSettled(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	for last := 1; last <= 2; last++ {
-		id := fixture.Campaign(t, db, fixture.Draft(3))
-		var bought []uuid.UUID
-		var refs []job.Ref
-		for i := range last {
-			b, ref := fixture.Reserve(t, db, id, fmt.Sprint(i), 1, time.Hour)
-			bought, refs = append(bought, b), append(refs, ref)
-		}
-		fixture.Sell(t, db, id, 6-last)
-		for _, b := range bought {
-			fixture.Advance(t, db, b, payment.Capturing)
-		}
-		fixture.Conclude(t, db, refs...)
-		for _, b := range bought {
-			fixture.Advance(t, db, b, payment.Captured)
-		}
-		expectState(t, db, id, campaign.Active)
-		if report := fixture.Conclude(t, db, refs...); len(report.Messages) != 1 || report.Sold != last {
-			t.Errorf("%d payments: %+v", last, report)
-		}
-		expectState(t, db, id, campaign.Drawing)
-	}
-	fixture.Sound(t, db)
-}
-
 func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(8))
+	db, id := campaignOn(t, 8)
 	seller := sale.NewSeller(db, time.Hour, sale.Reservations{For: time.Hour, MaxPerUser: 5, Takes: stripe.Takes})
 	card := func(user string, n int) job.Request { return fixture.CardRequest(t, id, user, 0, n) }
 	refs := fixture.Accept(t, db, card("mallory", 3))
@@ -147,9 +113,7 @@ func TestCardsDoNotPayWithoutAMethodOrWhereTheProviderCountsAmountsInAnotherUnit
 }
 
 func TestMoneyIsConcludedThoughItsJobWasFinalBefore(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
+	db, id := campaignOn(t, 3)
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	fixture.Advance(t, db, bought, payment.Captured)
 	servers.Exec(t, db, `UPDATE jobs SET state = 'failed', problem = '{"code": "internal-error", "detail": "given up"}', finished_at = now() WHERE id = $1`, ref.ID)
@@ -203,9 +167,7 @@ func TestCardsThatAreBeingTriedCountInAllCampaigns(t *testing.T) {
 // While one transaction counts the cards of a buyer, another campaign's leaves its orders by card for
 // later, and waits for nobody.
 func TestCardsOfABuyerAreCountedByOneTransactionAtATime(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(8))
+	db, id := campaignOn(t, 8)
 	refs := fixture.Accept(t, db, fixture.CardRequest(t, id, "mallory", 0, 1), fixture.CardRequest(t, id, "alice", 0, 1))
 	counting, err := db.Begin(t.Context())
 	if err != nil {
@@ -230,9 +192,7 @@ func TestCardsOfABuyerAreCountedByOneTransactionAtATime(t *testing.T) {
 
 // A statement about payments in the way of every purchase would make all of them slower.
 func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	fixture.Wallet(t, db, "w", 10_000)
 	var statements []string
 	all := func(abouts ...string) (n int) {
@@ -272,9 +232,7 @@ func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 // The workers count attempts at several jobs in one statement, which locks them by id. A
 // batch that begins one job and refuses another locks them in the same order.
 func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
+	db, id := campaignOn(t, 3)
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 9, 1), fixture.CardRequest(t, id, "a", 0, 1)) // there is no layer 9
 	tx, err := db.Begin(t.Context())
 	if err != nil {
@@ -299,16 +257,14 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 // What a worker finds out about a payment that was cancelled meanwhile is not written. A cancellation that finds
 // the payment locked is put off.
 func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
+	db, id := campaignOn(t, 3)
 	bought, _ := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	p, ok, err := payment.Claim(t.Context(), db, lease.Item{ID: bought}, time.Hour)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	unlock := lock(t, db, `payments WHERE purchase_id = $1`, bought)
+	unlock := fixture.LockRows(t, db, `payments WHERE purchase_id = $1`, bought)
 	if report, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{back}, sale.WaitForCampaign); err != nil || len(report.Busy) != 1 || len(report.Finalized) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -329,9 +285,7 @@ func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 
 // A statement that reads a whole table is quick as long as the table is small.
 func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
+	db, id := campaignOn(t, 3)
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
 	servers.Exec(t, db, `
 		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, phase, ending, deadline, latest, kept_since, finished_at)
@@ -364,5 +318,50 @@ func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// In a database that is new, the planner would else read all jobs of the campaign.
+func TestTheJobsOfABatchAreFoundByTheirIDs(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	campaign := uuid.New()
+	servers.Exec(t, db, `INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, state, finished_at, expires_at)
+		SELECT gen_random_uuid(), 'shop', n, sha256('x'), 'purchase', $1, 'succeeded', clock_timestamp(), clock_timestamp() FROM generate_series(1, 300) n`, campaign)
+	index := regexp.MustCompile(`jobs_[a-z_]+|Seq Scan on jobs`)
+	for _, statistics := range []string{"SELECT", "ANALYZE jobs"} {
+		servers.Exec(t, db, statistics)
+		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+			for what, sql := range sale.ReadsOfJobs {
+				tx, err := db.Begin(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				servers.Exec(t, tx, `SET LOCAL plan_cache_mode = `+mode)
+				servers.Exec(t, tx, `PREPARE reading AS `+sql)
+				rows, err := tx.Query(t.Context(), `EXPLAIN EXECUTE reading (ARRAY['`+uuid.NewString()+`', '`+uuid.NewString()+`']::uuid[], ARRAY['`+campaign.String()+`']::uuid[])`)
+				if err != nil {
+					t.Fatal(err)
+				}
+				plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+				if err != nil {
+					t.Fatal(err)
+				}
+				used := slices.Collect(func(yield func(string) bool) {
+					for _, line := range plan {
+						if name := index.FindString(line); name != "" && !yield(name) {
+							return
+						}
+					}
+				})
+				if !slices.Equal(used, []string{"jobs_pkey"}) {
+					t.Errorf("%s after %s, %s: %q", what, statistics, mode, plan)
+				}
+				servers.Exec(t, tx, `DEALLOCATE reading`)
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	}
 }

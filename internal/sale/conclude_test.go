@@ -185,9 +185,7 @@ func isAsOf(t *testing.T, db *pgxpool.Pool, jobID uuid.UUID) bool {
 }
 
 func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(6))
+	db, id := campaignOn(t, 6)
 	refs := []job.Ref{{ID: uuid.New(), CampaignID: id}, {ID: uuid.New(), CampaignID: uuid.New()}} // and of no payments
 	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Expiring} {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
@@ -203,9 +201,7 @@ func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 }
 
 func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	for end, want := range map[payment.Phase]string{payment.Ended: "cancelled 1,1", payment.Captured: "refunding 1,1"} {
 		bought, ref := fixture.ReserveFor(t, db, fixture.CardRequest(t, id, "a", 1, 1), time.Hour)
 		fixture.Advance(t, db, bought, payment.Action)
@@ -238,9 +234,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 // the cancellation when the positions are free, and not when the payment ends hours later; what it
 // still brings goes back.
 func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
+	db, id := campaignOn(t, 3)
 	bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)
 	fixture.Advance(t, db, bought, payment.Processing)
 	back := takeBack(t, db, id, bought)
@@ -268,9 +262,7 @@ func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) 
 
 // When a payment changes after it was final here, its money goes back, once.
 func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(6))
+	db, id := campaignOn(t, 6)
 	endsAs := func(ending payment.Ending) func(bought uuid.UUID) {
 		return func(bought uuid.UUID) { fixture.EndAs(t, db, bought, ending) }
 	}
@@ -315,9 +307,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 }
 
 func TestADeclineIsToldInTheWordsOfTheProvider(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(3))
+	db, id := campaignOn(t, 3)
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	setPayment(t, db, bought, `decline = '{"code": "card_declined", "decline_code": "insufficient_funds", "advice": "try_again_later", "message": "Your card has insufficient funds."}'`)
 	fixture.EndAs(t, db, bought, payment.Declined)

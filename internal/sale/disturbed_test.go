@@ -141,7 +141,9 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 	}
 	aCampaign := func(id, _ uuid.UUID) func() { return fixture.LockCampaign(t, db, id) }
 	aWallet := func(uuid.UUID, uuid.UUID) func() { return fixture.LockWallet(t, db, mina) }
-	aPayment := func(_, bought uuid.UUID) func() { return lock(t, db, `payments WHERE purchase_id = $1`, bought) }
+	aPayment := func(_, bought uuid.UUID) func() {
+		return fixture.LockRows(t, db, `payments WHERE purchase_id = $1`, bought)
+	}
 	for name, c := range map[string]struct {
 		operation string
 		lock      func(id, bought uuid.UUID) (unlock func())
@@ -218,9 +220,7 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 
 // A wallet whose balance is not what its events add up to pays nothing, and gets nothing back.
 func TestABrokenWalletFailsItsOwnJobsOnly(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(6))
+	db, id := campaignOn(t, 6)
 	mina := fixture.Wallet(t, db, "mina", 5000)
 	fixture.Wallet(t, db, "otto", 5000)
 	orders := func() []job.Request {

@@ -42,6 +42,19 @@ func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want string) {
 	}
 }
 
+// endingSale is a sale that is drawn at its end, of which some positions are sold and two are reserved for a
+// while. It gives late money other positions.
+func endingSale(t *testing.T, sold int, ttl time.Duration) (db *pgxpool.Pool, clock *servers.Clock, id, bought uuid.UUID, ref job.Ref) {
+	t.Helper()
+	db, clock = servers.DBWithClock(t)
+	draft := fixture.DrawnAtEnd(4, aLongSale)
+	draft.Policies.LatePayment = campaign.LatePaymentReassign
+	id = fixture.Campaign(t, db, draft)
+	fixture.Sell(t, db, id, sold)
+	bought, ref = fixture.Reserve(t, db, id, "a", 2, ttl)
+	return db, clock, id, bought, ref
+}
+
 // drawJobs counts the draw jobs of a campaign.
 func drawJobs(t *testing.T, db *pgxpool.Pool, id uuid.UUID) int {
 	t.Helper()
@@ -104,27 +117,27 @@ func TestASaleIsNotEndedBeforeItsEndAndNotTwice(t *testing.T) {
 func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		ends func(db *pgxpool.Pool, bought uuid.UUID)
-		sold int
+		until, ends payment.Phase // until the end of the sale, and then
+		over        time.Duration // then
+		sold        int
 	}{
-		"it is paid":     {func(db *pgxpool.Pool, bought uuid.UUID) { fixture.Advance(t, db, bought, payment.Captured) }, 4},
-		"it is declined": {func(db *pgxpool.Pool, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Declined) }, 2},
-		"it is given up": {func(db *pgxpool.Pool, bought uuid.UUID) { fixture.EndAs(t, db, bought, payment.Expired) }, 2},
+		"it is paid":             {payment.Reserved, payment.Captured, aLongSale, 4},
+		"it is given up":         {payment.Reserved, payment.Ended, aLongSale, 2},
+		"its buyer paid in time": {payment.Capturing, payment.Captured, 10 * aLongSale, 4}, // the draw waits for the money, however long it takes
 	} {
-		db, clock := servers.DBWithClock(t)
-		id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
-		fixture.Sell(t, db, id, 1)
-		first, firstRef := fixture.Reserve(t, db, id, "a", 1, 2*aLongSale)
-		last, lastRef := fixture.Reserve(t, db, id, "b", 2, 2*aLongSale)
-		clock.MoveOn(aLongSale)
+		db, clock, id, last, lastRef := endingSale(t, 1, 2*aLongSale)
+		first, firstRef := fixture.Reserve(t, db, id, "b", 1, 2*aLongSale)
+		fixture.Advance(t, db, first, payment.Capturing)
+		fixture.Advance(t, db, last, c.until)
+		clock.MoveOn(c.over)
 		endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws")
 		fixture.Advance(t, db, first, payment.Captured)
 		if report := fixture.Conclude(t, db, firstRef); report.Sold != 1 || len(report.Messages) != 0 {
-			t.Errorf("the first: %+v", report)
+			t.Errorf("%s: the first: %+v", name, report)
 		}
 		expectState(t, db, id, campaign.Active)
-		c.ends(db, last)
-		if report := fixture.Conclude(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw {
+		fixture.Advance(t, db, last, c.ends)
+		if report := fixture.Conclude(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw || len(report.Refunds) != 0 {
 			t.Errorf("%s: %+v", name, report)
 		}
 		endSale(t, db, id, "drawing, 0 holds, 0 payments, 0 draws")
@@ -140,12 +153,7 @@ func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testing.T) {
 	t.Parallel()
 	for _, takenBack := range []bool{false, true} {
-		db, clock := servers.DBWithClock(t)
-		draft := fixture.DrawnAtEnd(4, aLongSale)
-		draft.Policies.LatePayment = campaign.LatePaymentReassign
-		id := fixture.Campaign(t, db, draft)
-		fixture.Sell(t, db, id, 3)
-		bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
+		db, clock, id, bought, ref := endingSale(t, 3, aLongSale)
 		fixture.Advance(t, db, bought, payment.Confirming)
 		want := now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}
 		if takenBack {
@@ -172,34 +180,12 @@ func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testin
 	}
 }
 
-// Its buyer has paid in time: the draw waits for the money, however long it takes.
-func TestAPaymentThatIsBeingCapturedIsWaitedForAtTheEndOfTheSale(t *testing.T) {
-	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	id := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
-	fixture.Sell(t, db, id, 3)
-	bought, ref := fixture.Reserve(t, db, id, "a", 2, aLongSale)
-	fixture.Advance(t, db, bought, payment.Capturing)
-	clock.MoveOn(10 * aLongSale)
-	endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws")
-	fixture.Advance(t, db, bought, payment.Captured) // by the worker that has it: nobody has fenced it
-	if report := fixture.Conclude(t, db, ref); report.Sold != 2 || len(report.Messages) != 1 || len(report.Refunds) != 0 {
-		t.Errorf("it is paid: %+v", report)
-	}
-	expectState(t, db, id, campaign.Drawing)
-	fixture.Sound(t, db)
-}
-
 // Between the end and the draw, too: nothing new is sold.
 func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 	t.Parallel()
-	db, clock := servers.DBWithClock(t)
-	draft := fixture.DrawnAtEnd(4, aLongSale)
-	draft.Policies.LatePayment = campaign.LatePaymentReassign
-	id := fixture.Campaign(t, db, draft)
+	db, clock, id, kept, keptRef := endingSale(t, 0, 2*aLongSale) // what is kept keeps it from being drawn
 	bought, ref := late(t, db, fixture.CardRequest(t, id, "a", 0, 1))
 	drawing, drawingRef := late(t, db, fixture.CardRequest(t, id, "b", 0, 1))
-	kept, keptRef := fixture.Reserve(t, db, id, "c", 1, 2*aLongSale) // keeps it from being drawn
 	clock.MoveOn(aLongSale)
 	back := now{purchase.Refunding, payment.RefundDue, job.Failed, fault.ReservationExpired, payment.RefundLatePayment, 0, 0}
 	fixture.Conclude(t, db, ref)
@@ -308,7 +294,7 @@ func TestALockedPaymentKeepsNobodyFromBeingFoundOutOfTime(t *testing.T) {
 		}
 	}
 	find(9, byLatest...)
-	defer lock(t, db, `payments WHERE purchase_id = $1`, byLatest[0])()
+	defer fixture.LockRows(t, db, `payments WHERE purchase_id = $1`, byLatest[0])()
 	find(1, byLatest[1])
 }
 

@@ -16,7 +16,6 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
@@ -32,6 +31,14 @@ var at = fixture.At
 
 // forAll waits for campaigns and wallets until a test lets them go.
 var forAll = sale.LockWait{Campaign: time.Minute, Wallets: servers.Patience}
+
+// campaignOn has a test run in parallel, with a campaign in a database of its own.
+func campaignOn(t *testing.T, baseLength int) (db *pgxpool.Pool, id uuid.UUID) {
+	t.Helper()
+	t.Parallel()
+	db = servers.DB(t)
+	return db, fixture.Campaign(t, db, fixture.Draft(baseLength))
+}
 
 // outcome is what a job has come to: the positions that it got or gave back, or why it was refused, with
 // what is named of its request.
@@ -206,20 +213,6 @@ func expectState(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want campaign.Sta
 	}
 }
 
-func free(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (places []shape.Position) {
-	t.Helper()
-	all, err := inventory.All(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range all {
-		if p.State == inventory.Available {
-			places = append(places, p.Position)
-		}
-	}
-	return places
-}
-
 // stepsOf returns the events of a purchase.
 func stepsOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) string {
 	t.Helper()
@@ -263,19 +256,6 @@ func nowOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ref job.Ref) (n now) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// lock locks rows until they are let go.
-func lock(t *testing.T, db *pgxpool.Pool, rows string, args ...any) (unlock func()) {
-	t.Helper()
-	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock = func() { _ = tx.Rollback(context.Background()) }
-	t.Cleanup(unlock)
-	servers.Exec(t, tx, `SELECT FROM `+rows+` FOR NO KEY UPDATE`, args...)
-	return unlock
 }
 
 // spied begins transactions of which a test sees each batch before it is sent.

@@ -15,7 +15,6 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -74,9 +73,7 @@ func TestOfTheLastSaleAndACancellationOneComesFirst(t *testing.T) {
 }
 
 func TestATransactionThatDiesBeforeItsCommitLeavesNothing(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	dies := uuid.NewString()
 	paid, payRef := fixture.Reserve(t, db, id, dies, 1, time.Hour)
 	fixture.Advance(t, db, paid, payment.Captured)
@@ -144,57 +141,5 @@ func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T)
 	if n, now := servers.Value[int](t, db, `SELECT count(*) FROM purchases`), counts(t, db, id); n != persons*rounds || now.Sold != 0 {
 		t.Errorf("%d purchases, and %+v", n, now)
 	}
-	fixture.Sound(t, db)
-}
-
-// Every worker is given every job. A hold, chosen positions, and what a hold that is over has kept are among
-// what they sell; the last position is sold once, and begins one draw.
-func TestManyWorkersSellOneHotCampaign(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(12)), fixture.Holds(t, db, nil, nil)
-	h := fixture.Hold(t, service, fixture.HoldRequest(id, "holder", at(1, 1), at(5, 5)))
-	fixture.EndHold(t, db, fixture.Hold(t, service, fixture.HoldRequest(id, "late", at(4, 4))))
-	requests := []job.Request{fixture.HeldRequest(t, id, "holder", h.ID), fixture.ChosenRequest(t, id, "chooser", at(3, 3), at(4, 4))}
-	for i := range 98 { // 74 are left for them
-		requests = append(requests, fixture.PurchaseRequest(t, id, fmt.Sprint(i), 0, 1))
-	}
-	refs := fixture.Accept(t, db, requests...)
-	draws := make(chan int, 60)
-	var workers sync.WaitGroup
-	for w := range 6 {
-		workers.Go(func() {
-			for start := 0; start < len(refs); start += 10 {
-				from := (start + w*30) % len(refs)
-				report, err := fixture.Seller(db).Sell(t.Context(), refs[from:from+10], sale.WaitForCampaign)
-				if err != nil {
-					t.Error(err)
-				}
-				draws <- len(report.Messages)
-			}
-		})
-	}
-	workers.Wait()
-	close(draws)
-	begun := 0
-	for n := range draws {
-		begun += n
-	}
-	var sold, late int
-	for _, ref := range refs {
-		switch j := fixture.Job(t, db, ref.ID); {
-		case j.State == job.Succeeded:
-			sold += len(resultOf(t, j).Positions)
-		case j.Problem != nil && (j.Problem.Code == "sold-out" || j.ID == refs[1].ID):
-			late++
-		default:
-			t.Errorf("job %s is %s, %+v", ref.ID, j.State, j.Problem)
-		}
-	}
-	if sold != 78 || begun != 1 {
-		t.Errorf("%d of 78 positions are sold, %d draws have begun", sold, begun)
-	}
-	expect(t, "the holder", []job.Job{fixture.Job(t, db, refs[0].ID)}, "1,1 5,5")
-	expectState(t, db, id, campaign.Drawing)
 	fixture.Sound(t, db)
 }

@@ -165,7 +165,7 @@ func TestTheLastPositionBeginsTheDraw(t *testing.T) {
 	if ref := fixture.Sell(t, db, id, 5); ref.ID != uuid.Nil {
 		t.Fatal("a draw was asked for with one position left")
 	}
-	last := free(t, db, id)[0]
+	last := fixture.Free(t, db, id)[0]
 	order := func(user string) job.Request {
 		r := fixture.PurchaseRequestOf(t, id, sale.Order{UserID: user, Selection: fixture.Random(0, 1), Payment: sale.Payment{Method: purchase.Wallet}})
 		r.Origin = job.Origin{RequestID: "of " + user, Traceparent: "trace of " + user}
@@ -189,26 +189,6 @@ func TestTheLastPositionBeginsTheDraw(t *testing.T) {
 		t.Errorf("the draw job is %+v", j)
 	}
 	fixture.Sound(t, db)
-}
-
-func TestRandomPositionsComeInAnUnpredictableOrder(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	first := func() (positions []int) {
-		id := fixture.Campaign(t, db, fixture.Draft(20))
-		var requests []job.Request
-		for range 12 {
-			requests = append(requests, fixture.PurchaseRequest(t, id, "a", 0, 1))
-		}
-		for _, j := range fixture.Finalize(t, db, requests...) {
-			got := resultOf(t, j).Positions[0]
-			positions = append(positions, got.Layer*100+got.Column)
-		}
-		return positions
-	}
-	if a, b := first(), first(); slices.Equal(a, b) || slices.IsSorted(a) {
-		t.Errorf("twelve sales of two campaigns: %v and %v", a, b)
-	}
 }
 
 // A hold is of its user and campaign, and what is refused leaves it as it is.
@@ -258,15 +238,14 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 // wholly, however long the rest takes. One that was over is not bought, even if it
 // is extended meanwhile.
 func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, nil)
+	db, id := campaignOn(t, 4)
+	service := fixture.Holds(t, db, nil, nil)
 	due := fixture.Hold(t, service, fixture.HoldRequest(id, "due", at(1, 1), at(2, 2)))
 	last := fixture.Hold(t, service, fixture.HoldRequest(id, "last", at(3, 1), at(3, 2)))
 	refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "last", last.ID), fixture.HeldRequest(t, id, "due", due.ID),
 		fixture.ChosenRequest(t, id, "other", at(3, 1)), fixture.ChosenRequest(t, id, "other", at(2, 2)))
 	fixture.EndHold(t, db, due)
-	unlock := lock(t, db, `holds WHERE id = $1`, due.ID) // the batch wants to end it
+	unlock := fixture.LockRows(t, db, `holds WHERE id = $1`, due.ID) // the batch wants to end it
 	ended := make(chan sale.Report, 1)
 	go func() { ended <- sell(t, fixture.Seller(db), refs...) }()
 	servers.AwaitBlocked(t, db, 1)
@@ -279,50 +258,10 @@ func TestAHoldIsBoughtWhollyOrNotAtAllWhenItEndsInTheMiddle(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// The holder and another buyer both wait for the campaign. The database's clock
-// decides when they have it, and not when they came.
-func TestAtTheDeadlineAHoldIsBoughtOrGone(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	service, id := fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.Draft(8))
-	for name, c := range map[string]struct{ holderFirst, over bool }{
-		"the holder comes first, in time": {true, false}, "the holder comes first, and it is over": {true, true},
-		"the other comes first, in time": {false, false}, "the other comes first, and it is over": {false, true},
-	} {
-		h := fixture.Hold(t, service, fixture.HoldRequest(id, "holder", free(t, db, id)[:3]...))
-		wanted := h.Positions[1].Position
-		refs := fixture.Accept(t, db, fixture.HeldRequest(t, id, "holder", h.ID), fixture.ChosenRequest(t, id, "other", wanted))
-		order := slices.Clone(refs)
-		if !c.holderFirst {
-			slices.Reverse(order)
-		}
-		unlock, done := fixture.LockCampaign(t, db, id), make(chan sale.Report, 2)
-		for i, ref := range order {
-			go func() { done <- sell(t, fixture.Seller(db), ref) }()
-			servers.AwaitBlocked(t, db, i+1)
-		}
-		want := []string{"any 3", "position-taken /selection/positions/0"}
-		if c.over {
-			fixture.EndHoldMeanwhile(t, db, h)
-			want = []string{"hold-expired", fmt.Sprintf("%d,%d", wanted.Layer, wanted.Column)}
-		}
-		unlock()
-		<-done
-		<-done
-		expect(t, name, jobsOf(t, db, refs), want...)
-		if now := fixture.HoldNow(t, db, h.ID); (now.State == inventory.HoldExpired) != c.over {
-			t.Errorf("%s: the hold is %+v", name, now)
-		}
-	}
-	fixture.Sound(t, db)
-}
-
 // The sale does not look for an earlier payment of its job, as there can be none: the ledger
 // refuses it.
 func TestAJobIsPaidOnce(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, fixture.Draft(4))
+	db, id := campaignOn(t, 4)
 	mina := fixture.Wallet(t, db, "mina", 1000)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
