@@ -187,7 +187,7 @@ func TestRowsThatMovedWithoutTheLockAreNotTouched(t *testing.T) {
 	db := servers.DB(t)
 	service := fixture.Holds(t, db, nil, nil)
 	for name, damage := range map[string]string{
-		"a position is of another hold": `UPDATE positions SET hold_id = gen_random_uuid() WHERE campaign_id = $1 AND layer = 3`,
+		"a position is of another hold": `UPDATE positions SET hold_id = gen_random_uuid() WHERE campaign_id = $1 AND layer = 3 AND state = 'held'`,
 		"a position lost its hold":      `UPDATE positions SET state = 'available', user_id = NULL, hold_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND layer = 3`,
 		"the campaign left the sale":    `UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1`,
 	} {
