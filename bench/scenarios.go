@@ -81,7 +81,7 @@ var claims = []claim{
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
 	{"http with webhooks / http", "at least 0.8", "webhooks", "triprize-http", ""},
-	{"events told a second, afterwards", "at least 1,000", "webhooks", "", toldAfterwards},
+	{"events delivered per second, afterwards", "at least 1,000", "webhooks", "", deliveredAfterwards},
 	{"logged and traced / silent", "at least 0.97", "traced", "silent", ""},
 	{"cpu of a purchase, logged and traced / silent", "at most 1.03", "traced", "silent", cpuOfEach},
 	{"adjacent / random", "at least 0.5", "adjacent", "random", ""},

@@ -17,13 +17,13 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// toldAfterwards is how many events are delivered a second when the crowd has gone.
-const toldAfterwards = "told/s afterwards"
+// deliveredAfterwards is how many events are delivered a second when the crowd has gone.
+const deliveredAfterwards = "delivered/s afterwards"
 
 // longestDelivery bounds the wait for what was not delivered when the sale was over.
 const longestDelivery = 5 * time.Minute
 
-// runEventSale measures purchases of an app that is told of every one: how much it sells a
+// runEventSale measures purchases of an app that receives an event for each: how much it sells a
 // second, how many events its one healthy receiver gets meanwhile, and how many afterwards.
 func runEventSale(ctx context.Context, s *setup, measured time.Duration) (result, error) {
 	return s.onSale(ctx, hot, func(sys *system) (r result, err error) {
@@ -43,7 +43,7 @@ func runEventSale(ctx context.Context, s *setup, measured time.Duration) (result
 		}
 		meanwhile, took := arrived.Load(), time.Since(began)
 		r = w.result(seen)
-		r.note("told/s meanwhile", perSecond(int(meanwhile), took))
+		r.note("delivered/s meanwhile", perSecond(int(meanwhile), took))
 		began = time.Now()
 		left := 1
 		for end := began.Add(longestDelivery); left > 0 && time.Now().Before(end); wait(ctx, 10*time.Millisecond, nil) {
@@ -51,7 +51,7 @@ func runEventSale(ctx context.Context, s *setup, measured time.Duration) (result
 				return r, err
 			}
 		}
-		r.note(toldAfterwards, perSecond(int(arrived.Load()-meanwhile), time.Since(began)))
+		r.note(deliveredAfterwards, perSecond(int(arrived.Load()-meanwhile), time.Since(began)))
 		r.noteUsage(w, seen.measured[succeeded])
 		r.wrong, err = sys.finish(ctx, seen, 1)
 		if left > 0 {

@@ -78,7 +78,7 @@ func wait(ctx context.Context, d time.Duration, enough <-chan struct{}) {
 	}
 }
 
-// caller does one thing. It tells whether that counts. A failure ends the caller.
+// caller does one thing. It reports whether that counts. A failure ends the caller.
 type caller func() (counts bool, err error)
 
 // repeat lets callers do one thing after the other until the window is over. The result has

@@ -116,11 +116,11 @@ const (
 	NextActionTypeRedirect      NextActionType = "redirect"
 )
 
-// Defines values for PaymentDifferenceState.
+// Defines values for PaymentDiscrepancyState.
 const (
-	PaymentDifferenceStateClosed    PaymentDifferenceState = "closed"
-	PaymentDifferenceStateExplained PaymentDifferenceState = "explained"
-	PaymentDifferenceStateOpen      PaymentDifferenceState = "open"
+	PaymentDiscrepancyStateClosed    PaymentDiscrepancyState = "closed"
+	PaymentDiscrepancyStateExplained PaymentDiscrepancyState = "explained"
+	PaymentDiscrepancyStateOpen      PaymentDiscrepancyState = "open"
 )
 
 // Defines values for PaymentDraftMethod.
@@ -1325,8 +1325,8 @@ type Payment struct {
 	Livemode bool `json:"livemode,omitempty,omitzero"`
 }
 
-// PaymentDifference A discrepancy between the provider's balance and our payments and refunds.
-type PaymentDifference struct {
+// PaymentDiscrepancy A discrepancy between the provider's balance and our payments and refunds.
+type PaymentDiscrepancy struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
@@ -1334,7 +1334,7 @@ type PaymentDifference struct {
 	Kind string `json:"kind"`
 
 	// State `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
-	State PaymentDifferenceState `json:"state"`
+	State PaymentDiscrepancyState `json:"state"`
 
 	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if the object is unknown.
 	Reference string `json:"reference"`
@@ -1346,24 +1346,24 @@ type PaymentDifference struct {
 	PurchaseID uuid.UUID `json:"purchase_id"`
 
 	// Here What one side has; both members are null if it has nothing.
-	Here PaymentDifferenceSide `json:"here"`
+	Here PaymentDiscrepancySide `json:"here"`
 
 	// There What one side has; both members are null if it has nothing.
-	There PaymentDifferenceSide `json:"there"`
+	There PaymentDiscrepancySide `json:"there"`
 
 	// Detail Human-readable.
 	Detail string `json:"detail"`
 
 	// Explanation The operator's explanation; null if there is none.
-	Explanation *PaymentDifferenceExplanation `json:"explanation"`
+	Explanation *PaymentDiscrepancyExplanation `json:"explanation"`
 
 	// FoundAt RFC 3339.
 	FoundAt  Time      `json:"found_at"`
 	ClosedAt time.Time `json:"closed_at"`
 }
 
-// PaymentDifferenceExplanation defines model for PaymentDifferenceExplanation.
-type PaymentDifferenceExplanation struct {
+// PaymentDiscrepancyExplanation defines model for PaymentDiscrepancyExplanation.
+type PaymentDiscrepancyExplanation struct {
 	// By `role:client`.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
@@ -1372,27 +1372,27 @@ type PaymentDifferenceExplanation struct {
 	At Time `json:"at"`
 }
 
-// PaymentDifferenceExplanationRequest The reason for the difference.
-type PaymentDifferenceExplanationRequest struct {
+// PaymentDiscrepancyExplanationRequest The reason for the discrepancy.
+type PaymentDiscrepancyExplanationRequest struct {
 	// Reason For the records.
 	Reason string `json:"reason"`
 }
 
-// PaymentDifferencePage defines model for PaymentDifferencePage.
-type PaymentDifferencePage struct {
-	PaymentDifferences []PaymentDifference `json:"payment_differences"`
-	NextCursor         uuid.UUID           `json:"next_cursor"`
+// PaymentDiscrepancyPage defines model for PaymentDiscrepancyPage.
+type PaymentDiscrepancyPage struct {
+	PaymentDiscrepancies []PaymentDiscrepancy `json:"payment_discrepancies"`
+	NextCursor           uuid.UUID            `json:"next_cursor"`
 }
 
-// PaymentDifferenceSide What one side has; both members are null if it has nothing.
-type PaymentDifferenceSide struct {
+// PaymentDiscrepancySide What one side has; both members are null if it has nothing.
+type PaymentDiscrepancySide struct {
 	// Amount Minor units. Amounts that leave the balance can be negative in an unknown category.
 	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
 }
 
-// PaymentDifferenceState `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
-type PaymentDifferenceState string
+// PaymentDiscrepancyState `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
+type PaymentDiscrepancyState string
 
 // PaymentDraft How the purchase is paid.
 type PaymentDraft struct {
@@ -2516,8 +2516,8 @@ type ListCursor = string
 // OfUser The app's own id of a user: 1 to 128 characters, no control characters.
 type OfUser = UserID
 
-// PaymentDifferenceID A UUID.
-type PaymentDifferenceID = ID
+// PaymentDiscrepancyID A UUID.
+type PaymentDiscrepancyID = ID
 
 // Prefer defines model for Prefer.
 type Prefer = string
@@ -2642,11 +2642,11 @@ type GetJobParams struct {
 	Include IncludePurchase // `purchase`: each job includes its purchase, if it has one, as far as the caller may see it.
 }
 
-// ListPaymentDifferencesParams is the query of ListPaymentDifferences.
-type ListPaymentDifferencesParams struct {
-	State  PaymentDifferenceState // Only differences in this state. Default: all.
-	Cursor Cursor                 // The `next_cursor` of the previous page.
-	Limit  Limit                  // The maximum number of elements per page.
+// ListPaymentDiscrepanciesParams is the query of ListPaymentDiscrepancies.
+type ListPaymentDiscrepanciesParams struct {
+	State  PaymentDiscrepancyState // Only discrepancies in this state. Default: all.
+	Cursor Cursor                  // The `next_cursor` of the previous page.
+	Limit  Limit                   // The maximum number of elements per page.
 }
 
 // ListPaymentsParams is the query of ListPayments.
@@ -3253,36 +3253,36 @@ func streamJob(job JobID) request {
 	return request{method: http.MethodGet, path: path("/v1/jobs/%s/events", job)}
 }
 
-// ListPaymentDifferences is GET /v1/payment-differences: list discrepancies with the provider's balance.
+// ListPaymentDiscrepancies is GET /v1/payment-discrepancies: list discrepancies with the provider's balance.
 //
-// In the order of discovery. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds. A provider event can also report a payment that we do not know. A difference that no longer exists is `closed` automatically.
+// In the order of discovery. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds. A provider event can also report a payment that we do not know. A discrepancy that no longer exists is `closed` automatically.
 //
 // For operator.
-func (c *Client) ListPaymentDifferences(ctx context.Context, params ListPaymentDifferencesParams, options ...CallOption) (PaymentDifferencePage, error) {
+func (c *Client) ListPaymentDiscrepancies(ctx context.Context, params ListPaymentDiscrepanciesParams, options ...CallOption) (PaymentDiscrepancyPage, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
-	return send[PaymentDifferencePage](ctx, c, request{method: http.MethodGet, path: "/v1/payment-differences", query: query}, options)
+	return send[PaymentDiscrepancyPage](ctx, c, request{method: http.MethodGet, path: "/v1/payment-discrepancies", query: query}, options)
 }
 
-// PaymentDifferences iterates over ListPaymentDifferences, and reads the next page when it needs it. params.Limit is
+// PaymentDiscrepancies iterates over ListPaymentDiscrepancies, and reads the next page when it needs it. params.Limit is
 // the size of a page. An error ends the iteration.
-func (c *Client) PaymentDifferences(ctx context.Context, params ListPaymentDifferencesParams) iter.Seq2[PaymentDifference, error] {
-	return pages(params.Cursor, func(cursor Cursor) ([]PaymentDifference, Cursor, error) {
+func (c *Client) PaymentDiscrepancies(ctx context.Context, params ListPaymentDiscrepanciesParams) iter.Seq2[PaymentDiscrepancy, error] {
+	return pages(params.Cursor, func(cursor Cursor) ([]PaymentDiscrepancy, Cursor, error) {
 		params.Cursor = cursor
-		page, err := c.ListPaymentDifferences(ctx, params)
-		return page.PaymentDifferences, page.NextCursor, err
+		page, err := c.ListPaymentDiscrepancies(ctx, params)
+		return page.PaymentDiscrepancies, page.NextCursor, err
 	})
 }
 
-// ExplainPaymentDifference is POST /v1/payment-differences/{difference}/explain: explain a difference.
+// ExplainPaymentDiscrepancy is POST /v1/payment-discrepancies/{discrepancy}/explain: explain a discrepancy.
 //
-// An `open` difference becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A difference in another state is rejected with `state-conflict`.
+// An `open` discrepancy becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A discrepancy in another state is rejected with `state-conflict`.
 //
 // For operator.
-func (c *Client) ExplainPaymentDifference(ctx context.Context, difference PaymentDifferenceID, body PaymentDifferenceExplanationRequest, options ...CallOption) (PaymentDifference, error) {
-	return send[PaymentDifference](ctx, c, request{method: http.MethodPost, path: path("/v1/payment-differences/%s/explain", difference), body: body}, options)
+func (c *Client) ExplainPaymentDiscrepancy(ctx context.Context, discrepancy PaymentDiscrepancyID, body PaymentDiscrepancyExplanationRequest, options ...CallOption) (PaymentDiscrepancy, error) {
+	return send[PaymentDiscrepancy](ctx, c, request{method: http.MethodPost, path: path("/v1/payment-discrepancies/%s/explain", discrepancy), body: body}, options)
 }
 
 // ListPayments is GET /v1/payments: list waiting payments.

@@ -454,7 +454,7 @@ func (to *torture) expectEnds() {
 		OK bool
 		reconciliation.Span
 	}
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || !report.OK || len(report.Differences) != 0 || len(report.Totals) != 1 || report.Totals[0].Charges == 0 {
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || status != 0 || !report.OK || len(report.Discrepancies) != 0 || len(report.Totals) != 1 || report.Totals[0].Charges == 0 {
 		to.s.T.Errorf("the audit of payments: status %d, %s%s", status, stdout, stderr)
 	}
 	var sold, parts, failed, refunded int

@@ -56,7 +56,7 @@ func TestProcessesThatAreMissingDegradeTheSystem(t *testing.T) {
 	s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "mina"})
 	servers.Exec(t, s.DB, `UPDATE jobs SET accepted_at = accepted_at - interval '10 seconds'`)
 	awaitCauses(s, 0, "no_worker", "sales_stuck", "worker_frozen")
-	for series, want := range map[string]float64{"triprize_workers_alive": 0, "triprize_workers_silent": 1, "triprize_schedulers_alive": 1, `triprize_jobs_queued{kind="purchase"}`: 1} {
+	for series, want := range map[string]float64{"triprize_workers_alive": 0, "triprize_workers_stale": 1, "triprize_schedulers_alive": 1, `triprize_jobs_queued{kind="purchase"}`: 1} {
 		s.AwaitMetric(0, series, want)
 	}
 	if age := s.Metric(0, `triprize_jobs_queued_age_seconds{kind="purchase"}`); age <= 15 {

@@ -45,8 +45,8 @@ const (
 )
 
 var stepOf = map[string]int{
-	"payment_events": events, "audit_walks": events, "audit_violations": events, "audit_looks": events, "api_keys": keys, "campaigns": campaigns, "payments": payments, "refunds": refunds,
-	"payment_differences": differences, "balance_transactions": differences, "reconciled_days": differences,
+	"payment_events": events, "audit_walks": events, "audit_violations": events, "audit_checks": events, "api_keys": keys, "campaigns": campaigns, "payments": payments, "refunds": refunds,
+	"payment_discrepancies": differences, "balance_transactions": differences, "reconciled_days": differences,
 	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "disputes": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
 	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign, "campaign_metadata": ofACampaign,
@@ -228,14 +228,14 @@ func doEverything(s *fleet.System) {
 	for _, overdue := range []string{`UPDATE holds SET expires_at = clock_timestamp() WHERE state = 'active'`, `UPDATE positions SET expires_at = clock_timestamp() WHERE state = 'held'`,
 		`UPDATE authorizations SET expires_at = clock_timestamp() WHERE state = 'active'`,
 		`INSERT INTO installation (created_at) VALUES (clock_timestamp() - interval '5 days') ON CONFLICT (one) DO UPDATE SET created_at = excluded.created_at`, // there are days to be reconciled
-		`INSERT INTO payment_differences (id, kind, object_id, detail) SELECT id, 'unknown-there', id, '' FROM (SELECT gen_random_uuid() AS id) d`} {
+		`INSERT INTO payment_discrepancies (id, kind, object_id, detail) SELECT id, 'unknown-there', id, '' FROM (SELECT gen_random_uuid() AS id) d`} {
 		servers.Exec(s.T, s.DB, overdue)
 	}
 	var differences struct {
-		Differences []struct{ ID uuid.UUID } `json:"payment_differences"`
+		Differences []struct{ ID uuid.UUID } `json:"payment_discrepancies"`
 	}
-	servers.NoError(s.T, json.Unmarshal(want(s.Do(0, s.Operator, http.MethodGet, "/v1/payment-differences?state=open", nil, nil), http.StatusOK).Body, &differences))
-	want(operate(http.MethodPost, "/v1/payment-differences/"+differences.Differences[0].ID.String()+"/explain", fleet.Fields{"reason": "a test"}), http.StatusOK)
+	servers.NoError(s.T, json.Unmarshal(want(s.Do(0, s.Operator, http.MethodGet, "/v1/payment-discrepancies?state=open", nil, nil), http.StatusOK).Body, &differences))
+	want(operate(http.MethodPost, "/v1/payment-discrepancies/"+differences.Differences[0].ID.String()+"/explain", fleet.Fields{"reason": "a test"}), http.StatusOK)
 	for _, sweep := range s.Sweeps() {
 		want(operate(http.MethodPost, "/v1/sweeps/"+sweep.Name, nil), http.StatusOK)
 	}
@@ -280,10 +280,10 @@ func payByCard(t *testing.T, s *fleet.System, db *pgxpool.Pool) {
 	for _, id := range bought[:2] {
 		fixture.Advance(t, db, id, payment.Captured)
 	}
-	fixture.Conclude(t, db, refs[:1]...)
+	fixture.FinalizePayments(t, db, refs[:1]...)
 	cancel(bought[0], bought[1], bought[2], byWallet[0].ID)
 	fixture.Advance(t, db, bought[2], payment.Ended)
-	fixture.Conclude(t, db, refs...)
+	fixture.FinalizePayments(t, db, refs...)
 	fixture.ReserveFor(t, db, card(), -time.Second)
 	if n, err := sale.ExpireReservations(t.Context(), db, 10); err != nil || n != 1 {
 		t.Fatal(n, err)

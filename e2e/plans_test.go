@@ -42,7 +42,7 @@ var growing = []struct{ table, where, changed string }{
 	{"payment_steps", "true", "'number', n + 10000"},
 	{"payment_events", "handled_at IS NOT NULL", "'id', n"},
 	{"refunds", "state = 'succeeded' AND due_at IS NULL", "'provider_id', n"},
-	{"payment_differences", "closed_at IS NOT NULL", "'object_id', n"},
+	{"payment_discrepancies", "closed_at IS NOT NULL", "'object_id', n"},
 	{"wallets", "true", "'owner_id', n"},
 	{"ledger_entries", "kind = 'credit'", "'reference', n"},
 	{"wallet_events", "true", ""},

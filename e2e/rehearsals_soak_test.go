@@ -478,10 +478,10 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		r.tool("refunds", "resolve", viewPurchase(r.System, refused).Refund().ID, "--reason", "by bank transfer")
 	}, "TriprizeRefundsWaitForOperator")
 	r.provoke(func() {
-		servers.Exec(t, r.DB, `INSERT INTO payment_differences (id, kind, object_id, here_amount, here_currency, detail) VALUES (gen_random_uuid(), 'unknown-there', 'pi_lost', 500, 'JPY', 'settled here')`)
+		servers.Exec(t, r.DB, `INSERT INTO payment_discrepancies (id, kind, object_id, here_amount, here_currency, detail) VALUES (gen_random_uuid(), 'unknown-there', 'pi_lost', 500, 'JPY', 'settled here')`)
 	}, func() {
-		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_differences`).String(), "--reason", "a rehearsal")
-	}, "TriprizePaymentDifferences unknown-there")
+		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_discrepancies`).String(), "--reason", "a rehearsal")
+	}, "TriprizePaymentDiscrepancies unknown-there")
 
 	key := func(k stripesim.Key) { servers.NoError(t, r.Sandbox.SetKey(k)) }
 	r.provoke(func() {

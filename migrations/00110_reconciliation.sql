@@ -1,4 +1,4 @@
--- loses: payment_differences, balance_transactions, reconciled_days, installation
+-- loses: payment_discrepancies, balance_transactions, reconciled_days, installation
 -- +goose Up
 
 -- The id of this installation, in the metadata of everything that it creates at the provider. A copy
@@ -49,7 +49,7 @@ CREATE INDEX balance_transactions_of_intent ON balance_transactions (intent_id) 
 CREATE INDEX balance_transactions_of_source ON balance_transactions (source_id) WHERE source_id IS NOT NULL;
 
 -- Discrepancies between the provider's balance and our payments. An object has one row per kind.
-CREATE TABLE payment_differences (
+CREATE TABLE payment_discrepancies (
     id             uuid        PRIMARY KEY,
     kind           text        NOT NULL CHECK (kind IN ('unknown-here', 'unknown-there', 'differs', 'unknown-category')),
     object_id      text        NOT NULL,                                   -- pi_…, re_… or du_… of the provider; the category
@@ -69,9 +69,9 @@ CREATE TABLE payment_differences (
     CHECK ((explained_by IS NULL) = (explanation IS NULL) AND (explained_by IS NULL) = (explained_at IS NULL))
 );
 
-CREATE INDEX payment_differences_open ON payment_differences (id) WHERE closed_at IS NULL AND explained_at IS NULL; -- lists and gauges
-CREATE INDEX payment_differences_standing ON payment_differences (id) WHERE closed_at IS NULL;                      -- that may be closed
-CREATE INDEX payment_differences_found ON payment_differences (found_at);                                           -- for their retention
+CREATE INDEX payment_discrepancies_open ON payment_discrepancies (id) WHERE closed_at IS NULL AND explained_at IS NULL; -- lists and gauges
+CREATE INDEX payment_discrepancies_standing ON payment_discrepancies (id) WHERE closed_at IS NULL;                      -- that may be closed
+CREATE INDEX payment_discrepancies_found ON payment_discrepancies (found_at);                                           -- for their retention
 
 -- Our side of a day.
 CREATE INDEX payments_received ON payments (finished_at) WHERE received > 0;
@@ -79,4 +79,4 @@ CREATE INDEX refunds_succeeded ON refunds (finished_at) WHERE method = 'card' AN
 
 -- +goose Down
 DROP INDEX refunds_succeeded, payments_received;
-DROP TABLE payment_differences, balance_transactions, reconciled_days, installation;
+DROP TABLE payment_discrepancies, balance_transactions, reconciled_days, installation;

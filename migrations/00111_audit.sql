@@ -1,4 +1,4 @@
--- loses: audit_violations, audit_looks, audit_walks
+-- loses: audit_violations, audit_checks, audit_walks
 -- +goose Up
 
 -- The progress of the sweep audit, per walk.
@@ -9,7 +9,7 @@ CREATE TABLE audit_walks (
 );
 
 -- When each invariant was last checked.
-CREATE TABLE audit_looks (
+CREATE TABLE audit_checks (
     invariant text        PRIMARY KEY,                                     -- its short name
     looked_at timestamptz NOT NULL
 );
@@ -26,4 +26,4 @@ CREATE TABLE audit_violations (
 );
 
 -- +goose Down
-DROP TABLE audit_violations, audit_looks, audit_walks;
+DROP TABLE audit_violations, audit_checks, audit_walks;

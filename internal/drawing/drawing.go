@@ -210,7 +210,7 @@ func (d *Drawer) refusal(ctx context.Context, id uuid.UUID) (refusal *fault.Erro
 		return fault.From(err), nil
 	case err != nil:
 		return nil, err
-	case c.State == campaign.Drawing, c.State == campaign.Completed: // completed after the look for a result
+	case c.State == campaign.Drawing, c.State == campaign.Completed: // completed after the read of a result
 		return nil, ErrBusy
 	case c.State == campaign.Cancelled:
 		return fault.New(fault.CampaignNotActive, "the campaign is cancelled"), nil

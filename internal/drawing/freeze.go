@@ -181,7 +181,7 @@ func (a *attempt) read(list iter.Seq2[fairdraw.SoldLine, error]) (*fairdraw.Tree
 const listCapacity = 1024
 
 // confirmClock asks for the newest round of the chain and stores it: newFreeze compares the clock
-// with it. Until it is told nothing is frozen.
+// with it. Until it is known nothing is frozen.
 func (a *attempt) confirmClock(ctx context.Context) error {
 	err := errNoBeacon
 	if a.options.Beacon != nil {
@@ -202,7 +202,7 @@ func (a *attempt) confirmClock(ctx context.Context) error {
 		return lost
 	}
 	a.log.Warn("the newest round of the beacon is not known: nothing is frozen yet", "error", err)
-	after, reason := clamp(drawing/2, firstRetry, longestRetry), "no relay has told the newest round of the beacon, which has to confirm the clock"
+	after, reason := clamp(drawing/2, firstRetry, longestRetry), "no relay has sent the newest round of the beacon, which has to confirm the clock"
 	if no, ok := errors.AsType[*notNow](err); ok {
 		after, reason = no.after, no.reason
 	}

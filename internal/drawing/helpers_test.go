@@ -189,19 +189,19 @@ func drawn(t *testing.T, drawer *drawing.Drawer, ref job.Ref) {
 }
 
 // waits runs a draw that must wait.
-func waits(t *testing.T, drawer *drawing.Drawer, ref job.Ref) *drawing.Waiting {
+func waits(t *testing.T, drawer *drawing.Drawer, ref job.Ref) drawing.Waiting {
 	t.Helper()
 	_, err := drawer.Run(t.Context(), ref)
 	return wait(t, err)
 }
 
-func wait(t *testing.T, err error) *drawing.Waiting {
+func wait(t *testing.T, err error) drawing.Waiting {
 	t.Helper()
 	wait, ok := errors.AsType[*drawing.Waiting](err)
 	if !ok {
 		t.Fatalf("it does not wait: %v", err)
 	}
-	return wait
+	return *wait
 }
 
 // withBeacon sells a campaign out that is drawn with a round of a chain.

@@ -113,7 +113,7 @@ func (m *metrics) ended(outcome, cause string, since time.Time) {
 	m.duration.WithLabelValues(outcome).Observe(time.Since(since).Seconds())
 }
 
-// endOf tells how an attempt has ended, and the cause when it waits or has failed.
+// endOf returns how an attempt has ended, and the cause when it waits or has failed.
 func endOf(outcome job.Outcome, err error) (name, cause string) {
 	wait, waiting := errors.AsType[*Waiting](err)
 	switch {

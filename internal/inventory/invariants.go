@@ -14,7 +14,7 @@ var Invariants = []audit.Invariant{
 			FROM positions p WHERE p.campaign_id = c.id) r
 		WHERE c.state <> 'pending' AND c.published_at IS NOT NULL
 		  AND (c.positions_sold, c.positions_reserved, c.positions_blocked, c.positions_total) IS DISTINCT FROM (r.sold, r.reserved, r.blocked, r.total)`},
-	// The rules are read once: with a look into them for each layer, a campaign of 1,000 layers takes minutes.
+	// The rules are read once: read again for each layer, a campaign of 1,000 layers takes minutes.
 	{Check: "layer_positions", Name: "a layer of a published campaign has its positions, in the columns 1 to their number, as the rules say", SQL: `
 		WITH r AS MATERIALIZED (
 			SELECT campaign_id, x.layer, x.positions FROM commitments, jsonb_to_recordset(rules::jsonb -> 'layers') AS x (layer int, positions int))

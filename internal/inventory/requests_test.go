@@ -202,7 +202,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHoldOrPurchase(t *testing.T) {
 	bought, ref := fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.FromHold(own.ID), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}}), time.Hour)
 	about("reserved", fault.About{Kind: fault.AboutPurchase, ID: bought.String(), JobID: ref.ID.String()})
 	fixture.Advance(t, db, bought, payment.Captured)
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	about("sold", fault.About{})
 	fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", paid.ID))
 	_, err := extendAt(t, services[0], paid.ID, time.Minute)

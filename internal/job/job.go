@@ -104,7 +104,7 @@ const (
 	KindPaymentRetry         Kind = "payment-retry"
 	KindPaymentResolve       Kind = "payment-resolve"
 	KindPaymentTry           Kind = "payment-try"
-	KindDifferenceExplain    Kind = "difference-explain"
+	KindDiscrepancyExplain   Kind = "discrepancy-explain"
 
 	KindEndpointCreate   Kind = "webhook-endpoint-create"
 	KindEndpointEnable   Kind = "webhook-endpoint-enable"

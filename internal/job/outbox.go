@@ -113,14 +113,14 @@ func markSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 // and died. A task that was never enqueued, or that Redis has lost, does not
 // count against its jobs.
 func reissueMessages(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
-	bundles, err := replaceMessage(ctx, tx, lost, orphaned, false)
-	return bundles, fault.At(err, "job.reissueMessages")
+	messages, err := replaceMessage(ctx, tx, lost, orphaned, false)
+	return messages, fault.At(err, "job.reissueMessages")
 }
 
 // replaceMessage deletes messages and puts those of their jobs that are still queued into new
 // messages; on demand one campaign in each of those that were delivered before: their jobs are tried
 // together, and wait for a campaign if it is one.
-func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (bundles []Message, err error) {
+func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (messages []Message, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
 		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
@@ -138,28 +138,28 @@ func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, b
 	var ref Ref
 	var trace string
 	_, err = pgx.ForEachRow(rows, []any{&kind, &delivery, &ref.ID, &ref.CampaignID, &trace}, func() error {
-		last := len(bundles) - 1
-		if last < 0 || bundles[last].Kind != kind || bundles[last].Delivery != delivery || len(bundles[last].Jobs) == MaxJobs ||
+		last := len(messages) - 1
+		if last < 0 || messages[last].Kind != kind || messages[last].Delivery != delivery || len(messages[last].Jobs) == MaxJobs ||
 			kind == KindDraw || // a draw waits by itself
-			byCampaign && delivery > 1 && bundles[last].Jobs[0].CampaignID != ref.CampaignID {
-			bundles = append(bundles, Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
+			byCampaign && delivery > 1 && messages[last].Jobs[0].CampaignID != ref.CampaignID {
+			messages = append(messages, Message{ID: uuidv7.New(), Kind: kind, Delivery: delivery})
 			last++
 		}
-		bundles[last].Jobs = append(bundles[last].Jobs, ref.In(trace))
+		messages[last].Jobs = append(messages[last].Jobs, ref.In(trace))
 		return nil
 	})
-	if err != nil || len(bundles) == 0 {
+	if err != nil || len(messages) == 0 {
 		return nil, err
 	}
 	var b pgx.Batch
-	for _, m := range bundles {
+	for _, m := range messages {
 		ids := make([]uuid.UUID, len(m.Jobs))
 		for i, j := range m.Jobs {
 			ids[i] = j.ID
 		}
 		b.Queue(`INSERT INTO outbox_messages (id, kind, delivery, jobs) VALUES ($1, $2, $3, $4)`, m.ID, m.Kind, m.Delivery, ids)
 	}
-	return bundles, tx.SendBatch(ctx, &b).Close()
+	return messages, tx.SendBatch(ctx, &b).Close()
 }
 
 // Snooze replaces a message by one for each campaign, for those of its jobs that are still queued. They

@@ -188,7 +188,7 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 		return job.Outcome{}, ErrWaiting
 	}
 	if isNew { // not at each attempt
-		c.logger.Warn("purchases of a cancelled campaign wait for their wallets: an operator has to look",
+		c.logger.Warn("purchases of a cancelled campaign wait for their wallets: an operator has to investigate",
 			"campaign", ref.CampaignID, "job", ref.ID, "purchases", left.count, "first", left.first, "error", left.err)
 	}
 	return job.Outcome{}, waits

@@ -47,7 +47,7 @@ func TestACancelledCampaignGivesBackWhatIsLeftByTheWayItWasPaid(t *testing.T) {
 			o.Payment.PaymentMethod = "pm_card_visa"
 			bought, ref := fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, o), time.Hour)
 			fixture.Advance(t, db, bought, payment.Captured)
-			fixture.Conclude(t, db, ref)
+			fixture.FinalizePayments(t, db, ref)
 			return bought
 		}
 		fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, o))
@@ -162,7 +162,7 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 	servers.Exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
 	for _, since := range []struct{ cancelled, pause time.Duration }{{0, time.Second}, {4 * time.Minute, 2 * time.Minute}, {time.Hour, 5 * time.Minute}} {
 		servers.Exec(t, db, `UPDATE campaigns SET cancelled_at = clock_timestamp() - $2 * interval '1 second' WHERE id = $1`, id, since.cancelled.Seconds())
-		if wait := waits(t, c, ref); wait == nil || wait.After < since.pause || wait.After > 5*time.Minute {
+		if wait := waits(t, c, ref); wait.After < since.pause || wait.After > 5*time.Minute {
 			t.Fatalf("broken since %s: %+v", since.cancelled, wait)
 		}
 		said := fixture.Job(t, db, ref.ID).Progress
@@ -192,7 +192,6 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	fixture.AnyColumn(db)
 	id := fixture.Campaign(t, db, fixture.Draft(9))
 	phases := []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Captured, payment.Expiring}
 	bought, jobs := make(map[payment.Phase]uuid.UUID), make(map[payment.Phase]job.Ref)
@@ -204,7 +203,7 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 			fixture.Advance(t, db, bought[phase], payment.Processing)
 			fixture.Advance(t, db, bought[phase], payment.Expiring)
 			servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought[phase])
-			fixture.Conclude(t, db, jobs[phase])
+			fixture.FinalizePayments(t, db, jobs[phase])
 		default:
 			fixture.Advance(t, db, bought[phase], phase)
 		}
@@ -238,7 +237,7 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 			fixture.EndAs(t, db, bought[phase], payment.CampaignCancelled)
 		}
 		waits(t, c, ref)
-		fixture.Conclude(t, db, jobs[phase])
+		fixture.FinalizePayments(t, db, jobs[phase])
 		fixture.Sound(t, db)
 	}
 	waits(t, c, ref) // for two refunds
@@ -345,7 +344,7 @@ func TestOnlyASaleThatHasEndedUnsoldIsCancelled(t *testing.T) {
 		t.Errorf("found %v, %v", found, err)
 	}
 	fixture.EndAs(t, db, last, payment.Expired)
-	fixture.Conclude(t, db, paid)
+	fixture.FinalizePayments(t, db, paid)
 	if found, err := campaign.EndedUnsold(t.Context(), db, 10); err != nil || len(found) != 1 || found[0].ID != id {
 		t.Errorf("found %v, %v", found, err)
 	}

@@ -83,14 +83,16 @@ func ends(t *testing.T, c *lifecycle.Canceller, ref job.Ref) (r lifecycle.Cancel
 }
 
 // waits runs a job that must wait, and returns what it shows meanwhile; nil: nothing.
-func waits(t *testing.T, c *lifecycle.Canceller, ref job.Ref) (wait *lifecycle.CancelWaiting) {
+func waits(t *testing.T, c *lifecycle.Canceller, ref job.Ref) lifecycle.CancelWaiting {
 	t.Helper()
 	outcome, err := c.Run(t.Context(), ref)
 	if !errors.Is(err, lifecycle.ErrWaiting) {
 		t.Fatalf("it does not wait: %+v, %v", outcome, err)
 	}
-	wait, _ = errors.AsType[*lifecycle.CancelWaiting](err)
-	return wait
+	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
+		return *wait
+	}
+	return lifecycle.CancelWaiting{}
 }
 
 // refused checks that a job failed with a code.
@@ -156,7 +158,7 @@ func mixedPurchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID, n int) mixed {
 	for _, p := range report.Payments {
 		fixture.Advance(t, db, p.PurchaseID, payment.Captured)
 	}
-	fixture.Conclude(t, db, refs...)
+	fixture.FinalizePayments(t, db, refs...)
 	return m
 }
 

@@ -56,7 +56,7 @@ func (s EndedSales) beginDraws(ctx context.Context, run sweep.Run) error {
 		job.LogFinal(ctx, s.Logger, end.Finalized)
 		s.Holds.Count(inventory.HoldsReleased, end.Holds)
 		if end.GivenUp > 0 {
-			s.Logger.Warn("the draw waits no longer for payments that the provider does not tell of; what is paid after all is refunded",
+			s.Logger.Warn("the draw waits no longer for payments whose outcome the provider does not report; what is paid after all is refunded",
 				"campaign", id, "payments", end.GivenUp)
 		}
 		failures = append(failures, err)

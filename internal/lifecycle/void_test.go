@@ -208,7 +208,7 @@ func announce(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, id uuid.UUID
 func waitsForVoid(t *testing.T, db *pgxpool.Pool, void job.Ref) {
 	t.Helper()
 	wait, at := waits(t, canceller(t, db), void), announcedFor(t, db, void.CampaignID)
-	if wait == nil || wait.After <= 0 || wait.After > 5*time.Minute {
+	if wait.After <= 0 || wait.After > 5*time.Minute {
 		t.Fatalf("announced for %s: %+v", at, wait)
 	}
 	j := fixture.Job(t, db, void.ID)

@@ -34,7 +34,7 @@ func QueueGiveUp(b *pgx.Batch, taken []Taking) {
 
 // QueueTakeCaptured notes cancellations of purchases whose money is being taken, or was.
 // They change no version: a capture goes on, and what was captured is returned
-// when the payment is concluded.
+// when the payment is finalized.
 func QueueTakeCaptured(b *pgx.Batch, taken []Taking) {
 	queueTaken(b, taken, ``, `p.phase IN ('capturing', 'captured')`, "payments that are captured")
 }
@@ -115,7 +115,7 @@ func EndUnsent(ctx context.Context, tx pgx.Tx, items []lease.Item) (known, waiti
 	var b pgx.Batch
 	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases) // the UPDATE alone has no order
 	free := ` FROM payments p JOIN unnest($1::uuid[], $2::bigint[]) AS r (id, version) ON p.purchase_id = r.id AND p.version = r.version
-		WHERE ` + Agenda.Free()
+		WHERE ` + Leases.Free()
 	read := func(into *[]Ref, condition string) {
 		b.Queue(`SELECT `+refColumns+free+condition+` ORDER BY p.purchase_id`, purchases, versions).Query(refsInto(into))
 	}

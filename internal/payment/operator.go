@@ -115,7 +115,7 @@ func Escalate(ctx context.Context, db postgres.DB, after time.Duration, limit in
 	tag, err := db.Exec(ctx, `
 		UPDATE payments SET waiting_for = 'operator', last_error = coalesce(payments.last_error, $3)
 		FROM (SELECT purchase_id FROM payments p
-		      WHERE waiting_for <> 'operator' AND waiting_since <= clock_timestamp() - $1 * interval '1 second' AND `+Agenda.Free()+`
+		      WHERE waiting_for <> 'operator' AND waiting_since <= clock_timestamp() - $1 * interval '1 second' AND `+Leases.Free()+`
 		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
 		WHERE payments.purchase_id = w.purchase_id`, after.Seconds(), limit, WaitsForKey.Text()) // what waits for a key has no error
 	return int(tag.RowsAffected()), fault.At(err, "payment.Escalate")

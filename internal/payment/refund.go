@@ -240,20 +240,20 @@ func QueueInsertRefunds(b *pgx.Batch, refunds []Refund) {
 		ids, purchases, campaigns, users, methods, amounts, currencies, reasons).Exec(postgres.Exactly(n, "new refunds"))
 }
 
-// RefundAgenda is the table of card refunds of ours that are due. One that was resolved by hand is
+// RefundLeases is the table of card refunds of ours that are due. One that was resolved by hand is
 // due until the provider has answered, and when an event reports it: it may have been made there, too.
-var RefundAgenda = lease.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.number IS NOT NULL`, Due: `true`}
+var RefundLeases = lease.Table{Name: "refunds", As: "r", Key: "id", Kind: `'refund'`, Open: `r.method = 'card' AND r.number IS NOT NULL`, Due: `true`}
 
 // ClaimRefund leases a card refund to a worker, see [lease.Claim].
 func ClaimRefund(ctx context.Context, db postgres.DB, item lease.Item, until time.Duration) (r Refund, ok bool, err error) {
-	return lease.Claim(ctx, db, RefundAgenda, item, until, ``, ``, refundColumns, scanRefund)
+	return lease.Claim(ctx, db, RefundLeases, item, until, ``, ``, refundColumns, scanRefund)
 }
 
 // WakeRefunds makes card refunds due at once, those of purchases and those with the provider's
 // ids: something has happened to them there. One that succeeded can have failed since.
 // It returns the purchases of those it has found. See [lease.Wake].
 func WakeRefunds(ctx context.Context, db postgres.DB, purchases []uuid.UUID, providerIDs []string) ([]uuid.UUID, error) {
-	return lease.Wake(ctx, db, RefundAgenda, `SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)`,
+	return lease.Wake(ctx, db, RefundLeases, `SELECT id FROM refunds WHERE purchase_id = ANY($1) UNION SELECT id FROM refunds WHERE provider_id = ANY($2)`,
 		`r.purchase_id`, pgx.RowTo[uuid.UUID], purchases, providerIDs)
 }
 
@@ -265,7 +265,7 @@ func RefundsWaitForKey(ctx context.Context, db postgres.DB, items []lease.Item) 
 	ids, _ := lease.Split(items)
 	tag, err := db.Exec(ctx, `
 		UPDATE refunds SET waiting_since = coalesce(refunds.waiting_since, clock_timestamp()), failure = 'cards are disabled: no key of a payment provider is set'
-		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+RefundAgenda.Free()+` ORDER BY id FOR NO KEY UPDATE) w
+		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+RefundLeases.Free()+` ORDER BY id FOR NO KEY UPDATE) w
 		WHERE refunds.id = w.id`, ids)
 	return int(tag.RowsAffected()), fault.At(err, "payment.RefundsWaitForKey")
 }
@@ -277,7 +277,7 @@ func EscalateRefunds(ctx context.Context, db postgres.DB, after time.Duration, l
 	tag, err := db.Exec(ctx, `
 		UPDATE refunds SET stuck = true
 		FROM (SELECT id FROM refunds r
-		      WHERE waiting_since <= clock_timestamp() - $1 * interval '1 second' AND NOT stuck AND `+unfinished+` AND `+RefundAgenda.Free()+`
+		      WHERE waiting_since <= clock_timestamp() - $1 * interval '1 second' AND NOT stuck AND `+unfinished+` AND `+RefundLeases.Free()+`
 		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
 		WHERE refunds.id = w.id`, after.Seconds(), limit)
 	return int(tag.RowsAffected()), fault.At(err, "payment.EscalateRefunds")

@@ -15,7 +15,7 @@ import (
 // off: they wait for a key.
 func RefundsWithoutProvider(db postgres.Pool, recheck time.Duration, logger *slog.Logger) sweep.Sweep {
 	return sweep.Sweep{Counts: []string{"refunds_due", "refunds_enqueued", "refunds_waiting"}, Run: func(ctx context.Context, run sweep.Run) error {
-		return RefundAgenda.EachDue(ctx, run, db, recheck, func(due []lease.Item) error {
+		return RefundLeases.EachDue(ctx, run, db, recheck, func(due []lease.Item) error {
 			n, err := RefundsWaitForKey(ctx, db, due)
 			run.Counts["refunds_waiting"] += n
 			if n > 0 {

@@ -59,8 +59,8 @@ func FollowSaleEnd(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, was *ti
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "payment.FollowSaleEnd(%s)", campaignID)
 }
 
-// Agenda is the table of payments that are due.
-var Agenda = lease.Table{Name: "payments", As: "p", Key: "purchase_id", Kind: `'payment'`, Open: `true`, Due: `true`}
+// Leases is the table of payments that are due.
+var Leases = lease.Table{Name: "payments", As: "p", Key: "purchase_id", Kind: `'payment'`, Open: `true`, Due: `true`}
 
 // Claim gives a payment to a worker, see [lease.Claim].
 //
@@ -69,7 +69,7 @@ var Agenda = lease.Table{Name: "payments", As: "p", Key: "purchase_id", Kind: `'
 // the claim, lease before lease_until.
 func Claim(ctx context.Context, db postgres.DB, item lease.Item, until time.Duration) (p Payment, ok bool, err error) {
 	const begins = `CASE WHEN p.phase = 'reserved' AND p.over_at > now.at THEN `
-	return lease.Claim(ctx, db, Agenda, item, until, `, phase, attempt, attempt_at`,
+	return lease.Claim(ctx, db, Leases, item, until, `, phase, attempt, attempt_at`,
 		`, `+begins+`'creating' ELSE p.phase END, `+begins+`p.attempt + 1 ELSE p.attempt END, `+begins+`now.at ELSE p.attempt_at END`, columns, scan)
 }
 
@@ -114,7 +114,7 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Precondition, 
 
 // writing is the statement of a write, with 21 arguments.
 func writing(p *Payment, guard Precondition, keep time.Duration, next *time.Duration) (sql string, args []any) {
-	return Agenda.Write(p.Ref().Item(), lease.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
+	return Leases.Write(p.Ref().Item(), lease.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
 		    phase = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $8, intent_status = $9, received = $10, next_action = $11, ending = $12, uncancellable = $13, decline = $14,
 		    faults = $15, waiting_for = $16, waiting_since = CASE WHEN $16::text IS NOT NULL THEN coalesce(waiting_since, clock_timestamp()) END, last_error = $17,
@@ -127,7 +127,7 @@ func writing(p *Payment, guard Precondition, keep time.Duration, next *time.Dura
 // Wake makes payments due at once, final ones too: something has happened to them at the
 // provider. See [lease.Wake].
 func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID) ([]Ref, error) {
-	return lease.Wake(ctx, db, Agenda, `SELECT unnest($1::uuid[])`, refColumns, pgx.RowToStructByPos[Ref], purchases)
+	return lease.Wake(ctx, db, Leases, `SELECT unnest($1::uuid[])`, refColumns, pgx.RowToStructByPos[Ref], purchases)
 }
 
 // QueueOfJobs finds the payments of purchase jobs.
@@ -147,27 +147,27 @@ func QueueLock(b *pgx.Batch, purchases []uuid.UUID, mode postgres.LockMode, lock
 	QueueGet(b, purchases, into)
 }
 
-// Conclusion is what a transaction of the sale has decided about a payment.
-type Conclusion struct {
+// Finalization is what a transaction of the sale has decided about a payment.
+type Finalization struct {
 	PurchaseID uuid.UUID
 	Version    int64 // at which it was read
 	From, To   Phase
 }
 
 // recheck is when a payment that was cancelled is checked once more: an event about it
-// may have come while it was concluded.
+// may have come while it was finalized.
 const recheck = time.Minute
 
-// QueueConclude moves payments to the phases that were decided. A worker that has one of
+// QueueFinalize moves payments to the phases that were decided. A worker that has one of
 // them is fenced. Each must still have the version at which it was read.
 //
 // A settled or returned payment is not checked again, unless an event comes; a late one
 // is due at once, and a cancelled one after a while, if it was ever at the provider. Events about refunds
 // that came before the money was in our books are open again.
-func QueueConclude(b *pgx.Batch, conclusions []Conclusion) {
-	n := len(conclusions)
+func QueueFinalize(b *pgx.Batch, finalizations []Finalization) {
+	n := len(finalizations)
 	ids, versions, from, to := make([]uuid.UUID, n), make([]int64, n), make([]string, n), make([]string, n)
-	for i, c := range conclusions {
+	for i, c := range finalizations {
 		ids[i], versions[i], from[i], to[i] = c.PurchaseID, c.Version, string(c.From), string(c.To)
 	}
 	b.Queue(`

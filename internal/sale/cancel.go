@@ -41,7 +41,7 @@ type Cancellation struct {
 // Money of a card is refunded by a refund row of its own. While the bank has that
 // money, because the charge is disputed, only operators cancel the purchase. A purchase that is being
 // paid is not cancelled here: its payment is cancelled, and its end finalizes the
-// cancellation (see [Seller.Conclude]).
+// cancellation (see [Seller.FinalizePayments]).
 //
 // The campaign's lock serializes cancellations and sales. After a cancellation a
 // position is free, so the next sale may not sell out the campaign. After the sale that

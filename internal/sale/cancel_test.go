@@ -121,7 +121,7 @@ func TestEveryCancellationHasItsRefundHoweverItWasPaid(t *testing.T) {
 			var ref job.Ref
 			bought, ref = fixture.ReserveFor(t, db, request, time.Hour)
 			fixture.Advance(t, db, bought, payment.Captured)
-			fixture.Conclude(t, db, ref)
+			fixture.FinalizePayments(t, db, ref)
 		} else {
 			bought = resultOf(t, fixture.Finalize(t, db, request)[0]).PurchaseID
 		}
@@ -258,7 +258,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	failed, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.EndAs(t, db, failed, payment.Expired)
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	refused(t, "a failed purchase", cancel(t, db, byOperator(t, id, failed)), "the purchase is failed")
 	pending, _ := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	refused(t, "a part that is not paid yet", cancel(t, db, partOf(t, id, pending, positionsOf(purchaseOf(t, db, pending))[0])), "the purchase is pending")
@@ -301,7 +301,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 		bought, ref := fixture.Reserve(t, db, id, "mina", 1, time.Hour)
 		fixture.Advance(t, db, bought, payment.Captured)
 		if !c.captured {
-			fixture.Conclude(t, db, ref)
+			fixture.FinalizePayments(t, db, ref)
 		}
 		if c.dispute != "" {
 			setPayment(t, db, bought, `disputed_at = clock_timestamp(), dispute = '{"id":"du_1","reason":"fraudulent",`+c.dispute+`}'`)
@@ -310,7 +310,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 		if isDisputed := j.Problem != nil && j.Problem.Code == fault.PurchaseDisputed; isDisputed != c.refused || (j.State == job.Succeeded) == c.refused || (purchaseOf(t, db, bought).State == purchase.Refunding) == c.refused {
 			t.Errorf("%s: the cancellation is %s %+v", name, j.State, j.Problem)
 		}
-		fixture.Conclude(t, db, ref)
+		fixture.FinalizePayments(t, db, ref)
 	}
 }
 

@@ -48,8 +48,8 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	changed(``)
 	fixture.Sound(t, db)
 	fixture.Advance(t, db, report.Payments[0].PurchaseID, payment.Captured)
-	if report := fixture.Conclude(t, db, ref); report.Sold != 2 || len(report.Finalized) != 1 || len(report.Messages) != 0 {
-		t.Errorf("concluded: %+v", report)
+	if report := fixture.FinalizePayments(t, db, ref); report.Sold != 2 || len(report.Finalized) != 1 || len(report.Messages) != 0 {
+		t.Errorf("finalized: %+v", report)
 	}
 	changed(`
 		~ campaign 1: positions_reserved=2 board_version=1 → positions_sold=2 board_version=2
@@ -58,8 +58,8 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		~ job 1: queued → succeeded; → result={amount: 400, board_version: 2, positions: 2,1@200 2,2@200, purchase_id: purchase 1}
 		~ purchase 1: pending → completed
 		~ payment of purchase 1: reserved → settled; due_at=soon → v2; → attempt=1 intent_id=pi_purchase 1 received=400`)
-	if report := fixture.Conclude(t, db, ref); report.Sold != 0 || len(report.Finalized) != 0 {
-		t.Errorf("concluded again: %+v", report)
+	if report := fixture.FinalizePayments(t, db, ref); report.Sold != 0 || len(report.Finalized) != 0 {
+		t.Errorf("finalized again: %+v", report)
 	}
 	changed(``)
 	fixture.Sound(t, db)
@@ -74,7 +74,7 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 		expect(t, closed, fixture.Finalize(t, db, fixture.CardRequest(t, id, "b", 0, 1)), "campaign-paused")
 	}
 	fixture.Advance(t, db, bought, payment.Captured)
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	if n := nowOf(t, db, bought, ref); n != completed {
 		t.Errorf("%+v", n)
 	}
@@ -90,7 +90,7 @@ func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
 	sell(t, seller, refs...)
 	expect(t, "five may wait", jobsOf(t, db, refs), "queued", "hold-limit-exceeded", "queued", "queued", "queued", "hold-limit-exceeded")
 	fixture.Advance(t, db, *fixture.Job(t, db, refs[0].ID).PurchaseID, payment.Captured)
-	fixture.Conclude(t, db, refs[0])
+	fixture.FinalizePayments(t, db, refs[0])
 	refs = fixture.Accept(t, db, card("mallory", 3))
 	sell(t, seller, refs...)
 	expect(t, "what is paid waits no more", jobsOf(t, db, refs), "queued")
@@ -112,12 +112,12 @@ func TestCardsDoNotPayWithoutAMethodOrWhereTheProviderCountsAmountsInAnotherUnit
 	}
 }
 
-func TestMoneyIsConcludedThoughItsJobWasFinalBefore(t *testing.T) {
+func TestMoneyIsFinalizedThoughItsJobWasFinalBefore(t *testing.T) {
 	db, id := campaignOn(t, 3)
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	fixture.Advance(t, db, bought, payment.Captured)
 	servers.Exec(t, db, `UPDATE jobs SET state = 'failed', problem = '{"code": "internal-error", "detail": "given up"}', finished_at = now() WHERE id = $1`, ref.ID)
-	if report := fixture.Conclude(t, db, ref); len(report.Broken) != 1 {
+	if report := fixture.FinalizePayments(t, db, ref); len(report.Broken) != 1 {
 		t.Errorf("it is not said loudly: %v", report.Broken)
 	}
 	want := completed

@@ -59,7 +59,7 @@ func openCheckout(t *testing.T) *checkout {
 //	hold USER WHAT TTL                 reserve USER WHAT TIME: by card, which gives it so much time
 //	buy USER WHAT                      wait TIME
 //	expire TIME: so long nothing is paid, and the reservation is given up
-//	capture, cancel, conclude, end AS  of the last payment
+//	capture, cancel, finalize, end AS  of the last payment
 //	kept USER POSITION TIME [PAUSE]    is noted
 //	again TIME [POINTER]               is what the last refusal says
 func (c *checkout) run(script string) {
@@ -113,9 +113,9 @@ func (c *checkout) step(words []string) {
 		takeBack(c.t, c.db, c.id, c.payment.PurchaseID)
 	case "end":
 		fixture.EndAs(c.t, c.db, c.payment.PurchaseID, payment.Ending(words[1]))
-		fixture.Conclude(c.t, c.db, c.ref)
-	case "conclude":
-		fixture.Conclude(c.t, c.db, c.ref)
+		fixture.FinalizePayments(c.t, c.db, c.ref)
+	case "finalize":
+		fixture.FinalizePayments(c.t, c.db, c.ref)
 	case "kept":
 		c.kept(words, d)
 	case "again":
@@ -262,9 +262,9 @@ func TestHoldsAndUnpaidReservationsShareOneBound(t *testing.T) {
 			reserve a 2of3 !none-available; reserve a 1of3 15m
 			reserve b 2of3 15m`,
 		"what is paid leaves no time behind": `
-			hold a 3/1 10m; reserve a hold 15m; capture; conclude; kept a 3/1 0
-			reserve a 3/2 15m; capture; conclude; kept a 3/2 0
-			reserve a 3/3 15m; capture; cancel; conclude; kept a 3/3 0`, // its money goes back
+			hold a 3/1 10m; reserve a hold 15m; capture; finalize; kept a 3/1 0
+			reserve a 3/2 15m; capture; finalize; kept a 3/2 0
+			reserve a 3/3 15m; capture; cancel; finalize; kept a 3/3 0`, // its money goes back
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -349,7 +349,7 @@ func TestAHoldKeepsNothingAgainThatIsOverOrCancelled(t *testing.T) {
 func TestAHoldKeepsNoSoldPositionAgain(t *testing.T) {
 	t.Parallel()
 	c := openCheckout(t)
-	c.run(`hold a 3/1 10m; reserve a hold 15m; capture; conclude`)
+	c.run(`hold a 3/1 10m; reserve a hold 15m; capture; finalize`)
 	err := postgres.InTx(t.Context(), c.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
 		inventory.QueueRestoreHolds(&b, []inventory.Owned{{HoldID: c.hold.ID, PurchaseID: c.payment.PurchaseID, Items: c.hold.Positions}})

@@ -39,12 +39,12 @@ var disturbedJobs = map[string]func(t *testing.T, db *pgxpool.Pool, id uuid.UUID
 	"cancel": func(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 		return fixture.Accept(t, db, fixture.CancelRequest(t, id, fixture.Buy(t, db, id, "a", 2, 2)))[0]
 	},
-	"conclude a captured payment": func(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
+	"finalize a captured payment": func(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 		fixture.Advance(t, db, bought, payment.Captured)
 		return ref
 	},
-	"conclude an ended payment": func(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
+	"finalize an ended payment": func(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 		fixture.Advance(t, db, bought, payment.Confirming)
 		fixture.Advance(t, db, bought, payment.Ended)
@@ -79,21 +79,21 @@ func TestRowsThatMoveUnderTheLockRollTheTransactionBack(t *testing.T) {
 		{"cancel", `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE campaign_id = $1`, 3, postgres.ErrRows},
 		{"cancel", cancelled, 3, postgres.ErrRows},
 		{"cancel", final, 3, job.ErrFinal},
-		{"conclude a captured payment", `UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND state = 'reserved'`, 3, postgres.ErrRows},
-		{"conclude a captured payment", `UPDATE payments SET version = version + 1 WHERE campaign_id = $1`, 3, postgres.ErrRows},
-		{"conclude a captured payment", `UPDATE payments SET phase = 'late', ending = 'expired' WHERE campaign_id = $1`, 3, postgres.ErrRows},
-		{"conclude a captured payment", `UPDATE purchases SET state = 'completed', completed_at = now() WHERE campaign_id = $1`, 3, postgres.ErrRows},
-		{"conclude a captured payment", `UPDATE campaigns SET state = 'drawing' WHERE id = $1`, 3, postgres.ErrRows},
-		{"conclude a captured payment", cancelled, 3, postgres.ErrRows},
-		{"conclude a captured payment", final, 3, job.ErrFinal},
-		{"conclude an ended payment", `UPDATE positions SET purchase_id = gen_random_uuid() WHERE campaign_id = $1 AND state = 'reserved'`, 3, postgres.ErrRows},
-		{"conclude an ended payment", `UPDATE positions SET state = 'sold', sold_at = now(), expires_at = NULL WHERE campaign_id = $1 AND state = 'reserved'`, 3, postgres.ErrRows},
-		{"conclude an ended payment", `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE campaign_id = $1`, 3, postgres.ErrRows},
+		{"finalize a captured payment", `UPDATE positions SET state = 'available', user_id = NULL, purchase_id = NULL, expires_at = NULL WHERE campaign_id = $1 AND state = 'reserved'`, 3, postgres.ErrRows},
+		{"finalize a captured payment", `UPDATE payments SET version = version + 1 WHERE campaign_id = $1`, 3, postgres.ErrRows},
+		{"finalize a captured payment", `UPDATE payments SET phase = 'late', ending = 'expired' WHERE campaign_id = $1`, 3, postgres.ErrRows},
+		{"finalize a captured payment", `UPDATE purchases SET state = 'completed', completed_at = now() WHERE campaign_id = $1`, 3, postgres.ErrRows},
+		{"finalize a captured payment", `UPDATE campaigns SET state = 'drawing' WHERE id = $1`, 3, postgres.ErrRows},
+		{"finalize a captured payment", cancelled, 3, postgres.ErrRows},
+		{"finalize a captured payment", final, 3, job.ErrFinal},
+		{"finalize an ended payment", `UPDATE positions SET purchase_id = gen_random_uuid() WHERE campaign_id = $1 AND state = 'reserved'`, 3, postgres.ErrRows},
+		{"finalize an ended payment", `UPDATE positions SET state = 'sold', sold_at = now(), expires_at = NULL WHERE campaign_id = $1 AND state = 'reserved'`, 3, postgres.ErrRows},
+		{"finalize an ended payment", `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE campaign_id = $1`, 3, postgres.ErrRows},
 		// What does not fit together is no case for a guess.
-		{"conclude a captured payment", `UPDATE positions SET purchase_id = gen_random_uuid() WHERE (campaign_id, layer, col) = (SELECT campaign_id, layer, col FROM positions WHERE campaign_id = $1 AND purchase_id IS NOT NULL LIMIT 1)`, 0, postgres.ErrRows},
-		{"conclude a captured payment", `DELETE FROM purchases WHERE campaign_id = $1`, 0, postgres.ErrRows},
-		{"conclude a captured payment", `UPDATE purchases SET state = 'completed', completed_at = now() WHERE campaign_id = $1`, 0, postgres.ErrRows},
-		{"conclude a captured payment", `UPDATE payments SET campaign_id = gen_random_uuid() WHERE campaign_id = $1`, 0, nil},
+		{"finalize a captured payment", `UPDATE positions SET purchase_id = gen_random_uuid() WHERE (campaign_id, layer, col) = (SELECT campaign_id, layer, col FROM positions WHERE campaign_id = $1 AND purchase_id IS NOT NULL LIMIT 1)`, 0, postgres.ErrRows},
+		{"finalize a captured payment", `DELETE FROM purchases WHERE campaign_id = $1`, 0, postgres.ErrRows},
+		{"finalize a captured payment", `UPDATE purchases SET state = 'completed', completed_at = now() WHERE campaign_id = $1`, 0, postgres.ErrRows},
+		{"finalize a captured payment", `UPDATE payments SET campaign_id = gen_random_uuid() WHERE campaign_id = $1`, 0, nil},
 		{"cancel", `UPDATE purchases SET campaign_id = gen_random_uuid() WHERE campaign_id = $1`, 0, nil},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
@@ -166,12 +166,12 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 			paid, _ := fixture.BuyByCard(t, db, a, "a", 0, 1)
 			return paid, back(paid, fixture.Buy(t, db, a, "a", 0, 1))
 		}},
-		"conclude in a campaign": {"conclude", aCampaign, func(a, b uuid.UUID) (uuid.UUID, []job.Ref) {
+		"finalize in a campaign": {"finalize", aCampaign, func(a, b uuid.UUID) (uuid.UUID, []job.Ref) {
 			bought, ref := card(t, a, "a")
 			_, other := card(t, b, "a")
 			return bought, []job.Ref{ref, other}
 		}},
-		"conclude a payment": {"conclude", aPayment, func(a, _ uuid.UUID) (uuid.UUID, []job.Ref) {
+		"finalize a payment": {"finalize", aPayment, func(a, _ uuid.UUID) (uuid.UUID, []job.Ref) {
 			bought, ref := card(t, a, "a")
 			_, other := card(t, a, "b")
 			return bought, []job.Ref{ref, other}

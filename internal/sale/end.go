@@ -65,7 +65,7 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 
 // endSale is a transaction.
 func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
-	in := newConclusions()
+	in := newFinalizations()
 	var held []*inventory.Hold
 	var open []payment.Ref
 	var b pgx.Batch
@@ -84,12 +84,12 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		return end, err
 	}
 	if len(open) > 0 {
-		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // what is locked is being concluded
+		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // what is locked is being finalized
 			return end, err
 		}
 	}
 	for _, p := range in.payments {
-		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // its state has changed since: it is concluded elsewhere
+		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // its state has changed since: it is finalized elsewhere
 			continue
 		}
 		if err := in.setLate(p); err != nil {
@@ -135,7 +135,7 @@ func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, hel
 
 // ExpireReservations expires up to limit payments whose deadline is over and that no worker
 // has, in one transaction, and returns how many. Their positions stay reserved until the
-// provider confirms that they are not paid, see [Seller.Conclude].
+// provider confirms that they are not paid, see [Seller.FinalizePayments].
 func ExpireReservations(ctx context.Context, db postgres.Beginner, limit int) (n int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		expired, err := payment.Expire(ctx, tx, limit)

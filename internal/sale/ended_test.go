@@ -103,7 +103,7 @@ func TestASaleIsNotEndedBeforeItsEndAndNotTwice(t *testing.T) {
 	}
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.EndAs(t, db, bought, payment.Declined)
-	fixture.Conclude(t, db, ref) // the last reservation ends, and the sale goes on
+	fixture.FinalizePayments(t, db, ref) // the last reservation ends, and the sale goes on
 	expectState(t, db, id, campaign.Active)
 	clock.MoveOn(2 * aLongSale)
 	endSale(t, db, other, "active, 0 holds, 0 payments, 0 draws")
@@ -132,12 +132,12 @@ func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 		clock.MoveOn(c.over)
 		endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws")
 		fixture.Advance(t, db, first, payment.Captured)
-		if report := fixture.Conclude(t, db, firstRef); report.Sold != 1 || len(report.Messages) != 0 {
+		if report := fixture.FinalizePayments(t, db, firstRef); report.Sold != 1 || len(report.Messages) != 0 {
 			t.Errorf("%s: the first: %+v", name, report)
 		}
 		expectState(t, db, id, campaign.Active)
 		fixture.Advance(t, db, last, c.ends)
-		if report := fixture.Conclude(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw || len(report.Refunds) != 0 {
+		if report := fixture.FinalizePayments(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw || len(report.Refunds) != 0 {
 			t.Errorf("%s: %+v", name, report)
 		}
 		endSale(t, db, id, "drawing, 0 holds, 0 payments, 0 draws")
@@ -171,7 +171,7 @@ func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testin
 		}
 		fixture.Sound(t, db)
 		fixture.Advance(t, db, bought, payment.Captured)
-		report := fixture.Conclude(t, db, ref)
+		report := fixture.FinalizePayments(t, db, ref)
 		got, n := nowOf(t, db, bought, ref), counts(t, db, id)
 		if len(report.Refunds) != 1 || len(report.Messages) != 0 || got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 || n.Sold != 3 || n.Reserved != 0 {
 			t.Errorf("taken back %t, paid after all: %+v, %+v, %+v", takenBack, report, got, n)
@@ -188,24 +188,24 @@ func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
 	drawing, drawingRef := late(t, db, fixture.CardRequest(t, id, "b", 0, 1))
 	clock.MoveOn(aLongSale)
 	back := now{purchase.Refunding, payment.RefundDue, job.Failed, fault.ReservationExpired, payment.RefundLatePayment, 0, 0}
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	if got := nowOf(t, db, bought, ref); got != back {
 		t.Errorf("after the end: %+v", got)
 	}
 	expectState(t, db, id, campaign.Active)
 	fixture.EndAs(t, db, kept, payment.Expired)
-	if report := fixture.Conclude(t, db, keptRef); len(report.Messages) != 1 {
+	if report := fixture.FinalizePayments(t, db, keptRef); len(report.Messages) != 1 {
 		t.Errorf("the last reservation: %+v", report)
 	}
 	expectState(t, db, id, campaign.Drawing)
-	fixture.Conclude(t, db, drawingRef)
+	fixture.FinalizePayments(t, db, drawingRef)
 	if got := nowOf(t, db, drawing, drawingRef); got != back {
 		t.Errorf("when it is drawn: %+v", got)
 	}
 	fixture.Sound(t, db)
 }
 
-func TestTheSweepAndTheLastConclusionAtOnceBeginOneDraw(t *testing.T) {
+func TestTheSweepAndTheLastFinalizationAtOnceBeginOneDraw(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	var ids []uuid.UUID
@@ -228,7 +228,7 @@ func TestTheSweepAndTheLastConclusionAtOnceBeginOneDraw(t *testing.T) {
 				begun <- len(end.Messages)
 			}()
 		}
-		go func() { begun <- len(fixture.Conclude(t, db, refs[i]).Messages) }()
+		go func() { begun <- len(fixture.FinalizePayments(t, db, refs[i]).Messages) }()
 		servers.AwaitBlocked(t, db, 3)
 		unlock()
 		if n := <-begun + <-begun + <-begun; n != 1 || drawJobs(t, db, id) != 1 {
@@ -351,13 +351,13 @@ func TestABuyerIsAwaitedAfterTheSaleAsLongAsTheSettingSays(t *testing.T) {
 	}
 	expired(t, db, 1)
 	fixture.Advance(t, db, idle, payment.Ended)
-	fixture.Conclude(t, db, idleRef)
+	fixture.FinalizePayments(t, db, idleRef)
 	expectState(t, db, id, campaign.Active)
 	awaits(t, db, id, 1, slowUntil)
 	fixture.Advance(t, db, slow, payment.Capturing)
 	awaits(t, db, id, 1, time.Time{}) // while money is taken
 	fixture.Advance(t, db, slow, payment.Captured)
-	fixture.Conclude(t, db, slowRef)
+	fixture.FinalizePayments(t, db, slowRef)
 	expectState(t, db, id, campaign.Drawing)
 	awaits(t, db, id, 0, time.Time{})
 	fixture.Sound(t, db)

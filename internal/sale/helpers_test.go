@@ -285,5 +285,5 @@ func (t *spiedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 
 // operations are the transactions of a Seller.
 var operations = map[string]func(s *sale.Seller, ctx context.Context, refs []job.Ref, wait sale.LockWait) (sale.Report, error){
-	"sell": (*sale.Seller).Sell, "cancel": (*sale.Seller).Cancel, "conclude": (*sale.Seller).Conclude,
+	"sell": (*sale.Seller).Sell, "cancel": (*sale.Seller).Cancel, "finalize": (*sale.Seller).FinalizePayments,
 }

@@ -38,7 +38,7 @@ import (
 )
 
 // Invariants, checked after every step of random, concurrent purchases, some of
-// them paid by wallet or card, some of positions side by side, cancellations, expiries, steps of payments, conclusions,
+// them paid by wallet or card, some of positions side by side, cancellations, expiries, steps of payments, finalizations,
 // repeated deliveries, dying workers, draws, and now and then the end of the campaign
 // or of its sale:
 //
@@ -129,7 +129,7 @@ func (m *model) operations() []operation {
 	return []operation{
 		{"order", m.order}, {"order", m.order}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
 		{"time passes", m.timePasses}, {"end the sale", m.endSale}, {"expire", m.expire}, {"draw", m.draw}, {"end the campaign", m.endCampaign},
-		{"lead", m.lead}, {"lead", m.lead}, {"lead", m.lead}, {"conclude", m.conclude}, {"conclude", m.conclude}, {"conclude and die", m.concludeAndDie},
+		{"lead", m.lead}, {"lead", m.lead}, {"lead", m.lead}, {"finalize", m.finalize}, {"finalize", m.finalize}, {"finalize and die", m.finalizeAndDie},
 		{"cancel", m.cancel}, {"cancel", m.cancel}, {"deliver cancellations", m.deliverBacks}, {"deliver cancellations to a dying worker", m.deliverBacksAndDie},
 	}
 }
@@ -539,21 +539,21 @@ func (m *model) expire(*rapid.T) func() {
 	}
 }
 
-func (m *model) conclude(rt *rapid.T) func() {
+func (m *model) finalize(rt *rapid.T) func() {
 	refs, wait := m.some(rt), rapid.SampledFrom(allWaits).Draw(rt, "wait")
 	return func() {
 		defer mayDie()
-		report, err := m.seller.Conclude(m.t.Context(), refs, wait)
-		m.after("conclude", report, err)
+		report, err := m.seller.FinalizePayments(m.t.Context(), refs, wait)
+		m.after("finalize", report, err)
 	}
 }
 
-// concludeAndDie concludes payments in a worker that dies right before its commit.
-func (m *model) concludeAndDie(rt *rapid.T) func() {
-	conclude, victim := m.conclude(rt), fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
+// finalizeAndDie finalizes payments in a worker that dies right before its commit.
+func (m *model) finalizeAndDie(rt *rapid.T) func() {
+	finalize, victim := m.finalize(rt), fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
 	return func() {
-		defer failpoint.Set("conclusion.commit", victim, func() { panic(errDies) })()
-		conclude()
+		defer failpoint.Set("finalization.commit", victim, func() { panic(errDies) })()
+		finalize()
 	}
 }
 
@@ -591,8 +591,8 @@ func (m *model) endPayments(rt *rapid.T) {
 		for _, id := range open {
 			m.leadOne(id, 3)
 		}
-		report, err := m.seller.Conclude(m.t.Context(), m.jobs, forAll)
-		m.after("conclude", report, err)
+		report, err := m.seller.FinalizePayments(m.t.Context(), m.jobs, forAll)
+		m.after("finalize", report, err)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestATransactionThatDiesBeforeItsCommitLeavesNothing(t *testing.T) {
 	}{
 		"sale.commit":         {"sell", fixture.Accept(t, db, fixture.PurchaseRequest(t, id, dies, 0, 2))[0]},
 		"cancellation.commit": {"cancel", fixture.Accept(t, db, fixture.CancelRequest(t, id, fixture.Buy(t, db, id, dies, 0, 2)))[0]},
-		"conclusion.commit":   {"conclude", payRef},
+		"finalization.commit": {"finalize", payRef},
 	} {
 		do := func() {
 			if _, err := operations[c.operation](fixture.Seller(db), t.Context(), []job.Ref{c.ref}, forAll); err != nil {

@@ -26,7 +26,7 @@ type reassignment struct {
 
 // reassign assigns late payments other positions of the same layers, when as many are free
 // and the limit allows it. Otherwise their money goes back. Holds of others are respected.
-func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) error {
+func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*finalization) error {
 	r, err := e.findStock(ctx, tx, late)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*conclusion) e
 
 // findStock ends the holds that are over, so that their positions are free, and reads what
 // late payments could get.
-func (e *effects) findStock(ctx context.Context, tx pgx.Tx, late []*conclusion) (*reassignment, error) {
+func (e *effects) findStock(ctx context.Context, tx pgx.Tx, late []*finalization) (*reassignment, error) {
 	campaigns, users := make(map[uuid.UUID]bool), make(map[inventory.User]bool)
 	var requests []inventory.Request
 	for _, c := range late {
@@ -74,12 +74,12 @@ func (e *effects) findStock(ctx context.Context, tx pgx.Tx, late []*conclusion) 
 }
 
 // user returns the buyer.
-func (c *conclusion) user() inventory.User {
+func (c *finalization) user() inventory.User {
 	return inventory.User{CampaignID: c.CampaignID, ID: c.bought.UserID}
 }
 
 // layers returns how many positions of each layer were bought.
-func (c *conclusion) layers() map[int]int {
+func (c *finalization) layers() map[int]int {
 	n := make(map[int]int)
 	for _, item := range c.bought.Items {
 		n[item.Layer]++
@@ -88,7 +88,7 @@ func (c *conclusion) layers() map[int]int {
 }
 
 // pick returns the positions for a late payment, or nil when it cannot have them all.
-func (r *reassignment) pick(c *conclusion) []*inventory.Free {
+func (r *reassignment) pick(c *finalization) []*inventory.Free {
 	n := len(c.bought.Items)
 	if c.campaign.CheckLimit(r.has[c.user()], n) != nil {
 		return nil
@@ -108,7 +108,7 @@ func (r *reassignment) pick(c *conclusion) []*inventory.Free {
 }
 
 // sellOthers sells free positions to a purchase whose own went to others.
-func (e *effects) sellOthers(c *conclusion, picked []*inventory.Free) error {
+func (e *effects) sellOthers(c *finalization, picked []*inventory.Free) error {
 	c.bought.Items = make([]purchase.Item, len(picked))
 	var price money.Amount
 	for i, f := range picked {

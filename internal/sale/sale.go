@@ -1,4 +1,4 @@
-// Package sale sells positions, cancels purchases and concludes payments, in batches.
+// Package sale sells positions, cancels purchases and finalizes payments, in batches.
 //
 //	lock campaigns ─▶ read ─▶ end holds ─▶ admit ─▶ lock wallets ─▶ allocate ─▶ write ─▶ start draws
 //
@@ -20,7 +20,7 @@
 //   - start draws: when the last position of a campaign is sold, set drawing and insert
 //     the draw job.
 //
-// [Seller.Conclude] decides about payments whose end is known, with the same steps: lock
+// [Seller.FinalizePayments] decides about payments whose end is known, with the same steps: lock
 // campaigns, lock payments, read, decide, write, start draws. A captured payment sells its
 // positions or gets one refund row. An ended one frees its positions, and adds to the held
 // times of its user. Late money gets other positions or is refunded.
@@ -32,7 +32,7 @@
 // No transaction here waits for a provider (see package payment). [ExpireReservations]
 // expires payments past their deadline.
 //
-// [Seller.EndSale] ends a sale that is drawn at its end. It ends holds; the conclusion of
+// [Seller.EndSale] ends a sale that is drawn at its end. It ends holds; the finalization of
 // the last reservation begins the draw. A payment whose end is unknown is late when
 // its reservation, with every extension, is over.
 //
@@ -60,7 +60,7 @@ import (
 	"triprize/internal/purchase"
 )
 
-// Seller finalizes purchase jobs and cancellation jobs, and concludes payments, many in
+// Seller finalizes purchase jobs and cancellation jobs, and finalizes payments, many in
 // one transaction.
 type Seller struct {
 	db           postgres.Beginner

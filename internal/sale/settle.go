@@ -19,7 +19,7 @@ import (
 
 // decide decides about one payment. late means that its money came when its positions were
 // free again, and that the campaign wants others for it: see reassign.
-func (e *effects) decide(c *conclusion) (late bool, err error) {
+func (e *effects) decide(c *finalization) (late bool, err error) {
 	switch {
 	case c.Phase == payment.Captured && !c.open():
 		return false, e.refundLate(c)
@@ -45,7 +45,7 @@ func (e *effects) decide(c *conclusion) (late bool, err error) {
 
 // setLate frees positions that are not paid in time: the payment is late from now on. What its buyer
 // has cancelled ends at once, and money that still comes is refunded.
-func (e *effects) setLate(c *conclusion) error {
+func (e *effects) setLate(c *finalization) error {
 	if c.cancelled() {
 		return e.end(c)
 	}
@@ -56,17 +56,17 @@ func (e *effects) setLate(c *conclusion) error {
 }
 
 // setPhase moves the payment to its next phase.
-func (e *effects) setPhase(c *conclusion, phase payment.Phase) {
-	e.concluded = append(e.concluded, payment.Conclusion{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: phase})
+func (e *effects) setPhase(c *finalization, phase payment.Phase) {
+	e.finalized = append(e.finalized, payment.Finalization{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: phase})
 }
 
-func (e *effects) step(c *conclusion, event string) {
+func (e *effects) step(c *finalization, event string) {
 	e.steps = append(e.steps, payment.Step{PurchaseID: c.PurchaseID, Event: event})
 }
 
 // release frees the positions of an unpaid purchase, if it still has them, and adds to the held
 // times of its user.
-func (e *effects) release(c *conclusion) {
+func (e *effects) release(c *finalization) {
 	if c.reserved {
 		e.unpaid = append(e.unpaid, c.owned())
 	}
@@ -74,14 +74,14 @@ func (e *effects) release(c *conclusion) {
 }
 
 // restoreHold makes the hold that a purchase has used active again, with its positions.
-func (e *effects) restoreHold(c *conclusion) {
+func (e *effects) restoreHold(c *finalization) {
 	e.restoredHolds = append(e.restoredHolds, c.owned())
 	e.changes.Add(c.CampaignID, campaign.Counts{})
 	e.step(c, payment.StepHeldAgain)
 }
 
 // free frees the positions of a purchase, if it still has them.
-func (e *effects) free(c *conclusion) {
+func (e *effects) free(c *finalization) {
 	if !c.reserved {
 		return
 	}
@@ -91,7 +91,7 @@ func (e *effects) free(c *conclusion) {
 }
 
 // sellReserved sells the positions that are reserved for a purchase.
-func (e *effects) sellReserved(c *conclusion) error {
+func (e *effects) sellReserved(c *finalization) error {
 	n := len(c.bought.Items)
 	e.paid = append(e.paid, c.owned())
 	e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -n, Sold: n})
@@ -99,14 +99,14 @@ func (e *effects) sellReserved(c *conclusion) error {
 }
 
 // complete ends a purchase whose positions are sold.
-func (e *effects) complete(c *conclusion) error {
+func (e *effects) complete(c *finalization) error {
 	e.completed = append(e.completed, c.PurchaseID)
 	e.setPhase(c, payment.Settled)
 	return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))
 }
 
 // endWithRefund refunds the money of a purchase, and ends it.
-func (e *effects) endWithRefund(c *conclusion, reason payment.RefundReason) error {
+func (e *effects) endWithRefund(c *finalization, reason payment.RefundReason) error {
 	if reason == payment.RefundLatePayment {
 		e.step(c, payment.StepLate)
 	}
@@ -133,7 +133,7 @@ func (e *effects) endWithRefund(c *conclusion, reason payment.RefundReason) erro
 
 // refundLate refunds money that appeared on a purchase that had ended: it failed, or was
 // cancelled before it was paid.
-func (e *effects) refundLate(c *conclusion) error {
+func (e *effects) refundLate(c *finalization) error {
 	switch state := c.bought.State; state {
 	case purchase.Failed, purchase.Cancelled:
 		reason := payment.RefundLatePayment
@@ -154,7 +154,7 @@ func (e *effects) refundLate(c *conclusion) error {
 }
 
 // end ends a purchase that is not paid.
-func (e *effects) end(c *conclusion) error {
+func (e *effects) end(c *finalization) error {
 	e.setPhase(c, payment.Cancelled)
 	problem := c.whyEnded()
 	if c.hold == uuid.Nil {
@@ -173,7 +173,7 @@ func (e *effects) end(c *conclusion) error {
 }
 
 // cancelledBy returns who cancelled the purchase, and why.
-func (c *conclusion) cancelledBy() (by, reason string) {
+func (c *finalization) cancelledBy() (by, reason string) {
 	by = job.System
 	if c.CancelledBy != nil {
 		by = *c.CancelledBy
@@ -185,7 +185,7 @@ func (c *conclusion) cancelledBy() (by, reason string) {
 }
 
 // whyEnded returns why the job of an unpaid purchase fails.
-func (c *conclusion) whyEnded() *fault.Error {
+func (c *finalization) whyEnded() *fault.Error {
 	if c.cancelled() {
 		return fault.New(fault.PurchaseCancelled, "the purchase was cancelled before it was paid; the positions are released")
 	}
@@ -223,7 +223,7 @@ func declined(d *payprovider.Decline) *fault.Error {
 
 // finalize finalizes the job of a purchase that ends without its positions, and the
 // cancellation that waits for that.
-func (e *effects) finalize(c *conclusion, state purchase.State, problem error) error {
+func (e *effects) finalize(c *finalization, state purchase.State, problem error) error {
 	e.fail(c.JobID, c.PurchaseID, problem)
 	if c.CancelJob == nil {
 		return nil

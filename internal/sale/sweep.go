@@ -30,8 +30,8 @@ func ExpiredReservations(db postgres.Pool) sweep.Sweep {
 		}}
 }
 
-// concludedAtOnce is how many payments a transaction concludes here.
-const concludedAtOnce = 50
+// finalizedAtOnce is how many payments a transaction finalizes here.
+const finalizedAtOnce = 50
 
 // withoutProvider is the part of the sweep due-items that sees to payments where cards are switched off.
 type withoutProvider struct {
@@ -48,9 +48,9 @@ type withoutProvider struct {
 // The others record that they wait for a key, and are due again after recheck.
 func WithoutProvider(db postgres.Pool, seller *Seller, enqueue job.Enqueuer, recheck time.Duration, logger *slog.Logger) sweep.Sweep {
 	s := &withoutProvider{db, seller, enqueue, recheck, logger}
-	return sweep.Sweep{Counts: []string{"payments_due", "payments_enqueued", "payments_waiting", "payments_concluded"},
+	return sweep.Sweep{Counts: []string{"payments_due", "payments_enqueued", "payments_waiting", "payments_finalized"},
 		Run: func(ctx context.Context, run sweep.Run) error {
-			return payment.Agenda.EachDue(ctx, run, db, recheck, func(due []lease.Item) error { return s.end(ctx, run, due) })
+			return payment.Leases.EachDue(ctx, run, db, recheck, func(due []lease.Item) error { return s.end(ctx, run, due) })
 		}}
 }
 
@@ -70,8 +70,8 @@ func (s *withoutProvider) end(ctx context.Context, run sweep.Run, due []lease.It
 	if len(waiting) > 0 {
 		s.logger.Error("payments wait: payments.stripe.key is not set", "payments", len(waiting))
 	}
-	for some := range slices.Chunk(known, concludedAtOnce) {
-		err := s.conclude(ctx, run, some)
+	for some := range slices.Chunk(known, finalizedAtOnce) {
+		err := s.finalizePayments(ctx, run, some)
 		if err == nil {
 			continue
 		}
@@ -79,30 +79,30 @@ func (s *withoutProvider) end(ctx context.Context, run sweep.Run, due []lease.It
 			return err
 		}
 		for i, one := range some { // one of them is broken, and the others need not suffer
-			if err := s.conclude(ctx, run, some[i:i+1]); err != nil {
-				s.logger.Error("a payment cannot be concluded", "purchase", one.PurchaseID, "error", err)
+			if err := s.finalizePayments(ctx, run, some[i:i+1]); err != nil {
+				s.logger.Error("a payment cannot be finalized", "purchase", one.PurchaseID, "error", err)
 			}
 		}
 	}
 	return nil
 }
 
-// conclude decides what becomes of payments whose end is known. Those whose campaign is
+// finalizePayments decides what becomes of payments whose end is known. Those whose campaign is
 // locked are due again later.
-func (s *withoutProvider) conclude(ctx context.Context, run sweep.Run, known []payment.Ref) error {
+func (s *withoutProvider) finalizePayments(ctx context.Context, run sweep.Run, known []payment.Ref) error {
 	jobs := make([]job.Ref, len(known))
 	for i, p := range known {
 		jobs[i] = job.Ref{ID: p.JobID, CampaignID: p.CampaignID}
 	}
-	report, err := s.seller.Conclude(ctx, jobs, SkipLocked)
+	report, err := s.seller.FinalizePayments(ctx, jobs, SkipLocked)
 	if err != nil {
 		return err
 	}
 	for _, broken := range report.Broken {
-		s.logger.Error("a payment was concluded, and its job was final before", "error", broken.Error()) // a text: another job is another line
+		s.logger.Error("a payment was finalized, and its job was final before", "error", broken.Error()) // a text: another job is another line
 	}
 	job.LogFinal(ctx, s.logger, report.Finalized)
-	run.Counts["payments_concluded"] += len(known) - len(report.Busy)
+	run.Counts["payments_finalized"] += len(known) - len(report.Busy)
 	if _, err := s.enqueue(ctx, report.Messages); err != nil {
 		s.logger.Warn("messages are not enqueued; lost-jobs will enqueue them", "messages", len(report.Messages), "error", err)
 	}

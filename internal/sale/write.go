@@ -36,7 +36,7 @@ type effects struct {
 	reservations      Reservations // of begun and reserved
 	now               time.Time    // likewise: when they begin
 	begun             []payment.New
-	concluded         []payment.Conclusion
+	finalized         []payment.Finalization
 	cancelledPayments []payment.Taking // by cancellations, before their capture
 	captured          []payment.Taking // likewise, after it
 	steps             []payment.Step
@@ -140,7 +140,7 @@ func (e *effects) queuePayments(b *pgx.Batch) {
 	if len(e.begun) > 0 {
 		payment.QueueInsert(b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstCheck)
 	}
-	queueSome(b, e.concluded, payment.QueueConclude)
+	queueSome(b, e.finalized, payment.QueueFinalize)
 	queueSome(b, e.cancelledPayments, payment.QueueGiveUp)
 	queueSome(b, e.captured, payment.QueueTakeCaptured)
 	if len(e.steps) > 0 {

@@ -295,7 +295,7 @@ func TestAFloodForADeadEndpointDelaysNoOther(t *testing.T) {
 	if result := w.run(d, dead); result.Failed > 4 || result.More {
 		t.Errorf("the dead one: %+v", result)
 	}
-	due, err := webhook.Agenda.TakeDue(t.Context(), w.db, time.Hour, 10)
+	due, err := webhook.Leases.TakeDue(t.Context(), w.db, time.Hour, 10)
 	if err != nil || len(due) != 1 || due[0].ID != e.ID {
 		t.Errorf("due are %+v, %v", due, err)
 	}
@@ -311,7 +311,7 @@ func TestOneTaskForAnEndpointAtATime(t *testing.T) {
 	e, _ := w.endpoint("shop", r.url)
 	w.emit("shop", webhook.PurchaseCompleted, 1)
 	find := func() []lease.Item {
-		due, err := webhook.Agenda.TakeDue(t.Context(), w.db, time.Hour, 10)
+		due, err := webhook.Leases.TakeDue(t.Context(), w.db, time.Hour, 10)
 		if err != nil {
 			t.Fatal(err)
 		}

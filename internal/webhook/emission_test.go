@@ -191,7 +191,7 @@ func (s *shop) holdService(t *testing.T) {
 				to = payment.Ended
 			}
 			fixture.Advance(t, s.db, report.Payments[0].PurchaseID, to)
-			fixture.Conclude(t, s.db, ref)
+			fixture.FinalizePayments(t, s.db, ref)
 		},
 		func(t *testing.T) { // a card refund is stuck, then refused, and arrives at last
 			id, campaignID, ok := s.any(`state = 'completed' AND payment_method = 'card'`)

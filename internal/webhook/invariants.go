@@ -2,7 +2,7 @@ package webhook
 
 import "triprize/internal/platform/audit"
 
-// Invariants are those of what apps are told. There are no foreign keys there.
+// Invariants are those of webhooks. There are no foreign keys there.
 var Invariants = []audit.Invariant{
 	{Check: "webhook_deliveries", Name: "every delivery and every attempt has its event", SQL: `
 		SELECT format('event %s for endpoint %s', d.event_id, d.endpoint_id)

@@ -16,9 +16,9 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// Agenda is the table of endpoints that something is due for. An endpoint that fails, or
+// Leases is the table of endpoints that something is due for. An endpoint that fails, or
 // answers slowly, has tasks of a kind of their own.
-var Agenda = lease.Table{Name: "webhook_endpoints", As: "p", Key: "id", Kind: `CASE WHEN p.slow THEN '` + KindSlow + `' ELSE '` + Kind + `' END`, Open: open,
+var Leases = lease.Table{Name: "webhook_endpoints", As: "p", Key: "id", Kind: `CASE WHEN p.slow THEN '` + KindSlow + `' ELSE '` + Kind + `' END`, Open: open,
 	Due: open + ` AND (p.verified_at IS NULL OR EXISTS (SELECT FROM webhook_deliveries d WHERE d.endpoint_id = p.id AND d.state = 'pending' AND d.next_at <= clock_timestamp()))`}
 
 // The kinds of tasks.
@@ -27,8 +27,8 @@ const (
 	KindSlow = "webhook-slow"
 )
 
-// TurnAgain is after how long an endpoint whose task was lost gets another one. More tasks than one do no harm.
-const TurnAgain = 10 * time.Second
+// ReenqueueAfter is after how long an endpoint whose task was lost gets another one. More tasks than one do no harm.
+const ReenqueueAfter = 10 * time.Second
 
 // DueNotice is the notice with which a commit names endpoints that something may be due for. Its
 // detail are their ids, with commas between them.
@@ -48,7 +48,7 @@ func (e Endpoint) Item() lease.Item {
 
 // Claim leases an endpoint to a worker, see [lease.Claim], unless nothing may be sent to it now.
 func Claim(ctx context.Context, db postgres.DB, item lease.Item, until time.Duration) (e Endpoint, ok bool, err error) {
-	return lease.Claim(ctx, db, Agenda, item, until, `, challenged_at`, `, CASE WHEN p.verified_at IS NULL THEN now.at ELSE p.challenged_at END`, columns, scan)
+	return lease.Claim(ctx, db, Leases, item, until, `, challenged_at`, `, CASE WHEN p.verified_at IS NULL THEN now.at ELSE p.challenged_at END`, columns, scan)
 }
 
 // DueEvent is an event that is due for an endpoint, since when, and how often it was tried.
@@ -99,7 +99,7 @@ type Round struct {
 // A delivery that was replayed meanwhile stays pending. It returns the endpoint as it is now.
 func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Duration) (Endpoint, error) {
 	const failing = `$7 AND failing_since <= clock_timestamp() - $11 * interval '1 second'`
-	sql, args := Agenda.Write(e.Item(), lease.Handover{Keep: r.Keep, Next: &r.Pause, Seen: e.Wakes}, `
+	sql, args := Leases.Write(e.Item(), lease.Handover{Keep: r.Keep, Next: &r.Pause, Seen: e.Wakes}, `
 		    failures = CASE WHEN $6 THEN 0 WHEN $7 THEN failures + 1 ELSE failures END,
 		    failing_since = CASE WHEN $6 THEN NULL WHEN $7 THEN coalesce(failing_since, clock_timestamp()) ELSE failing_since END,
 		    slow = $8,

@@ -75,12 +75,12 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 			WHERE at < (SELECT clock_timestamp()) - $1 * interval '1 second' AND at >= coalesce($2, '-infinity'::timestamptz)
 			ORDER BY at LIMIT $3 FOR UPDATE SKIP LOCKED),
 		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.id),
-		     told AS MATERIALIZED (
+		     finished AS MATERIALIZED (
 			SELECT p.id FROM (SELECT DISTINCT client FROM chosen) c CROSS JOIN LATERAL (SELECT id FROM webhook_endpoints WHERE client = c.client OFFSET 0) p
 			UNION
 			SELECT id FROM webhook_endpoints WHERE EXISTS (SELECT FROM chosen WHERE client IS NULL)),
 		     deliveries AS (
-			DELETE FROM webhook_deliveries d USING told t
+			DELETE FROM webhook_deliveries d USING finished t
 			WHERE d.endpoint_id = t.id AND (d.event_id IN (SELECT id FROM chosen)) IS TRUE
 			  AND d.event_id BETWEEN (SELECT id FROM chosen ORDER BY id LIMIT 1) AND (SELECT id FROM chosen ORDER BY id DESC LIMIT 1)),
 		     events AS (DELETE FROM webhook_events e USING chosen c WHERE e.id = c.id RETURNING e.at)

@@ -12,11 +12,11 @@ import (
 	"triprize/internal/platform/sweep"
 )
 
-// Due is the part of the sweep due-items for endpoints that have something to be told. It also fails
+// Due is the part of the sweep due-items for endpoints that have deliveries. It also fails
 // what waits for endpoints that are disabled.
 func Due(db postgres.Pool, client *queue.Client) sweep.Sweep {
-	return sweep.Sweep{Counts: []string{Agenda.Name + "_due", Agenda.Name + "_enqueued", "deliveries_failed"}, Run: func(ctx context.Context, run sweep.Run) error {
-		return errors.Join(Agenda.EnqueueDue(ctx, run, db, client, TurnAgain), run.Batches(func(limit int) (int, error) {
+	return sweep.Sweep{Counts: []string{Leases.Name + "_due", Leases.Name + "_enqueued", "deliveries_failed"}, Run: func(ctx context.Context, run sweep.Run) error {
+		return errors.Join(Leases.EnqueueDue(ctx, run, db, client, ReenqueueAfter), run.Batches(func(limit int) (int, error) {
 			n, err := FailDisabled(ctx, db, limit)
 			run.Counts["deliveries_failed"] += n
 			return n, err

@@ -30,7 +30,7 @@ const mayChallenge = `(p.verified_at IS NOT NULL OR p.challenged_at IS NULL OR p
 // or when the endpoint was disabled or deleted, it fails with [lease.ErrFenced].
 func recordChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, failed *string, pause time.Duration) (Endpoint, error) {
 	const over = `$6::text IS NOT NULL AND failures + 1 >= $8`
-	sql, args := Agenda.Write(e.Item(), lease.Handover{Next: &pause, Seen: e.Wakes}, `
+	sql, args := Leases.Write(e.Item(), lease.Handover{Next: &pause, Seen: e.Wakes}, `
 		    verified_at = CASE WHEN $6::text IS NULL THEN clock_timestamp() END, challenge_error = $6,
 		    failures = CASE WHEN $6::text IS NULL THEN 0 ELSE failures + 1 END,
 		    failing_since = CASE WHEN $6::text IS NOT NULL THEN coalesce(failing_since, clock_timestamp()) END,

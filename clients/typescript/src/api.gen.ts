@@ -283,7 +283,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/payment-differences": {
+    "/v1/payment-discrepancies": {
         parameters: {
             query?: never;
             header?: never;
@@ -292,9 +292,9 @@ export interface paths {
         };
         /**
          * List discrepancies with the provider's balance
-         * @description In the order of discovery. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds. A provider event can also report a payment that we do not know. A difference that no longer exists is `closed` automatically.
+         * @description In the order of discovery. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds. A provider event can also report a payment that we do not know. A discrepancy that no longer exists is `closed` automatically.
          */
-        get: operations["listPaymentDifferences"];
+        get: operations["listPaymentDiscrepancies"];
         put?: never;
         post?: never;
         delete?: never;
@@ -303,7 +303,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/payment-differences/{difference}/explain": {
+    "/v1/payment-discrepancies/{discrepancy}/explain": {
         parameters: {
             query?: never;
             header?: never;
@@ -313,10 +313,10 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Explain a difference
-         * @description An `open` difference becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A difference in another state is rejected with `state-conflict`.
+         * Explain a discrepancy
+         * @description An `open` discrepancy becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A discrepancy in another state is rejected with `state-conflict`.
          */
-        post: operations["explainPaymentDifference"];
+        post: operations["explainPaymentDiscrepancy"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2457,16 +2457,16 @@ export interface components {
          * @description `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
          * @enum {string}
          */
-        PaymentDifferenceState: "open" | "explained" | "closed";
+        PaymentDiscrepancyState: "open" | "explained" | "closed";
         /** @description A discrepancy between the provider's balance and our payments and refunds. */
-        PaymentDifference: {
+        PaymentDiscrepancy: {
             id: components["schemas"]["ID"];
             /**
              * @description `unknown-here`: only the provider has it. `unknown-there`: only we have it; the provider's balance does not. `differs`: another amount, currency, purchase or outcome. `unknown-category`: this release does not know the category of the money. Kinds may be added.
              * @enum {string}
              */
             kind: "unknown-here" | "unknown-there" | "differs" | "unknown-category";
-            state: components["schemas"]["PaymentDifferenceState"];
+            state: components["schemas"]["PaymentDiscrepancyState"];
             /** @description The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if the object is unknown. */
             reference: string;
             /** @description The provider's balance transaction, `txn_…`. */
@@ -2476,18 +2476,18 @@ export interface components {
              * @description The purchase of the payment, or the purchase in its metadata.
              */
             purchase_id: string | null;
-            here: components["schemas"]["PaymentDifferenceSide"];
-            there: components["schemas"]["PaymentDifferenceSide"];
+            here: components["schemas"]["PaymentDiscrepancySide"];
+            there: components["schemas"]["PaymentDiscrepancySide"];
             /** @description Human-readable. */
             detail: string;
             /** @description The operator's explanation; null if there is none. */
-            explanation: components["schemas"]["PaymentDifferenceExplanation"] | null;
+            explanation: components["schemas"]["PaymentDiscrepancyExplanation"] | null;
             found_at: components["schemas"]["Time"];
             /** Format: date-time */
             closed_at: string | null;
         };
         /** @description What one side has; both members are null if it has nothing. */
-        PaymentDifferenceSide: {
+        PaymentDiscrepancySide: {
             /**
              * Format: int64
              * @description Minor units. Amounts that leave the balance can be negative in an unknown category.
@@ -2495,19 +2495,19 @@ export interface components {
             amount: number | null;
             currency: string | null;
         };
-        PaymentDifferenceExplanation: {
+        PaymentDiscrepancyExplanation: {
             /** @description `role:client`. */
             by: string;
             reason: string;
             at: components["schemas"]["Time"];
         };
-        /** @description The reason for the difference. */
-        PaymentDifferenceExplanationRequest: {
+        /** @description The reason for the discrepancy. */
+        PaymentDiscrepancyExplanationRequest: {
             /** @description For the records. */
             reason: string;
         };
-        PaymentDifferencePage: {
-            payment_differences: components["schemas"]["PaymentDifference"][];
+        PaymentDiscrepancyPage: {
+            payment_discrepancies: components["schemas"]["PaymentDiscrepancy"][];
             /** Format: uuid */
             next_cursor: string | null;
         };
@@ -2798,7 +2798,7 @@ export interface components {
          * @description What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "difference-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "discrepancy-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -3623,6 +3623,16 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
+        /** @description The positions cannot be blocked. */
+        BlockRefused: {
+            headers: {
+                "X-Request-ID": components["headers"]["RequestID"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
         /** @description The positions cannot be held. */
         HoldRefused: {
             headers: {
@@ -3711,8 +3721,8 @@ export interface components {
         PurchaseID: components["schemas"]["ID"];
         /** @description The id of a refund. */
         RefundID: components["schemas"]["ID"];
-        /** @description The id of a difference. */
-        PaymentDifferenceID: components["schemas"]["ID"];
+        /** @description The id of a discrepancy. */
+        PaymentDiscrepancyID: components["schemas"]["ID"];
         /** @description The id of a hold. */
         HoldID: components["schemas"]["ID"];
         /** @description The id of a wallet. */
@@ -3897,12 +3907,12 @@ export type PaymentOutcome = components['schemas']['PaymentOutcome'];
 export type PaymentResolution = components['schemas']['PaymentResolution'];
 export type PaymentResolutionRequest = components['schemas']['PaymentResolutionRequest'];
 export type CardPaymentPage = components['schemas']['CardPaymentPage'];
-export type PaymentDifferenceState = components['schemas']['PaymentDifferenceState'];
-export type PaymentDifference = components['schemas']['PaymentDifference'];
-export type PaymentDifferenceSide = components['schemas']['PaymentDifferenceSide'];
-export type PaymentDifferenceExplanation = components['schemas']['PaymentDifferenceExplanation'];
-export type PaymentDifferenceExplanationRequest = components['schemas']['PaymentDifferenceExplanationRequest'];
-export type PaymentDifferencePage = components['schemas']['PaymentDifferencePage'];
+export type PaymentDiscrepancyState = components['schemas']['PaymentDiscrepancyState'];
+export type PaymentDiscrepancy = components['schemas']['PaymentDiscrepancy'];
+export type PaymentDiscrepancySide = components['schemas']['PaymentDiscrepancySide'];
+export type PaymentDiscrepancyExplanation = components['schemas']['PaymentDiscrepancyExplanation'];
+export type PaymentDiscrepancyExplanationRequest = components['schemas']['PaymentDiscrepancyExplanationRequest'];
+export type PaymentDiscrepancyPage = components['schemas']['PaymentDiscrepancyPage'];
 export type RefundProgress = components['schemas']['RefundProgress'];
 export type PaymentReference = components['schemas']['PaymentReference'];
 export type PlainKey = components['schemas']['PlainKey'];
@@ -4005,6 +4015,7 @@ export type ResponseCardsNotAccepted = components['responses']['CardsNotAccepted
 export type ResponsePurchaseRefused = components['responses']['PurchaseRefused'];
 export type ResponseTryRefused = components['responses']['TryRefused'];
 export type ResponseStateConflict = components['responses']['StateConflict'];
+export type ResponseBlockRefused = components['responses']['BlockRefused'];
 export type ResponseHoldRefused = components['responses']['HoldRefused'];
 export type ResponseHoldOver = components['responses']['HoldOver'];
 export type ResponseExtensionRefused = components['responses']['ExtensionRefused'];
@@ -4016,7 +4027,7 @@ export type ResponseVersionMismatch = components['responses']['VersionMismatch']
 export type ParameterCampaignId = components['parameters']['CampaignID'];
 export type ParameterPurchaseId = components['parameters']['PurchaseID'];
 export type ParameterRefundId = components['parameters']['RefundID'];
-export type ParameterPaymentDifferenceId = components['parameters']['PaymentDifferenceID'];
+export type ParameterPaymentDiscrepancyId = components['parameters']['PaymentDiscrepancyID'];
 export type ParameterHoldId = components['parameters']['HoldID'];
 export type ParameterWalletId = components['parameters']['WalletID'];
 export type ParameterAuthorizationId = components['parameters']['AuthorizationID'];
@@ -4669,11 +4680,11 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listPaymentDifferences: {
+    listPaymentDiscrepancies: {
         parameters: {
             query?: {
-                /** @description Only differences in this state. Default: all. */
-                state?: components["schemas"]["PaymentDifferenceState"];
+                /** @description Only discrepancies in this state. Default: all. */
+                state?: components["schemas"]["PaymentDiscrepancyState"];
                 /** @description The `next_cursor` of the previous page. */
                 cursor?: components["parameters"]["Cursor"];
                 /** @description The maximum number of elements per page. */
@@ -4692,7 +4703,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PaymentDifferencePage"];
+                    "application/json": components["schemas"]["PaymentDiscrepancyPage"];
                 };
             };
             400: components["responses"]["Invalid"];
@@ -4703,7 +4714,7 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    explainPaymentDifference: {
+    explainPaymentDiscrepancy: {
         parameters: {
             query?: never;
             header: {
@@ -4714,18 +4725,18 @@ export interface operations {
                 "Idempotency-Key": components["parameters"]["IdempotencyKey"];
             };
             path: {
-                /** @description The id of a difference. */
-                difference: components["parameters"]["PaymentDifferenceID"];
+                /** @description The id of a discrepancy. */
+                discrepancy: components["parameters"]["PaymentDiscrepancyID"];
             };
             cookie?: never;
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["PaymentDifferenceExplanationRequest"];
+                "application/json": components["schemas"]["PaymentDiscrepancyExplanationRequest"];
             };
         };
         responses: {
-            /** @description The difference in its current state. */
+            /** @description The discrepancy in its current state. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4733,7 +4744,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PaymentDifference"];
+                    "application/json": components["schemas"]["PaymentDiscrepancy"];
                 };
             };
             400: components["responses"]["InvalidKeyed"];
@@ -5547,7 +5558,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            409: components["responses"]["StateConflict"];
+            409: components["responses"]["BlockRefused"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["KeyReused"];
@@ -7773,7 +7784,7 @@ export interface JobResults {
     "payment-retry": CardPayment;
     "payment-resolve": CardPayment;
     "payment-try": Payment;
-    "difference-explain": PaymentDifference;
+    "discrepancy-explain": PaymentDiscrepancy;
     "webhook-endpoint-create": WebhookEndpoint;
     "webhook-endpoint-enable": WebhookEndpoint;
     "webhook-endpoint-disable": WebhookEndpoint;

@@ -237,20 +237,20 @@ func (c *Client) newest(ctx context.Context, chain beacon.Chain) (best beacon.Ro
 type outcome string
 
 const (
-	outcomeOK         outcome = "ok"
-	outcomeNotYet     outcome = "not-yet"    // the relay does not have the round
-	outcomeLie        outcome = "lie"        // what it gave out does not verify
-	outcomeUnreadable outcome = "unreadable" // no answer of a relay: a page, too many bytes
-	outcomeRefused    outcome = "refused"    // another status
-	outcomeAway       outcome = "away"       // no answer in time, or no connection
+	outcomeOK          outcome = "ok"
+	outcomeNotYet      outcome = "not-yet"     // the relay does not have the round
+	outcomeLie         outcome = "lie"         // what it gave out does not verify
+	outcomeUnreadable  outcome = "unreadable"  // no answer of a relay: a page, too many bytes
+	outcomeRefused     outcome = "refused"     // another status
+	outcomeUnavailable outcome = "unavailable" // no answer in time, or no connection
 )
 
-var outcomes = []outcome{outcomeOK, outcomeNotYet, outcomeLie, outcomeUnreadable, outcomeRefused, outcomeAway}
+var outcomes = []outcome{outcomeOK, outcomeNotYet, outcomeLie, outcomeUnreadable, outcomeRefused, outcomeUnavailable}
 
 func newMetrics(registry prometheus.Registerer) *prometheus.CounterVec {
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triprize_beacon_answers_total",
-		Help: "Answers of relays of the beacon, by host and outcome: ok, not-yet (it does not have the round), lie (it does not verify), unreadable, refused, away. A lie is for a person to look at.",
+		Help: "Answers of relays of the beacon, by host and outcome: ok, not-yet (it does not have the round), lie (it does not verify), unreadable, refused, unavailable. A lie is for a person to investigate.",
 	}, []string{"relay", "outcome"})
 	if registry != nil {
 		registry.MustRegister(answers)

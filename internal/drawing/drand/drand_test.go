@@ -195,7 +195,7 @@ func TestARelayThatHangsIsNotWaitedFor(t *testing.T) {
 		a.wants(number)
 	}
 	a.wantsLatest(due)
-	if a.count("away") != 0 {
+	if a.count("unavailable") != 0 {
 		t.Error("a question that was given up is counted as an answer")
 	}
 }
@@ -207,8 +207,8 @@ func TestAQuestionEndsWhenAllRelaysHang(t *testing.T) {
 	a := clientOf(t, n.Chain().Chain, config.Beacon{Relays: strings.Join(n.URLs(), ","), Timeout: 50 * time.Millisecond})
 	_ = a.wantsNone(due)
 	a.none(a.Latest(t.Context(), a.chain))
-	if a.count("away") != 4 {
-		t.Errorf("%d are counted as away", a.count("away"))
+	if a.count("unavailable") != 4 {
+		t.Errorf("%d are counted as away", a.count("unavailable"))
 	}
 }
 

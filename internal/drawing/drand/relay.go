@@ -84,11 +84,11 @@ func (r *relay) ask(ctx context.Context, client *http.Client, chain beacon.Chain
 	if err != nil {
 		return beacon.Round{}, o, err
 	}
-	told, err := parse(body)
+	parsed, err := parse(body)
 	if err != nil {
 		return beacon.Round{}, outcomeUnreadable, err
 	}
-	round, err := told.verify(chain, number)
+	round, err := parsed.verify(chain, number)
 	if err != nil {
 		return beacon.Round{}, outcomeLie, err
 	}
@@ -100,13 +100,13 @@ func (r *relay) get(ctx context.Context, client *http.Client, chain beacon.Chain
 	hash := chain.Hash()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/"+hex.EncodeToString(hash[:])+"/public/"+which, nil)
 	if err != nil {
-		return nil, outcomeAway, err
+		return nil, outcomeUnavailable, err
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", buildinfo.UserAgent())
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil, outcomeAway, err
+		return nil, outcomeUnavailable, err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	switch answer.StatusCode {
@@ -118,7 +118,7 @@ func (r *relay) get(ctx context.Context, client *http.Client, chain beacon.Chain
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes+1))
 	if err != nil {
-		return nil, outcomeAway, err
+		return nil, outcomeUnavailable, err
 	}
 	if len(body) > maxAnswerBytes {
 		return nil, outcomeUnreadable, fmt.Errorf("the answer has more than %d bytes", maxAnswerBytes)
@@ -135,24 +135,24 @@ type answer struct {
 
 // parse reads the JSON of a relay. Members that are not used here may be there.
 func parse(body []byte) (answer, error) {
-	var told struct {
+	var parsed struct {
 		Round      *uint64 `json:"round"`
 		Signature  *string `json:"signature"`
 		Randomness *string `json:"randomness"`
 	}
-	if err := json.Unmarshal(body, &told); err != nil {
+	if err := json.Unmarshal(body, &parsed); err != nil {
 		return answer{}, errors.New("the answer is no JSON of a round") // the library would repeat what was sent
 	}
-	if told.Round == nil || told.Signature == nil {
+	if parsed.Round == nil || parsed.Signature == nil {
 		return answer{}, errors.New("the answer lacks a round or a signature")
 	}
-	a := answer{round: *told.Round}
+	a := answer{round: *parsed.Round}
 	var err error
-	if a.signature, err = hex.DecodeString(*told.Signature); err != nil || len(a.signature) != beacon.SignatureSize {
+	if a.signature, err = hex.DecodeString(*parsed.Signature); err != nil || len(a.signature) != beacon.SignatureSize {
 		return answer{}, fmt.Errorf("the signature is not %d bytes in hex", beacon.SignatureSize)
 	}
-	if told.Randomness != nil {
-		if a.randomness, err = hex.DecodeString(*told.Randomness); err != nil {
+	if parsed.Randomness != nil {
+		if a.randomness, err = hex.DecodeString(*parsed.Randomness); err != nil {
 			return answer{}, errors.New("the randomness is not hex")
 		}
 	}

@@ -45,11 +45,11 @@ func NewCampaigns(db postgres.DB, interval time.Duration, logger *slog.Logger) *
 
 // Subscription follows one campaign. Call Stop when done.
 type Subscription struct {
-	watch *Campaigns
-	id    uuid.UUID
-	news  chan Progress // has room for one: the newest, until the subscriber takes it
+	watch   *Campaigns
+	id      uuid.UUID
+	updates chan Progress // has room for one: the newest, until the subscriber takes it
 
-	// Guarded by the lock of Campaigns: the version last put into news, and the
+	// Guarded by the lock of Campaigns: the version last put into updates, and the
 	// version that the subscriber has certainly received.
 	put, got string
 }
@@ -59,7 +59,7 @@ type Subscription struct {
 // subscriber has already, if any: it gets nothing until the version differs. It never
 // gets anything about a campaign that does not exist.
 func (w *Campaigns) Subscribe(id uuid.UUID, seen string) *Subscription {
-	s := &Subscription{watch: w, id: id, news: make(chan Progress, 1), put: seen, got: seen}
+	s := &Subscription{watch: w, id: id, updates: make(chan Progress, 1), put: seen, got: seen}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.watched[id]
@@ -86,7 +86,7 @@ func (w *Campaigns) isFresh(c *watched) bool {
 // Progress delivers a Progress whenever the campaign differs from the last one
 // taken. A newer one replaces one that is not taken yet. When the campaign returns to
 // what the subscriber has, the one not taken is withdrawn.
-func (s *Subscription) Progress() <-chan Progress { return s.news }
+func (s *Subscription) Progress() <-chan Progress { return s.updates }
 
 // Stop ends the subscription; stopping twice is safe.
 func (s *Subscription) Stop() {
@@ -102,17 +102,17 @@ func (s *Subscription) Stop() {
 	}
 }
 
-// offer puts a snapshot into news. It never blocks, because only offer sends to news,
+// offer puts a snapshot into updates. It never blocks, because only offer sends to updates,
 // under the lock of Campaigns, after it has emptied it.
 func (s *Subscription) offer(latest Progress) {
 	select {
-	case <-s.news: // not taken: the subscriber has what it had before
+	case <-s.updates: // not taken: the subscriber has what it had before
 	default:
 		s.got = s.put
 	}
 	s.put = latest.Version
 	if latest.Version != s.got {
-		s.news <- latest
+		s.updates <- latest
 	}
 }
 

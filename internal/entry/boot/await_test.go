@@ -199,7 +199,7 @@ func TestARedisThatTakesNoWritesIsNotOKAndNamesNoCause(t *testing.T) {
 		if err := p.Locks.Ping(t.Context()); (err == nil) != writable {
 			t.Errorf("%s: the check of the locks: %v", what, err)
 		}
-		if found := p.lookAtRedis(t.Context()); (len(found.causes) > 0) != writable || (len(found.gauges) > 0) != writable {
+		if found := p.readRedis(t.Context()); (len(found.causes) > 0) != writable || (len(found.gauges) > 0) != writable {
 			t.Errorf("%s: causes %v, %d gauges", what, found.causes, len(found.gauges))
 		}
 	}

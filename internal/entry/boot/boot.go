@@ -41,7 +41,7 @@ type Process struct {
 	Health   *telemetry.Health
 
 	pools []pgx.QueryTracer // of all pools but the next
-	apart *pgxpool.Pool     // one connection, for /readyz and what it tells
+	apart *pgxpool.Pool     // one connection, for /readyz and its checks
 }
 
 // gcPercent returns by how much the heap of a process grows above the memory in use before the
@@ -139,7 +139,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	return err
 }
 
-// checkPostgres tells an old schema from a Postgres that does not answer.
+// checkPostgres distinguishes an old schema from a Postgres that does not answer.
 func (p *Process) checkPostgres(ctx context.Context) error {
 	err := schema.Check(ctx, p.apart)
 	if errors.Is(err, schema.ErrOld) || errors.Is(err, schema.ErrBefore1) {
@@ -159,7 +159,7 @@ const waitNews = 10 * time.Second
 // Await waits until Postgres answers and has the schema that this program needs,
 // for at most postgres.start_wait. The log and Health say what it waits for.
 func (p *Process) Await(ctx context.Context) error {
-	began, told, reason := time.Now(), time.Time{}, ""
+	began, logged, reason := time.Now(), time.Time{}, ""
 	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) }, schema.ErrBefore1,
 		func(err error) {
 			what := "postgres"
@@ -167,8 +167,8 @@ func (p *Process) Await(ctx context.Context) error {
 				what = "migrations"
 			}
 			p.Health.WaitFor(what)
-			if what != reason || time.Since(told) > waitNews {
-				reason, told = what, time.Now()
+			if what != reason || time.Since(logged) > waitNews {
+				reason, logged = what, time.Now()
 				p.Logger.Warn("waiting to start", "for", what, "waited", time.Since(began).Round(time.Second).String(), "at_most", p.Settings.Postgres.StartWait.String(), "error", err)
 			}
 		})

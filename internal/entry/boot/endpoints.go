@@ -16,40 +16,40 @@ import (
 )
 
 const (
-	dueApart     = 10 * time.Millisecond // a look at endpoints begins so long after the one before it
-	dueCommits   = 256                   // in a look
+	dueApart     = 10 * time.Millisecond // between the begins of two batches
+	dueCommits   = 256                   // in a batch
 	dueEndpoints = 256                   // in a statement
-	duePending   = 4096                  // commits that wait for a look; any more are left to the sweep due-items
+	duePending   = 4096                  // commits that wait for a batch; any more are left to the sweep due-items
 	dueTimeout   = 2 * time.Second
-	dueRest      = time.Second // after a failure there is no look for so long: the sweep due-items sees to it
+	dueRest      = time.Second // after a failure no batch begins for so long; the sweep due-items enqueues the tasks
 )
 
 // endpoints makes tasks for webhook endpoints that commits of this process have made due, at once:
 // the sweep due-items is for what is lost, and for attempts that come later. However many events
 // a commit has, and however many commits there are, an endpoint has one task.
 type endpoints struct {
-	p     *Process
-	queue *queue.Client
-	looks *batch.Coalescer[string, struct{}] // endpoints of a commit, as its notice names them
+	p       *Process
+	queue   *queue.Client
+	batches *batch.Coalescer[string, struct{}] // endpoints of a commit, as its notice names them
 
-	failed, told time.Time // the last failure, and when the log last told of one; only the look uses them
+	failed, logged time.Time // the last failure, and when the log last had one; only batches use them
 }
 
 // watchEndpoints begins to do that for commits of some pools; close ends it.
 func (p *Process) watchEndpoints(pools ...*pgxpool.Pool) *endpoints {
 	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace)}
-	e.looks = batch.NewQuiet(batch.Options{Size: dueCommits, MinInterval: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout}, e.look)
+	e.batches = batch.NewQuiet(batch.Options{Size: dueCommits, MinInterval: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout}, e.enqueueDue)
 	for _, pool := range pools {
-		postgres.OnNotice(pool, webhook.DueNotice, func(ids string) { _ = e.looks.Submit(ids) }) // full: the sweep due-items sees to it
+		postgres.OnNotice(pool, webhook.DueNotice, func(ids string) { _ = e.batches.Submit(ids) }) // full: the sweep due-items enqueues it
 	}
 	return e
 }
 
-func (e *endpoints) close() { e.looks.Close() }
+func (e *endpoints) close() { e.batches.Close() }
 
-// look takes those that are due and that no worker has, and enqueues their tasks. One that a worker
-// has is named again when the worker gives it back.
-func (e *endpoints) look(ctx context.Context, commits []string) error {
+// enqueueDue takes those that are due and that no worker has, and enqueues their tasks. One that a worker
+// has is named again when the worker releases it.
+func (e *endpoints) enqueueDue(ctx context.Context, commits []string) error {
 	if time.Since(e.failed) < dueRest {
 		return nil
 	}
@@ -63,13 +63,13 @@ func (e *endpoints) look(ctx context.Context, commits []string) error {
 	}
 	slices.SortFunc(ids, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
 	for some := range slices.Chunk(slices.Compact(ids), dueEndpoints) {
-		due, err := webhook.Agenda.TakeDueOf(ctx, e.p.DB, some, webhook.TurnAgain)
+		due, err := webhook.Leases.TakeDueOf(ctx, e.p.DB, some, webhook.ReenqueueAfter)
 		if err == nil {
-			_, err = webhook.Agenda.Enqueue(ctx, e.p.DB, e.queue, due)
+			_, err = webhook.Leases.Enqueue(ctx, e.p.DB, e.queue, due)
 		}
 		if err != nil {
-			if e.failed = time.Now(); e.failed.Sub(e.told) > waitNews {
-				e.told = e.failed
+			if e.failed = time.Now(); e.failed.Sub(e.logged) > waitNews {
+				e.logged = e.failed
 				e.p.Logger.Warn("webhook endpoints are due, and have no tasks; the sweep due-items will enqueue them", "error", err)
 			}
 			return err

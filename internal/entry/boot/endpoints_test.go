@@ -142,7 +142,7 @@ func TestAfterALookThatFailedThereIsNoneForAWhileAndTheLogSaysItOnce(t *testing.
 	look := func(db *pgxpool.Pool, fails bool, tasks int64) {
 		t.Helper()
 		s.DB = db
-		if err := e.look(t.Context(), []string{id.String()}); fails != (err != nil) {
+		if err := e.enqueueDue(t.Context(), []string{id.String()}); fails != (err != nil) {
 			t.Errorf("it has %v", err)
 		}
 		s.DB = there
@@ -154,7 +154,7 @@ func TestAfterALookThatFailedThereIsNoneForAWhileAndTheLogSaysItOnce(t *testing.
 	e.failed = e.failed.Add(time.Hour) // however slow the test is
 	look(away, false, 0)
 	look(there, false, 0)
-	e.failed, e.told = e.failed.Add(-time.Hour-dueRest), time.Now()
+	e.failed, e.logged = e.failed.Add(-time.Hour-dueRest), time.Now()
 	look(away, true, 0)
 	e.failed = e.failed.Add(-dueRest)
 	look(there, false, 1)

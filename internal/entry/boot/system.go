@@ -30,25 +30,25 @@ const (
 const apiName = "api"
 
 const (
-	// lookEvery is how often a process looks at the whole system. The first look comes after
+	// readEvery is how often a process reads the state of the whole system. The first time is after
 	// it, so that processes that start together find each other.
-	lookEvery = 5 * time.Second
-	// lookTimeout bounds what one look asks of Postgres, and of Redis. It is shorter than the probe of Postgres
+	readEvery = 5 * time.Second
+	// readTimeout bounds the reads of one snapshot in Postgres, and those in Redis. It is shorter than the probe of Postgres
 	// for /readyz, which waits for the same connection.
-	lookTimeout = time.Second
+	readTimeout = time.Second
 	// mostNamed is how many campaigns the log names.
 	mostNamed = 5
 	// stuckAfter is how long a purchase may wait for workers before sales stand still.
 	stuckAfter = 15 * time.Second
 )
 
-// look is what a look has found. What it could not find out is missing.
-type look struct {
+// A snapshot is what a process has read about the whole system. What it could not read is missing.
+type snapshot struct {
 	causes []telemetry.Cause
 	gauges []prometheus.Metric
 }
 
-// causes returns what the process looks for: a wrong draw key only if it has one, and writes
+// causes returns those that the process checks: a wrong draw key only if it has one, and writes
 // that fail only as an api.
 func (p *Process) causes() *telemetry.Causes {
 	names := []string{causeDrawFailing, causeNoScheduler, causeNoWorker, causeSalesStuck, causeWorkerFrozen}
@@ -63,11 +63,11 @@ func (p *Process) causes() *telemetry.Causes {
 	return causes
 }
 
-// watch looks at the whole system until ctx ends. Every lookEvery it costs three commands of
+// watch reads the state of the whole system until ctx ends. Every readEvery it costs three commands of
 // Redis, and some small queries on the connection of /readyz.
 func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(readEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -75,10 +75,10 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		case <-ctx.Done():
 			return
 		}
-		redis, postgres := p.lookAtRedis(ctx), p.lookAtPostgres(ctx)
+		redis, postgres := p.readRedis(ctx), p.readPostgres(ctx)
 		found := append(redis.causes, postgres.causes...)
 		if noKey == nil {
-			found = append(found, p.lookAtKeys(ctx, keys)...)
+			found = append(found, p.checkKeys(ctx, keys)...)
 		}
 		if p.Name == apiName {
 			found = append(found, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
@@ -90,9 +90,9 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 	}
 }
 
-// lookAtKeys returns nothing while Postgres does not answer.
-func (p *Process) lookAtKeys(ctx context.Context, keys keyring.Keyring) []telemetry.Cause {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+// checkKeys returns nothing while Postgres does not answer.
+func (p *Process) checkKeys(ctx context.Context, keys keyring.Keyring) []telemetry.Cause {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	err := drawing.CheckKeys(ctx, p.apart, keys)
 	wrong := errors.Is(err, keyring.ErrOpen)
@@ -102,7 +102,7 @@ func (p *Process) lookAtKeys(ctx context.Context, keys keyring.Keyring) []teleme
 	return []telemetry.Cause{{Name: causeDrawKeyWrong, Holds: wrong}}
 }
 
-// The gauges of the whole system. A gauge of which the last look could not find out the value is
+// The gauges of the whole system. A gauge whose value the last snapshot does not have is
 // missing.
 var (
 	jobsQueued    = systemDesc("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.", "kind")
@@ -114,7 +114,7 @@ var (
 	locksHeld           = systemDesc("execution_locks_held", "Draws that a worker has claimed.")
 	lockAge             = systemDesc("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.")
 	workersAlive        = systemDesc("workers_alive", "Workers that send heartbeats.")
-	workersSilent       = systemDesc("workers_silent", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.")
+	workersStale        = systemDesc("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.")
 	leadersAlive        = systemDesc("schedulers_alive", "Schedulers that lead and send heartbeats: one.")
 	redisKeys           = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.")
 	tasksUnleased       = systemDesc("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.", "kind")
@@ -123,84 +123,84 @@ var (
 // systemGauges are all of them.
 func systemGauges() *telemetry.Gauges {
 	return telemetry.NewGauges(jobsQueued, jobsQueuedAge, campaignsDrawing, campaignsDrawingAge, voidsAnnounced, locksHeld, lockAge,
-		workersAlive, workersSilent, leadersAlive, redisKeys, tasksUnleased)
+		workersAlive, workersStale, leadersAlive, redisKeys, tasksUnleased)
 }
 
 func systemDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("triprize_"+name, help+" Every process reports the same value.", labels, nil)
 }
 
-func (l *look) tell(desc *prometheus.Desc, value float64, labels ...string) {
-	l.gauges = append(l.gauges, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
+func (s *snapshot) add(desc *prometheus.Desc, value float64, labels ...string) {
+	s.gauges = append(s.gauges, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
 }
 
 // taskKinds are the kinds of tasks, each with a queue.
 var taskKinds = []string{string(job.KindDraw), string(job.KindCancellation), string(job.KindPurchase), string(job.KindCampaignCancellation),
 	string(job.KindPayment), string(job.KindRefund), string(job.KindEvent), webhook.Kind, webhook.KindSlow}
 
-// lookAtRedis returns nothing while Redis does not answer, or takes no writes: then no process can
+// readRedis returns nothing while Redis does not answer, or takes no writes: then no process can
 // announce itself, and all of them would seem to be away.
-func (p *Process) lookAtRedis(ctx context.Context) (l look) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+func (p *Process) readRedis(ctx context.Context) (s snapshot) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	if p.checkRedis(ctx) != nil {
-		return look{}
+		return snapshot{}
 	}
 	present, err := queue.ReadProcesses(ctx, p.Redis, p.Settings.Redis.Namespace)
 	if err != nil {
-		return look{}
+		return snapshot{}
 	}
 	unleased, keys, err := queue.CountUnleased(ctx, p.Redis, p.Settings.Redis.Namespace, taskKinds)
 	if err != nil {
-		return look{}
+		return snapshot{}
 	}
 	workers, schedulers := present[queue.RoleWorker], present[queue.RoleScheduler]
-	l.causes = []telemetry.Cause{
+	s.causes = []telemetry.Cause{
 		{Name: causeNoScheduler, Holds: len(schedulers.Alive) == 0},
 		{Name: causeNoWorker, Holds: len(workers.Alive) == 0},
 		{Name: causeWorkerFrozen, Holds: len(workers.Stale) > 0, Details: []any{"workers", workers.Stale}},
 	}
-	l.tell(workersAlive, float64(len(workers.Alive)))
-	l.tell(workersSilent, float64(len(workers.Stale)))
-	l.tell(leadersAlive, float64(len(schedulers.Alive)))
-	l.tell(redisKeys, float64(keys))
+	s.add(workersAlive, float64(len(workers.Alive)))
+	s.add(workersStale, float64(len(workers.Stale)))
+	s.add(leadersAlive, float64(len(schedulers.Alive)))
+	s.add(redisKeys, float64(keys))
 	for i, kind := range taskKinds {
-		l.tell(tasksUnleased, float64(unleased[i]), kind)
+		s.add(tasksUnleased, float64(unleased[i]), kind)
 	}
-	return l
+	return s
 }
 
-// queuedKinds are the kinds of jobs whose backlog is told.
+// queuedKinds are the kinds of jobs whose backlog is measured.
 var queuedKinds = []job.Kind{job.KindDraw, job.KindCancellation, job.KindPurchase, job.KindCampaignCancellation}
 
-// lookAtPostgres returns nothing while Postgres does not answer.
-func (p *Process) lookAtPostgres(ctx context.Context) (l look) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+// readPostgres returns nothing while Postgres does not answer.
+func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	backlog, err := job.ReadBacklog(ctx, p.apart, queuedKinds...)
 	if err != nil {
-		return look{}
+		return snapshot{}
 	}
 	draws, err := drawing.CountUnderWay(ctx, p.apart)
 	if err != nil {
-		return look{}
+		return snapshot{}
 	}
 	failing, err := drawing.Failing(ctx, p.apart, mostNamed) // again and again
 	if err != nil {
-		return look{}
+		return snapshot{}
 	}
 	purchases := backlog[job.KindPurchase]
 	stuck := telemetry.Cause{Name: causeSalesStuck, Holds: purchases.Oldest > stuckAfter,
 		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
-	l.causes = []telemetry.Cause{stuck, {Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
+	s.causes = []telemetry.Cause{stuck, {Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
 	for _, kind := range queuedKinds {
-		l.tell(jobsQueued, float64(backlog[kind].Jobs), string(kind))
-		l.tell(jobsQueuedAge, backlog[kind].Oldest.Seconds(), string(kind))
+		s.add(jobsQueued, float64(backlog[kind].Jobs), string(kind))
+		s.add(jobsQueuedAge, backlog[kind].Oldest.Seconds(), string(kind))
 	}
-	l.tell(campaignsDrawing, float64(draws.Campaigns))
-	l.tell(campaignsDrawingAge, draws.Oldest.Seconds())
-	l.tell(voidsAnnounced, float64(draws.Voids))
-	l.tell(locksHeld, float64(draws.Claims))
-	l.tell(lockAge, draws.OldestClaim.Seconds())
-	return l
+	s.add(campaignsDrawing, float64(draws.Campaigns))
+	s.add(campaignsDrawingAge, draws.Oldest.Seconds())
+	s.add(voidsAnnounced, float64(draws.Voids))
+	s.add(locksHeld, float64(draws.Claims))
+	s.add(lockAge, draws.OldestClaim.Seconds())
+	return s
 }

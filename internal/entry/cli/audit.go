@@ -123,12 +123,12 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 func auditPaymentsCommand() *cobra.Command {
 	c := checks(&cobra.Command{
 		Use:   "payments",
-		Short: "Compare our payments and refunds with the provider's; status 1 on differences, 2 if they cannot be compared",
+		Short: "Compare our payments and refunds with the provider's; status 1 on discrepancies, 2 if they cannot be compared",
 		Long: `Compare our payments and refunds with the provider's balance transactions from --from up
 to, but not including, --to (default: yesterday, UTC). The rules are those of the sweep
 reconciliation, which runs two days later: captures, refunds and disputes must match on both
 sides, to the minor unit. Payments and refunds in progress are listed separately. The command
-changes nothing, but needs the primary, for a temporary table. Status 1 on differences, 2 if
+changes nothing, but needs the primary, for a temporary table. Status 1 on discrepancies, 2 if
 the comparison failed: the provider or Postgres is unavailable, the provider rejects the key,
 or a setting is missing.`,
 		Args: cobra.NoArgs,
@@ -218,14 +218,14 @@ func reportPayments(out io.Writer, r reconciliation.Span, asJSON bool) error {
 		if err := json.NewEncoder(out).Encode(struct {
 			OK bool `json:"ok"`
 			reconciliation.Span
-		}{len(r.Differences) == 0, r}); err != nil {
+		}{len(r.Discrepancies) == 0, r}); err != nil {
 			return undecidedIf(err)
 		}
 	} else {
 		printPayments(out, r)
 	}
-	if n := len(r.Differences); n > 0 {
-		return fmt.Errorf("%d differences", n)
+	if n := len(r.Discrepancies); n > 0 {
+		return fmt.Errorf("%d discrepancies", n)
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func printPayments(out io.Writer, r reconciliation.Span) {
 		}
 		return fmt.Sprintf("%d %s", *amount, *currency)
 	}
-	for _, d := range slices.Concat(r.Differences, r.UnderWay) {
+	for _, d := range slices.Concat(r.Discrepancies, r.UnderWay) {
 		purchase, name := "–", string(d.Kind)
 		if d.PurchaseID != nil {
 			purchase = d.PurchaseID.String()
@@ -252,7 +252,7 @@ func printPayments(out io.Writer, r reconciliation.Span) {
 		say(out, "%s: captured %d here, %d there; refunded %d here, %d there; %d charges and %d refunds compared", t.Currency,
 			t.CapturedHere, t.CapturedThere, t.RefundedHere, t.RefundedThere, t.Charges, t.Refunds)
 	}
-	say(out, "%d differences, %d under way", len(r.Differences), len(r.UnderWay))
+	say(out, "%d discrepancies, %d under way", len(r.Discrepancies), len(r.UnderWay))
 }
 
 // newProvider returns the payment provider of an installation.

@@ -136,9 +136,9 @@ func disputes(where string) string {
 	return `SELECT d.id, d.status, ` + facts(`'purchase', d.purchase_id, 'reason', d.reason, 'amount', d.amount, 'fee', d.fee`) + ` FROM disputes d WHERE ` + where + ` LIMIT $2`
 }
 
-func differences(where string) string {
+func discrepancies(where string) string {
 	return `SELECT d.id::text, CASE WHEN d.closed_at IS NOT NULL THEN 'closed' WHEN d.explained_at IS NOT NULL THEN 'explained' ELSE 'open' END, ` +
-		facts(`'kind', d.kind, 'object', d.object_id, 'transaction', d.transaction_id, 'purchase', d.purchase_id, 'found', d.found_at`) + ` FROM payment_differences d WHERE ` + where + ` LIMIT $2`
+		facts(`'kind', d.kind, 'object', d.object_id, 'transaction', d.transaction_id, 'purchase', d.purchase_id, 'found', d.found_at`) + ` FROM payment_discrepancies d WHERE ` + where + ` LIMIT $2`
 }
 
 const (
@@ -172,8 +172,8 @@ var lookups = []lookup{
 		facts(`'object', e.object_id, 'intent', e.intent_id, 'purchase', e.purchase_id, 'received', e.received_at`) + ` FROM payment_events e WHERE e.id = $1 LIMIT $2`, seeBalance, false},
 	{"transaction of the provider", `SELECT b.id, '', ` + facts(`'source', b.source_id, 'intent', b.intent_id, 'purchase', b.purchase_id, 'day', b.day`) +
 		` FROM balance_transactions b WHERE b.id = $1 OR b.intent_id = $1 OR b.source_id = $1 LIMIT $2`, seeBalance, false},
-	{"difference", differences(`d.id = $1`), seeBalance, true},
-	{"difference", differences(`d.object_id = $1 AND d.kind IN ('unknown-here', 'unknown-there', 'differs', 'unknown-category')`), seeBalance, false},
+	{"discrepancy", discrepancies(`d.id = $1`), seeBalance, true},
+	{"discrepancy", discrepancies(`d.object_id = $1 AND d.kind IN ('unknown-here', 'unknown-there', 'differs', 'unknown-category')`), seeBalance, false},
 	{"campaign", `SELECT c.id::text, CASE WHEN c.paused_at IS NULL THEN c.state ELSE 'paused' END, ` +
 		facts(`'name', c.name, 'total', c.positions_total, 'sold', c.positions_sold, 'reserved', c.positions_reserved`) + ` FROM campaigns c WHERE c.id = $1 LIMIT $2`, "GET /v1/campaigns/{}", true},
 	{"draw", `SELECT c.id::text, CASE WHEN d.campaign_id IS NOT NULL THEN 'drawn' WHEN v.campaign_id IS NOT NULL THEN 'void announced' WHEN f.campaign_id IS NOT NULL THEN 'frozen' ELSE 'not frozen' END, ` +

@@ -117,7 +117,7 @@ func isTerminal(in io.Reader) bool {
 
 // migrate waits for Postgres as the processes of the fleet do, so that both may be
 // started at the same time, and runs migrations.
-func migrate(ctx context.Context, settings config.Settings, out, news io.Writer, nothing string,
+func migrate(ctx context.Context, settings config.Settings, out, log io.Writer, nothing string,
 	run func(context.Context, *schema.Migrator) ([]string, error),
 ) error {
 	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-migrate")
@@ -126,7 +126,7 @@ func migrate(ctx context.Context, settings config.Settings, out, news io.Writer,
 	}
 	defer pool.Close()
 	waiting := sync.OnceFunc(func() {
-		say(news, "waiting for postgres, at most %s (setting postgres.start_wait)", settings.Postgres.StartWait)
+		say(log, "waiting for postgres, at most %s (setting postgres.start_wait)", settings.Postgres.StartWait)
 	})
 	if err := postgres.Await(ctx, settings.Postgres.StartWait, pool.Ping, nil, func(error) { waiting() }); err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestOperatorsWorkAtTheAPI(t *testing.T) {
 	says(t, 1, "payments list --waiting-for godot", "400 invalid-request")
 
 	id := uuid.NewString()
-	servers.Exec(t, s.DB, `INSERT INTO payment_differences (id, kind, object_id, here_amount, here_currency, detail) VALUES
+	servers.Exec(t, s.DB, `INSERT INTO payment_discrepancies (id, kind, object_id, here_amount, here_currency, detail) VALUES
 		($1, 'unknown-there', 'pi_lost', 1250, 'EUR', E'settled\nhere'), (gen_random_uuid(), 'unknown-there', 'pi_too', 500, 'JPY', 'settled here')`, id)
 	says(t, 0, "reconciliation list", id, "pi_lost", "12.50 EUR", "settled here", " - ")
 	if stdout := says(t, 0, "reconciliation list --limit 1", "there are more than 1; --limit may be up to 10000\n"); strings.Count(stdout, "pi_") != 1 {

@@ -23,26 +23,26 @@ func reconciliationCommand() *cobra.Command {
 	parent := group("reconciliation", "List and explain discrepancies with the provider's balance, or report the balance by day")
 	list := &cobra.Command{Use: "list", Short: "List discrepancies (default: the open ones)", Args: cobra.NoArgs}
 	state := list.Flags().String("state", "open", "only discrepancies that are: open, explained, closed, or all")
-	lister(list, differenceTable, func(ctx context.Context, api *client.Client, _ []string) (iter.Seq2[client.PaymentDifference, error], error) {
+	lister(list, discrepancyTable, func(ctx context.Context, api *client.Client, _ []string) (iter.Seq2[client.PaymentDiscrepancy, error], error) {
 		if *state == "all" {
 			*state = ""
 		}
-		return api.PaymentDifferences(ctx, client.ListPaymentDifferencesParams{State: client.PaymentDifferenceState(*state)}), nil
+		return api.PaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyState(*state)}), nil
 	})
 	explain := action{
-		use: "explain DIFFERENCE", short: "Explain a discrepancy",
+		use: "explain DISCREPANCY", short: "Explain a discrepancy",
 		long: `Explain an open discrepancy. It no longer counts in alerts, and stays on record with your
 name and reason. Payments and refunds do not change.`,
-		what: "a difference", reason: "the reason for the discrepancy, for the records",
+		what: "a discrepancy", reason: "the reason for the discrepancy, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ExplainPaymentDifference(ctx, id, client.PaymentDifferenceExplanationRequest{Reason: reason})
+			return api.ExplainPaymentDiscrepancy(ctx, id, client.PaymentDiscrepancyExplanationRequest{Reason: reason})
 		},
 	}
 	parent.AddCommand(list, explain.command(), reportBalanceCommand())
 	return parent
 }
 
-var differenceTable = table[client.PaymentDifference]{"differences", "DIFFERENCE\tKIND\tSTATE\tREFERENCE\tPURCHASE\tHERE\tTHERE\tFOUND\tDETAIL", func(d client.PaymentDifference) string {
+var discrepancyTable = table[client.PaymentDiscrepancy]{"discrepancies", "DISCREPANCY\tKIND\tSTATE\tREFERENCE\tPURCHASE\tHERE\tTHERE\tFOUND\tDETAIL", func(d client.PaymentDiscrepancy) string {
 	return cells(d.ID, d.Kind, d.State, d.Reference, d.PurchaseID, amountOf(d.Here.Amount, d.Here.Currency), amountOf(d.There.Amount, d.There.Currency), d.FoundAt, d.Detail)
 }}
 

@@ -140,7 +140,7 @@ func TestBooksThatCannotBeComparedHaveAStatusOfTheirOwn(t *testing.T) {
 			t.Errorf("a provider that is %s: status %d, %s%s", name, status, stdout, stderr)
 		}
 	}
-	differing := reconciliation.Span{Differences: []reconciliation.Discrepancy{{Detail: "a yen less"}}}
+	differing := reconciliation.Span{Discrepancies: []reconciliation.Discrepancy{{Detail: "a yen less"}}}
 	if err := reportPayments(&bytes.Buffer{}, differing, false); err == nil || statusOf(err) != 1 {
 		t.Errorf("books that differ: %v", err)
 	}

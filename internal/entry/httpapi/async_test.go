@@ -254,7 +254,7 @@ func TestACrowdAtAClosedCampaignSharesLooks(t *testing.T) {
 	id := s.Campaign(3)
 	cancelNow(s, id)
 	looked := func() (n float64) {
-		for _, outcome := range []string{"hit", "miss", "away"} {
+		for _, outcome := range []string{"hit", "miss", "unavailable"} {
 			n += s.Metric(0, `triprize_idempotency_lookups_total{outcome="`+outcome+`"}`)
 		}
 		return n

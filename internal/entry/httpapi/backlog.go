@@ -41,7 +41,7 @@ const (
 	maxRetryAfter = 60
 )
 
-// unknown stands for a wait that nobody can tell.
+// unknown stands for a wait that is not known.
 const unknown = -1
 
 func newBacklog(finder *queue.Finder, settings config.Settings, payments func(context.Context) (time.Duration, error), registry prometheus.Registerer) *backlog {
@@ -76,7 +76,7 @@ func (b *backlog) run(ctx context.Context, logger *slog.Logger) {
 
 func (b *backlog) read(ctx context.Context, logger *slog.Logger) {
 	for kind, waiting := range b.waiting {
-		if ctx.Err() != nil { // each look at a Redis that is silent takes seconds
+		if ctx.Err() != nil { // each read of a Redis that does not answer takes seconds
 			return
 		}
 		wait, err := b.finder.Latency(string(kind))

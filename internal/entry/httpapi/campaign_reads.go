@@ -164,7 +164,7 @@ func (s *Server) openCaches() {
 	}, (*positions.Board).Bytes)
 }
 
-// isFresh tells whether a copy is not from before a stream of this process knew of the last change of
+// isFresh reports whether a copy is not from before a stream of this process knew of the last change of
 // a campaign.
 func (s *Server) isFresh(id uuid.UUID, readAt time.Time) bool {
 	return readAt.After(s.changes.ChangedAt(id))

@@ -93,7 +93,7 @@ func (s *Server) beginBody(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// isKnown tells whether a request has a right credential.
+// isKnown reports whether a request has a right credential.
 func (s *Server) isKnown(h *fasthttp.RequestHeader) bool {
 	ctx, cancel := s.context()
 	defer cancel()
@@ -156,7 +156,7 @@ var (
 // shareAcrossOrigins lets scripts of the allowed origins call the API; browsers keep it from
 // all others. Their users have tokens, which scripts send themselves: there are no cookies, and
 // no credentials that a browser adds. It stands before everything that may refuse a request, so
-// that a script can read why. A preflight is answered here: it costs no look at anything.
+// that a script can read why. A preflight is answered here: it reads nothing.
 func shareAcrossOrigins(allows func(origin string) bool) fiber.Handler {
 	return cors.New(cors.Config{
 		AllowOriginsFunc: allows,

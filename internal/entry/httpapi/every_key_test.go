@@ -126,8 +126,8 @@ func newCommand(s *fleet.System, operation, app string) (c command) {
 		if c.path = "/v1/payments/" + waiting.String() + "/retry"; operation == "resolvePayment" {
 			c.path, c.body = strings.Replace(c.path, "retry", "resolve", 1), fleet.Fields{"outcome": "unpaid", "reason": "the intent is gone"}
 		}
-	case "explainPaymentDifference":
-		c.path, c.body = "/v1/payment-differences/"+newDifference(s).String()+"/explain", reason
+	case "explainPaymentDiscrepancy":
+		c.path, c.body = "/v1/payment-discrepancies/"+newDifference(s).String()+"/explain", reason
 	case "createWebhookEndpoint":
 		c.path, c.body = endpointsPath, endpointBody("*")
 		c.body.(map[string]any)["description"] = uuid.NewString()
@@ -155,7 +155,7 @@ func newCommand(s *fleet.System, operation, app string) (c command) {
 // newDifference inserts a difference between our books and those of the provider.
 func newDifference(s *fleet.System) uuid.UUID {
 	s.T.Helper()
-	return servers.Value[uuid.UUID](s.T, s.DB, `INSERT INTO payment_differences (id, kind, object_id, there_amount, there_currency, detail)
+	return servers.Value[uuid.UUID](s.T, s.DB, `INSERT INTO payment_discrepancies (id, kind, object_id, there_amount, there_currency, detail)
 		VALUES ($1::uuid, 'unknown-here', 'pi_' || $1::uuid::text, 500, 'JPY', 'captured') RETURNING id`, uuidv7.New())
 }
 

@@ -95,8 +95,8 @@ func listsOf(s *fleet.System, operation string) map[string]pages {
 			s.T.Cleanup(end)
 			return bought.String()
 		}}}
-	case "listPaymentDifferences":
-		return map[string]pages{"": {"/v1/payment-differences", false, func() string { return newDifference(s).String() }}}
+	case "listPaymentDiscrepancies":
+		return map[string]pages{"": {"/v1/payment-discrepancies", false, func() string { return newDifference(s).String() }}}
 	case "listWebhookEndpoints":
 		return map[string]pages{"": {endpointsPath, false, func() string {
 			return asked(s, s.App, endpointsPath, uuid.NewString(), endpointBody("*")).ID.String()

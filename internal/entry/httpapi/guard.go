@@ -50,7 +50,7 @@ func (s *Server) mount(router fiber.Router) {
 
 // guard lets a request through to its operation. The order of its steps is a promise:
 // first it is known who asks, then the request is charged to the rate limit of that
-// client, and only then anything else is looked at, the body last. So an unknown
+// client, and only then anything else is checked, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
 func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	within, kind, isRead := body.BoundsOf(o, s.settings), transactionsOf(o.Path), o.Method == http.MethodGet
@@ -111,7 +111,7 @@ func (s *Server) guard(o *openapi.Operation) fiber.Handler {
 	}
 }
 
-// mayHavePassed tells whether a refusal may be by a setting or a state that has changed since an
+// mayHavePassed reports whether a refusal may be by a setting or a state that has changed since an
 // earlier request with the same key, which passed. The other conflicts are of those who have asked
 // for the key.
 func mayHavePassed(refusal error) bool {

@@ -101,7 +101,7 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 // its kind, and in those of the kinds in also.
 //
 // A request that was seen before has its answer in Redis, or the batch finds the job of its key.
-// Purchases of closed campaigns have batches of their own, without a look in Redis; when a queue is
+// Purchases of closed campaigns have batches of their own, without a read of Redis; when a queue is
 // too long, or with [job.Request.Unless], the batch makes no job.
 func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
@@ -119,7 +119,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	if isClosed {
 		batch, request.Unless = s.acceptor.closed, nil
-	} else if known, ok := s.acceptor.known.Find(idempotency.Request{Client: request.Client, Key: request.Key}); ok && known.Hash == request.Hash { //nolint:contextcheck // a look-up has bounds of its own
+	} else if known, ok := s.acceptor.known.Find(idempotency.Request{Client: request.Client, Key: request.Key}); ok && known.Hash == request.Hash { //nolint:contextcheck // a lookup has bounds of its own
 		// It was written only after the commit that made the job final. Only Postgres may refuse a different request.
 		s.acceptor.replayed.Inc()
 		c.Job = known.Job

@@ -158,7 +158,7 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 	if err := s.Stack.Redis.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	away := s.Metric(0, `triprize_rate_limits_total{outcome="away"}`)
+	away := s.Metric(0, `triprize_rate_limits_total{outcome="unavailable"}`)
 	b := burstOf(s, 40, hasty)
 	if most := 3 + int(b.took.Seconds()) + 1; len(b.passed) < 3 || len(b.passed) > most {
 		t.Errorf("%d passed within %s, want 3 to %d", len(b.passed), b.took, most)
@@ -172,7 +172,7 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 		wantAnswer(t, "refused with", a, coded("rate-limited"), having("Retry-After"))
 	}
 	wantAnswer(t, "another user", s.Buy(fleet.Order{Campaign: id, User: "calm"}), 202)
-	if n := s.Metric(0, `triprize_rate_limits_total{outcome="away"}`) - away; n < 41 {
+	if n := s.Metric(0, `triprize_rate_limits_total{outcome="unavailable"}`) - away; n < 41 {
 		t.Errorf("%v checks were counted as made without Redis, want 41", n)
 	}
 	if err := s.Stack.Redis.RestartAfter(context.Background(), 0); err != nil {

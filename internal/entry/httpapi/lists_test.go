@@ -190,9 +190,9 @@ func TestWhatWaitsForMoneyIsFoundByWhatItWaitsFor(t *testing.T) {
 	want(s, s.Operator, "/v1/campaigns?state=active", elsewhere, id)
 
 	closed, difference := newDifference(s), newDifference(s)
-	exec(s, `UPDATE payment_differences SET closed_at = now() WHERE id = $1`, closed)
-	want(s, s.Operator, "/v1/payment-differences?state=open", difference)
-	want(s, s.Operator, "/v1/payment-differences?state=closed", closed)
+	exec(s, `UPDATE payment_discrepancies SET closed_at = now() WHERE id = $1`, closed)
+	want(s, s.Operator, "/v1/payment-discrepancies?state=open", difference)
+	want(s, s.Operator, "/v1/payment-discrepancies?state=closed", closed)
 }
 
 func TestWhatIsIncludedIsWhatASecondRequestShows(t *testing.T) {

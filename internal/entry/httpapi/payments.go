@@ -26,7 +26,7 @@ func (s *Server) ListPayments(ctx context.Context, r operations.ListPaymentsRequ
 		NextCursor: response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })}, err)
 }
 
-// RetryPayment has a payment that waits looked at now.
+// RetryPayment wakes a payment that waits.
 func (s *Server) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
 	request := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
 	done, err := s.cardPayments.Retry(ctx, request, r.Purchase)
@@ -131,31 +131,31 @@ func checkResolution(body *contract.RefundResolutionRequest) error {
 	return nil
 }
 
-// ListPaymentDifferences answers with one page of differences.
-func (s *Server) ListPaymentDifferences(ctx context.Context, r operations.ListPaymentDifferencesRequestObject) (operations.Answer, error) {
+// ListPaymentDiscrepancies answers with one page of discrepancies.
+func (s *Server) ListPaymentDiscrepancies(ctx context.Context, r operations.ListPaymentDiscrepanciesRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := reconciliation.List(ctx, s.db, reconciliation.State(response.ValueOf(r.Params.State)), after, limit)
-	return operations.ListPaymentDifferences200(contract.PaymentDifferencePage{PaymentDifferences: response.Documents(list, differenceJSON),
+	return operations.ListPaymentDiscrepancies200(contract.PaymentDiscrepancyPage{PaymentDiscrepancies: response.Documents(list, discrepancyJSON),
 		NextCursor: response.NextCursor(list, limit, func(last reconciliation.Discrepancy) uuid.UUID { return last.ID })}, err)
 }
 
-// ExplainPaymentDifference notes why a difference is none.
-func (s *Server) ExplainPaymentDifference(ctx context.Context, r operations.ExplainPaymentDifferenceRequestObject) (operations.Answer, error) {
+// ExplainPaymentDiscrepancy notes why a discrepancy is none.
+func (s *Server) ExplainPaymentDiscrepancy(ctx context.Context, r operations.ExplainPaymentDiscrepancyRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
-		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason for the difference, for the records"})
+		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason for the discrepancy, for the records"})
 	}
-	request := s.command(ctx, job.KindDifferenceExplain, http.StatusOK)
-	done, err := s.differences.Explain(ctx, request, r.Difference, who.Signature(), r.Body.Reason)
+	request := s.command(ctx, job.KindDiscrepancyExplain, http.StatusOK)
+	done, err := s.discrepancies.Explain(ctx, request, r.Discrepancy, who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err, "")
 }
 
-func differenceJSON(d reconciliation.Discrepancy) contract.PaymentDifference {
-	doc := contract.PaymentDifference{ID: d.ID, Kind: string(d.Kind), State: contract.PaymentDifferenceState(d.State()), Reference: d.ObjectID,
-		Transaction: d.TransactionID, PurchaseID: d.PurchaseID, Here: contract.PaymentDifferenceSide{Amount: d.HereAmount, Currency: d.HereCurrency},
-		There: contract.PaymentDifferenceSide{Amount: d.ThereAmount, Currency: d.ThereCurrency}, Detail: d.Detail, FoundAt: d.FoundAt, ClosedAt: d.ClosedAt}
+func discrepancyJSON(d reconciliation.Discrepancy) contract.PaymentDiscrepancy {
+	doc := contract.PaymentDiscrepancy{ID: d.ID, Kind: string(d.Kind), State: contract.PaymentDiscrepancyState(d.State()), Reference: d.ObjectID,
+		Transaction: d.TransactionID, PurchaseID: d.PurchaseID, Here: contract.PaymentDiscrepancySide{Amount: d.HereAmount, Currency: d.HereCurrency},
+		There: contract.PaymentDiscrepancySide{Amount: d.ThereAmount, Currency: d.ThereCurrency}, Detail: d.Detail, FoundAt: d.FoundAt, ClosedAt: d.ClosedAt}
 	if d.ExplainedBy != nil && d.Explanation != nil && d.ExplainedAt != nil { // the table has all or none
-		doc.Explanation = &contract.PaymentDifferenceExplanation{By: *d.ExplainedBy, Reason: *d.Explanation, At: *d.ExplainedAt}
+		doc.Explanation = &contract.PaymentDiscrepancyExplanation{By: *d.ExplainedBy, Reason: *d.Explanation, At: *d.ExplainedAt}
 	}
 	return doc
 }

@@ -26,7 +26,7 @@ type (
 )
 
 // waits reserves a position by card, leads its payment to a phase and lets it wait. end
-// concludes the payment, for the audit.
+// finalizes the payment, for the audit.
 func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason payment.BlockedReason) (purchase uuid.UUID, end func()) {
 	s.T.Helper()
 	bought, ref := fixture.Reserve(s.T, s.DB, campaign, "mina", 1, time.Hour)
@@ -36,7 +36,7 @@ func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason paym
 		if fixture.Payment(after{s.T}, s.DB, bought).Phase != payment.Ended {
 			fixture.EndAs(after{s.T}, s.DB, bought, payment.Expired)
 		}
-		fixture.Conclude(after{s.T}, s.DB, ref)
+		fixture.FinalizePayments(after{s.T}, s.DB, ref)
 	}
 }
 
@@ -177,9 +177,9 @@ func TestDifferencesAreListedAndExplainedByOperators(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	one, closed := newDifference(s), newDifference(s)
-	exec(s, `UPDATE payment_differences SET closed_at = now() WHERE id = $1`, closed)
+	exec(s, `UPDATE payment_discrepancies SET closed_at = now() WHERE id = $1`, closed)
 	explain := func(id uuid.UUID) fleet.Answer {
-		return commandAs(s, s.Operator, "/v1/payment-differences/"+id.String()+"/explain", `{"reason":"sold before the restore"}`)
+		return commandAs(s, s.Operator, "/v1/payment-discrepancies/"+id.String()+"/explain", `{"reason":"sold before the restore"}`)
 	}
 	refused(t, "none", explain(uuid.New()), 404, "not-found")
 	refused(t, "closed", explain(closed), 409, "state-conflict")
@@ -194,7 +194,7 @@ func TestDifferencesAreListedAndExplainedByOperators(t *testing.T) {
 		t.Errorf("explained: %s", a.Body)
 	}
 	refused(t, "twice", explain(one), 409, "state-conflict")
-	want(s, s.Operator, "/v1/payment-differences?state=explained", one)
+	want(s, s.Operator, "/v1/payment-discrepancies?state=explained", one)
 }
 
 // cancelled cancels a campaign behind the back of the system. Its jobs are taken away before

@@ -30,7 +30,7 @@ const (
 	eventsPerBatch  = 100
 	eventBatches    = 1 // under way at once
 	eventsEvery     = 200 * time.Millisecond
-	eventsPending   = 1024            // that wait for a batch; any more are told to come again
+	eventsPending   = 1024            // that wait for a batch; any more are answered 503
 	eventBodies     = 4 << 20         // bytes of long ones at once: an address has half of them at most
 	eventArrives    = 5 * time.Second // a long one has come by then: the provider sends it at once
 	stripeSignature = "Stripe-Signature"

@@ -351,7 +351,7 @@ func checkPayment(p sale.Payment, defaults config.Payments) error {
 	return nil
 }
 
-// isPage tells whether a text is the address of a page that a browser can be sent to.
+// isPage reports whether a text is the address of a page that a browser can be sent to.
 func isPage(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil

@@ -101,7 +101,7 @@ const (
 // search in vain reads every free position under the lock of the campaign. Each process remembers what its own
 // requests have met.
 type noRuns struct {
-	mu        sync.Mutex // makes a look and the write after it one step
+	mu        sync.Mutex // makes a read and the write after it one step
 	known     *lru.Cache[inventory.Pool, noRun]
 	followers *semaphore.Weighted
 	following sync.WaitGroup
@@ -132,7 +132,7 @@ func (n *noRuns) learn(campaignID uuid.UUID, sel inventory.Selection, end *job.P
 	}
 }
 
-// refusal returns why a request is refused without a look at the positions, or nil. What is not there in the
+// refusal returns why a request is refused without a read of the positions, or nil. What is not there in the
 // whole campaign is in no layer of it.
 func (n *noRuns) refusal(campaignID uuid.UUID, sel inventory.Selection) error {
 	if !sel.Adjacent {

@@ -98,24 +98,24 @@ type Server struct {
 	jobs       *job.Jobs
 	changes    *progress.Campaigns
 
-	facts        *campaign.Facts
-	campaigns    *readcache.Cache[campaignCopy, response.Tagged]
-	lists        *readcache.Cache[listCopy, response.Tagged]
-	boards       *readcache.Cache[uuid.UUID, *positions.Board]
-	draws        *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
-	proof        *drawing.Proofs
-	proofs       documents
-	exports      documents
-	lifecycle    *lifecycle.Service
-	holds        *inventory.Holds
-	payments     *cards.Service // of buyers
-	cardPayments *cards.Service // of operators
-	differences  *reconciliation.Service
-	refunds      *refunds.Service
-	wallets      *wallet.Batcher
-	endpoints    *webhook.Endpoints
-	sweeper      *upkeep.Sweeper
-	webhooks     *webhooks // nil: no cards
+	facts         *campaign.Facts
+	campaigns     *readcache.Cache[campaignCopy, response.Tagged]
+	lists         *readcache.Cache[listCopy, response.Tagged]
+	boards        *readcache.Cache[uuid.UUID, *positions.Board]
+	draws         *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
+	proof         *drawing.Proofs
+	proofs        documents
+	exports       documents
+	lifecycle     *lifecycle.Service
+	holds         *inventory.Holds
+	payments      *cards.Service // of buyers
+	cardPayments  *cards.Service // of operators
+	discrepancies *reconciliation.Service
+	refunds       *refunds.Service
+	wallets       *wallet.Batcher
+	endpoints     *webhook.Endpoints
+	sweeper       *upkeep.Sweeper
+	webhooks      *webhooks // nil: no cards
 }
 
 // New makes a Server and returns its Run. provider is nil where cards are not accepted.
@@ -237,7 +237,7 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.proof, s.proofs, s.exports = drawing.NewProofs(s.db), newProofs(s.registry), newExports(s.registry)
 	s.lifecycle = lifecycle.New(gate, key, s.settings.Campaigns.MaxPositions, chain, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
-	s.differences = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return differenceJSON(d) })
+	s.discrepancies = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return discrepancyJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })
 	executor := wallet.NewExecutor(gate.FirstTry(0), walletDocuments, wallet.Options{Retry: gate.Retry(0)})
 	registerWallets(s.registry, executor)

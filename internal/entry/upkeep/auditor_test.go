@@ -195,7 +195,7 @@ func TestAnInvariantThatCannotBeCheckedLeavesTheOthers(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "layers: ") || done.Unchecked != 1 || done.Passes != 6 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if looked := servers.Value[string](t, db, `SELECT string_agg(invariant, ' ') FROM audit_looks WHERE invariant IN ('layers', 'counters', 'wallets')`); !strings.Contains(looked, "counters") {
+	if looked := servers.Value[string](t, db, `SELECT string_agg(invariant, ' ') FROM audit_checks WHERE invariant IN ('layers', 'counters', 'wallets')`); !strings.Contains(looked, "counters") {
 		t.Errorf("looked at %s", looked)
 	}
 }

@@ -323,11 +323,11 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		fixture.Advance(t, db, bought[buyer], payment.Processing)
 		fixture.Advance(t, db, bought[buyer], payment.Expiring)
 		servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought[buyer])
-		fixture.Conclude(t, db, jobs[buyer])
+		fixture.FinalizePayments(t, db, jobs[buyer])
 	}
 	fixture.Advance(t, db, bought["returned"], payment.Captured)
 	fixture.EndAs(t, db, bought["failed"], payment.Declined)
-	fixture.Conclude(t, db, jobs["returned"], jobs["failed"])
+	fixture.FinalizePayments(t, db, jobs["returned"], jobs["failed"])
 	backs := fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought["taken"]), fixture.CancelRequest(t, campaign, bought["back"]),
 		fixture.CancelRequestOf(t, campaign, sale.Cancellation{PurchaseID: p.ID, Positions: []shape.Position{p.Items[0].Position}, By: "app:test"}))
 	if _, err := fixture.Seller(db).Cancel(t.Context(), backs, sale.WaitForCampaign); err != nil {

@@ -181,7 +181,7 @@ func TestAJobWhoseRefundIsOpenStays(t *testing.T) {
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	purchase, ref := fixture.Reserve(t, p.db, id, "a", 1, time.Hour)
 	fixture.EndAs(t, p.db, purchase, payment.Expired)
-	fixture.Conclude(t, p.db, ref)
+	fixture.FinalizePayments(t, p.db, ref)
 	for _, c := range []struct {
 		sql  string
 		goes bool
@@ -307,7 +307,7 @@ func TestOldBalanceTransactionsAreDeletedAndWhatStandsStays(t *testing.T) {
 	p.exec(`INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, created_at, available_on)
 		SELECT 'txn_' || n, current_date - n, 'stripe_fee', 'fee', true, 1, 'JPY', 0, 1, now(), now() FROM generate_series(440, 460) n`)
 	p.exec(`INSERT INTO reconciled_days (day, lease_until, listed_until, done_at) SELECT current_date - n, now(), now(), now() FROM generate_series(440, 460) n`)
-	p.exec(`INSERT INTO payment_differences (id, kind, object_id, detail, found_at, closed_at, explained_by, explanation, explained_at)
+	p.exec(`INSERT INTO payment_discrepancies (id, kind, object_id, detail, found_at, closed_at, explained_by, explanation, explained_at)
 		VALUES (gen_random_uuid(), 'differs', 'closed', '', now() - interval '451 days', now(), NULL, NULL, NULL),
 		       (gen_random_uuid(), 'differs', 'explained', '', now() - interval '451 days', NULL, 'o', 'r', now()),
 		       (gen_random_uuid(), 'differs', 'open', '', now() - interval '451 days', NULL, NULL, NULL, NULL),
@@ -318,7 +318,7 @@ func TestOldBalanceTransactionsAreDeletedAndWhatStandsStays(t *testing.T) {
 	var transactions, days int
 	var differences string
 	err := p.db.QueryRow(t.Context(), `
-		SELECT (SELECT count(*) FROM balance_transactions), (SELECT count(*) FROM reconciled_days), (SELECT string_agg(object_id, ' ' ORDER BY object_id) FROM payment_differences)`).
+		SELECT (SELECT count(*) FROM balance_transactions), (SELECT count(*) FROM reconciled_days), (SELECT string_agg(object_id, ' ' ORDER BY object_id) FROM payment_discrepancies)`).
 		Scan(&transactions, &days, &differences)
 	if err != nil || transactions < 10 || transactions > 12 || days != transactions || differences != "new open" {
 		t.Errorf("%d transactions, %d days, %s, %v", transactions, days, differences, err)

@@ -83,7 +83,7 @@ func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 	if _, err := p.run("due-items"); err == nil {
 		t.Fatal("nothing was enqueued, and the sweep says that all is well")
 	}
-	if due, err := payment.Agenda.TakeDue(t.Context(), p.db, time.Hour, 10); err != nil || len(due) != 3 {
+	if due, err := payment.Leases.TakeDue(t.Context(), p.db, time.Hour, 10); err != nil || len(due) != 3 {
 		t.Errorf("%d are due, %v", len(due), err)
 	}
 }
@@ -386,7 +386,7 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 		+ step of purchase 1 expired`)
 	fixture.Sound(t, p.db)
 	fixture.Advance(t, p.db, bought, payment.Ended)
-	fixture.Conclude(t, p.db, ref)
+	fixture.FinalizePayments(t, p.db, ref)
 	changed(`
 		~ campaign 1: positions_reserved=2 board_version=1 → board_version=2
 		~ position 2,1: reserved late purchase 1 v1 board_version=1 expires_at=60m → free v2 board_version=2

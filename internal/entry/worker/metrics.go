@@ -57,7 +57,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 13),
 		}, []string{"kind"}),
 		requeued: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_jobs_put_off_total", Help: "Jobs requeued to a later batch because their campaign or a wallet was locked, by kind.",
+			Name: "triprize_jobs_snoozed_total", Help: "Jobs requeued to a later batch because their campaign or a wallet was locked, by kind.",
 		}, []string{"kind"}),
 		faults: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_transient_faults_total", Help: "Attempts that a transient fault interrupted, such as a lost connection.",
@@ -89,7 +89,7 @@ func (m *metrics) expect(kind job.Kind) {
 func (m *metrics) begun(kind job.Kind, jobs int, redelivered bool) (ended func()) {
 	delivery, n := "first", float64(jobs)
 	if redelivered {
-		delivery = "again"
+		delivery = "redelivered"
 	}
 	m.attempts.WithLabelValues(string(kind), delivery).Add(n)
 	underWay := m.underWay.WithLabelValues(string(kind))
@@ -126,10 +126,10 @@ func (w *Worker) backlogGauges() prometheus.Collector {
 	paid := desc("payments_waiting_for",
 		"Payments that wait, by what for: operator (a person must resolve the payment or the key: see GET /v1/payments), key (cards are disabled), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
 	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator must resolve, or whose key an operator must fix: GET /v1/refunds lists them. Should stay 0.")
-	discrepancies := desc("payment_differences_open",
-		"Discrepancies between the provider's ledger and ours that are open: neither explained nor closed, by kind: GET /v1/payment-differences lists them. Should stay 0.", "kind")
+	discrepancies := desc("payment_discrepancies_open",
+		"Discrepancies between the provider's ledger and ours that are open: neither explained nor closed, by kind: GET /v1/payment-discrepancies lists them. Should stay 0.", "kind")
 	draws := desc("draws_waiting", "Draws that wait for a beacon round, or whose last attempt failed: GET /v1/campaigns/{id}/draw has the reason.")
-	oldest := desc("agenda_oldest_due_seconds",
+	oldest := desc("lease_oldest_due_seconds",
 		"For how long the oldest item without a task has been due, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
 	return telemetry.ReadGauges(func(ctx context.Context) (all []prometheus.Metric, err error) {
 		counts, err := payment.CountWaiting(ctx, w.db)
@@ -154,7 +154,7 @@ func (w *Worker) backlogGauges() prometheus.Collector {
 		if err != nil {
 			return nil, err
 		}
-		for _, table := range []lease.Table{payment.Agenda, payment.RefundAgenda, webhook.Agenda} {
+		for _, table := range []lease.Table{payment.Leases, payment.RefundLeases, webhook.Leases} {
 			age, err := table.OldestDue(ctx, w.db)
 			if err != nil {
 				return nil, err
@@ -168,7 +168,7 @@ func (w *Worker) backlogGauges() prometheus.Collector {
 // auditGauges reports the findings of the sweep audit.
 func (w *Worker) auditGauges() prometheus.Collector {
 	violations := desc("audit_violations", "Open violations of an invariant that the sweep audit found: triprize audit --stored lists them. Must stay 0.", "check")
-	checked := desc("audit_last_look_timestamp_seconds", "When the sweep audit last checked an invariant, on a part of the rows.", "check")
+	checked := desc("audit_last_check_timestamp_seconds", "When the sweep audit last checked an invariant, on a part of the rows.", "check")
 	return telemetry.ReadGauges(func(ctx context.Context) (metrics []prometheus.Metric, err error) {
 		states, err := audit.States(ctx, w.db)
 		for _, s := range states {

@@ -67,7 +67,7 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		runner: cards.NewRunner(c.DB, c.Provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
 			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
 		events:      cards.NewEvents(c.DB, c.Events, w.logger, registry),
-		settlements: w.newFinalizer(job.KindPayment, w.seller.Conclude, slots),
+		settlements: w.newFinalizer(job.KindPayment, w.seller.FinalizePayments, slots),
 	}
 	w.cards.settlements.minInterval = settleInterval
 	w.metrics.expect(job.KindPayment)
@@ -93,11 +93,11 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 	if result.Announce {
 		w.afterCommit.changed(result.Ref.JobID)
 	}
-	if result.Outcome == cards.Conclude {
+	if result.Outcome == cards.Finalize {
 		err = w.cards.settlements.jobs(ctx, []job.Ref{result.Job()}, false)
 	}
 	if errors.Is(err, errLocked) {
-		return payment.Agenda.Snooze(ctx, w.db, result.Ref.Item(), settleRetry)
+		return payment.Leases.Snooze(ctx, w.db, result.Ref.Item(), settleRetry)
 	}
 	if errors.Is(err, queue.ErrSnoozed) || isTransient(err) { // the worker shuts down, or the database is down
 		return nil

@@ -146,7 +146,7 @@ func awaitState(t *testing.T, w *Worker, state job.State, ids ...uuid.UUID) {
 	}
 }
 
-func TestCardsArePaidAndConcludedByTheWorkersThatTookTheirOrders(t *testing.T) {
+func TestCardsArePaidAndFinalizedByTheWorkersThatTookTheirOrders(t *testing.T) {
 	t.Parallel()
 	w := withCards(t, newBank())
 	stop := runs(t, w)
@@ -202,8 +202,8 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-// A conclusion that the database cannot take now gives its slot back, and is due again when its lease ends.
-func TestAConclusionInAnOutageGivesItsSlotBack(t *testing.T) {
+// A finalization that the database cannot take now gives its slot back, and is due again when its lease ends.
+func TestAFinalizationInAnOutageGivesItsSlotBack(t *testing.T) {
 	t.Parallel()
 	w := withCards(t, newBank())
 	ref := reserved(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)))
@@ -410,7 +410,7 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 
 func TestATaskOfAnItemThatFailsIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	w := withCards(t, newBank())
+	w := withCards(t, newBank(), func(s *config.Settings) { s.Payments.Concurrency = 1 })
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, kind := range []job.Kind{job.KindPayment, job.KindRefund} {

@@ -187,11 +187,11 @@ func TestWhatTheAuditHasFoundIsCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	w := newWorkerOn(t, workerSettings(t), registry)
-	servers.Exec(t, w.db, `INSERT INTO audit_looks VALUES ('counters', to_timestamp(1700000000)), ('oversold', to_timestamp(1800000000))`)
+	servers.Exec(t, w.db, `INSERT INTO audit_checks VALUES ('counters', to_timestamp(1700000000)), ('oversold', to_timestamp(1800000000))`)
 	servers.Exec(t, w.db, `INSERT INTO audit_violations SELECT 'campaigns', gen_random_uuid(), 'oversold', '{row}' FROM generate_series(1, 2)`)
 	got := gathered(t, registry)
 	for series, want := range map[string]float64{"triprize_audit_violations oversold": 2, "triprize_audit_violations counters": 0,
-		"triprize_audit_last_look_timestamp_seconds oversold": 1_800_000_000, "triprize_audit_last_look_timestamp_seconds counters": 1_700_000_000} {
+		"triprize_audit_last_check_timestamp_seconds oversold": 1_800_000_000, "triprize_audit_last_check_timestamp_seconds counters": 1_700_000_000} {
 		if value, ok := got[series]; !ok || value != want {
 			t.Errorf("%s is %g, %t", series, value, ok)
 		}

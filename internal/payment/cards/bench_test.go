@@ -123,8 +123,8 @@ func (b *bench) giveUp(id uuid.UUID) {
 		WHERE purchase_id = $1 AND phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing')`, id)
 }
 
-// conclude decides as the sale does what becomes of a payment whose end is known.
-func (b *bench) conclude(id uuid.UUID) {
+// finalizePayments decides as the sale does what becomes of a payment whose end is known.
+func (b *bench) finalize(id uuid.UUID) {
 	b.t.Helper()
 	b.exec(`UPDATE payments SET version = version + 1, lease_until = NULL,
 		due_at = CASE WHEN phase = 'expiring' OR wakes > 0 AND due_at <= clock_timestamp() THEN clock_timestamp() END,

@@ -65,12 +65,12 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 	late := func(id, bought uuid.UUID, ref job.Ref) {
 		expiring(id, bought, ref)
 		servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought)
-		fixture.Conclude(t, db, ref)
+		fixture.FinalizePayments(t, db, ref)
 	}
 	cancelled := func(id, bought uuid.UUID, ref job.Ref) {
 		expiring(id, bought, ref)
 		fixture.EndAs(t, db, bought, payment.Expired)
-		fixture.Conclude(t, db, ref)
+		fixture.FinalizePayments(t, db, ref)
 	}
 	takenBack := func(id, bought uuid.UUID, _ job.Ref) {
 		fixture.Advance(t, db, bought, payment.Capturing)
@@ -100,7 +100,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		c.happens(id, bought, ref)
 		waitingForOperator(t, db, bought)
 		settles(t, db, bought, c.found)
-		fixture.Conclude(t, db, ref)
+		fixture.FinalizePayments(t, db, ref)
 
 		got := servers.Value[string](t, db, `
 			SELECT concat_ws(', ', p.state, y.phase, j.problem->>'code', (SELECT 'refund ' || reason FROM refunds WHERE purchase_id = p.id),

@@ -23,7 +23,7 @@ const (
 	cancel        move = "cancel"        // call: end the intent
 	uncancellable move = "uncancellable" // store that the provider will not cancel it
 	end           move = "end"           // store ended
-	conclude      move = "conclude"      // a transaction of the sale decides
+	finalize      move = "finalize"      // a transaction of the sale decides
 	wait          move = "wait"          // release it, and check again later
 	release       move = "release"       // release it: there is nothing to do until an event comes
 	unexpected    move = "unexpected"    // the provider's answer cannot be: log an error, and check again slowly
@@ -73,7 +73,7 @@ func next(f facts) (move, payment.Ending) {
 		}
 		return unwanted(f, release), ""
 	case payment.Captured, payment.Ended:
-		return conclude, ""
+		return finalize, ""
 	case payment.Settled, payment.RefundDue:
 		return release, ""
 	}
@@ -194,7 +194,7 @@ func expiring(f facts) move {
 	case f.status == payprovider.Succeeded:
 		return keepMoney
 	case f.status == payprovider.Processing && f.uncancellable && f.over:
-		return conclude
+		return finalize
 	case f.status == payprovider.Processing && f.uncancellable:
 		return wait
 	case f.status == payprovider.Processing && f.refused == cancel:

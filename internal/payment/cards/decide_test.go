@@ -37,10 +37,10 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		payment.Processing: {"fetch", "await-method|give-up declined", "unexpected|give-up expired", "show|give-up expired", "wait|give-up expired",
 			"start-capture|give-up expired", "end expired", "captured", "unexpected|give-up expired"},
 		payment.Capturing: {"fetch", "give-up declined", "unexpected", "unexpected", "wait", "capture", "end expired", "captured", "unexpected"},
-		payment.Captured:  all("conclude"),
+		payment.Captured:  all("finalize"),
 		payment.Expiring:  {"cancel", "cancel", "cancel", "cancel", "cancel", "cancel", "end", "captured", "cancel"},
 		payment.Late:      {"fetch", "cancel", "cancel", "cancel", "wait", "cancel", "end", "captured", "cancel"},
-		payment.Ended:     all("conclude"),
+		payment.Ended:     all("finalize"),
 		payment.Settled:   all("release"),
 		payment.RefundDue: all("release"),
 		payment.Cancelled: {"fetch", "cancel", "cancel", "cancel", "cancel", "cancel", "release", "captured", "cancel"},
@@ -94,7 +94,7 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		{facts{phase: payment.Expiring, intent: true, uncancellable: true}, "fetch"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, refused: cancel}, "uncancellable"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true}, "wait"},
-		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true, over: true}, "conclude"},
+		{facts{phase: payment.Expiring, intent: true, status: payprovider.Processing, uncancellable: true, over: true}, "finalize"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresPaymentMethod, uncancellable: true}, "cancel"},
 		{facts{phase: payment.Expiring, intent: true, status: payprovider.RequiresCapture, refused: cancel}, "unexpected"},
 		{facts{phase: payment.Late, intent: true, status: payprovider.RequiresCapture, refused: cancel}, "unexpected"},
@@ -174,7 +174,7 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "only what was given up is cancelled"
 	case m == keepMoney && f.status != payprovider.Succeeded:
 		return "the provider does not have the money"
-	case f.status == payprovider.Succeeded && f.intent && afterConfirm && m != keepMoney && m != conclude && m != release:
+	case f.status == payprovider.Succeeded && f.intent && afterConfirm && m != keepMoney && m != finalize && m != release:
 		return "money is always taken notice of"
 	case m == release && f.phase == payment.Cancelled && f.intent && f.status != payprovider.Canceled:
 		return "money could still come"
@@ -182,7 +182,7 @@ func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
 		return "only the provider ends an intent"
 	case f.phase == payment.Capturing && f.over && m == giveUp && ending == payment.Expired:
 		return "the deadline does not count when the money is being taken"
-	case m == conclude && f.phase != payment.Captured && f.phase != payment.Ended && !(f.phase == payment.Expiring && f.uncancellable && f.over):
+	case m == finalize && f.phase != payment.Captured && f.phase != payment.Ended && !(f.phase == payment.Expiring && f.uncancellable && f.over):
 		return "its end is not known"
 	case f.refused != "" && m == f.refused && f.status == "" && m != fetch && f.phase != payment.Confirming:
 		return "a refused call is not made again without a look"

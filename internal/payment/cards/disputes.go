@@ -33,11 +33,11 @@ func (w *eventWork) takeDispute(event storedEvent) eventOutcome {
 		w.disputed = append(w.disputed, event) // on an account that others use, too, or of a payment that is forgotten
 		return eventIgnored
 	}
-	told := payment.Dispute{ID: *event.ObjectID, Status: postgres.ValueOf(event.Status), Reason: postgres.ValueOf(event.Reason), Refundable: event.Refundable}
+	reported := payment.Dispute{ID: *event.ObjectID, Status: postgres.ValueOf(event.Status), Reason: postgres.ValueOf(event.Reason), Refundable: event.Refundable}
 	if event.Disputed != nil {
-		told.Disputed = *event.Disputed
+		reported.Disputed = *event.Disputed
 	}
-	w.reports = append(w.reports, &disputeReport{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: told, event: event})
+	w.reports = append(w.reports, &disputeReport{PurchaseID: s.PurchaseID, At: event.CreatedAt, Dispute: reported, event: event})
 	return eventIgnored
 }
 
@@ -48,26 +48,26 @@ func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) er
 		return nil
 	}
 	var b pgx.Batch
-	for _, told := range w.reports {
-		queueDispute(&b, told)
+	for _, reported := range w.reports {
+		queueDispute(&b, reported)
 	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-	for _, told := range w.reports {
-		if !told.Newer || told.Before != nil && *told.Before == told.Dispute {
+	for _, reported := range w.reports {
+		if !reported.Newer || reported.Before != nil && *reported.Before == reported.Dispute {
 			continue
 		}
-		w.outcomes[told.event.ID] = eventRecorded
-		w.disputed = append(w.disputed, told.event)
-		if !slices.Contains(w.disputes, told.PurchaseID) {
-			w.disputes = append(w.disputes, told.PurchaseID)
+		w.outcomes[reported.event.ID] = eventRecorded
+		w.disputed = append(w.disputed, reported.event)
+		if !slices.Contains(w.disputes, reported.PurchaseID) {
+			w.disputes = append(w.disputes, reported.PurchaseID)
 		}
-		if told.Before == nil || told.WasClosed && !told.Closed {
-			w.steps = append(w.steps, payment.Step{PurchaseID: told.PurchaseID, Event: payment.StepDisputed, Detail: postgres.Nullable(told.Reason)})
+		if reported.Before == nil || reported.WasClosed && !reported.Closed {
+			w.steps = append(w.steps, payment.Step{PurchaseID: reported.PurchaseID, Event: payment.StepDisputed, Detail: postgres.Nullable(reported.Reason)})
 		}
-		if told.Closed && !(told.WasClosed && told.Before.Status == told.Status) {
-			w.steps = append(w.steps, payment.Step{PurchaseID: told.PurchaseID, Event: payment.StepDisputeClosed, Detail: postgres.Nullable(told.Status)})
+		if reported.Closed && !(reported.WasClosed && reported.Before.Status == reported.Status) {
+			w.steps = append(w.steps, payment.Step{PurchaseID: reported.PurchaseID, Event: payment.StepDisputeClosed, Detail: postgres.Nullable(reported.Status)})
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ const disputeJSON = `json_build_object('id', d.id, 'status', d.status, 'reason',
 // queueDispute stores what is reported of a dispute of a payment that is locked, unless what is
 // stored is newer: of a higher rank, or of the same rank and reported later. When both are equal
 // it is the one that forbids a refund, then the one with the larger fee.
-func queueDispute(b *pgx.Batch, told *disputeReport) {
+func queueDispute(b *pgx.Batch, reported *disputeReport) {
 	b.Queue(`
 		INSERT INTO disputes AS d (id, purchase_id, status, reason, refundable, told_at, amount, currency, fee, fee_currency)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -97,13 +97,13 @@ func queueDispute(b *pgx.Batch, told *disputeReport) {
 		WHERE d.purchase_id = excluded.purchase_id
 		  AND (excluded.rank, excluded.told_at, NOT excluded.refundable, excluded.fee) > (d.rank, d.told_at, NOT d.refundable, d.fee)
 		RETURNING closed, (SELECT `+disputeJSON+` FROM disputes d WHERE d.id = $1), coalesce((SELECT d.closed FROM disputes d WHERE d.id = $1), false)`,
-		told.ID, told.PurchaseID, told.Status, told.Reason, told.Refundable, told.At, int64(told.Amount), told.Currency, int64(told.Fee), told.FeeCurrency).
+		reported.ID, reported.PurchaseID, reported.Status, reported.Reason, reported.Refundable, reported.At, int64(reported.Amount), reported.Currency, int64(reported.Fee), reported.FeeCurrency).
 		Query(func(rows pgx.Rows) error {
 			for rows.Next() {
-				if err := rows.Scan(&told.Closed, &told.Before, &told.WasClosed); err != nil {
+				if err := rows.Scan(&reported.Closed, &reported.Before, &reported.WasClosed); err != nil {
 					return err
 				}
-				told.Newer = true
+				reported.Newer = true
 			}
 			return rows.Err()
 		})

@@ -40,7 +40,7 @@ func TestADisputeIsRecordedAndNeverGoesBack(t *testing.T) {
 	b := newBench(t)
 	compare := hears(t, b)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Conclude, payment.Captured)
+	b.want(id, cards.Finalize, payment.Captured)
 	e := b.newEvents()
 	intent, before := deref(b.get(id).IntentID), b.get(id)
 	b.store(e, disputeEvent("evt_2", "charge.dispute.closed", "dp_1", intent, "lost"))
@@ -82,7 +82,7 @@ func TestDisputesThatAreToldInAnyOrderEndTheSame(t *testing.T) {
 	b := newBench(t)
 	compare := hears(t, b)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Conclude, payment.Captured)
+	b.want(id, cards.Finalize, payment.Captured)
 	e, intent, n := b.newEvents(), deref(b.get(id).IntentID), 0
 	for name, c := range map[string]struct {
 		events []told
@@ -148,7 +148,7 @@ func TestDisputesThatAreLostCountWithTheirAmount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Conclude, payment.Captured)
+	b.want(id, cards.Finalize, payment.Captured)
 	e, intent, n := b.newEvents(), deref(b.get(id).IntentID), 0
 	currency := b.get(id).Currency
 	tell := func(dispute, status string, second int64, money payprovider.Disputed) {

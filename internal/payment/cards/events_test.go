@@ -131,7 +131,7 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 			t.Errorf("%d events were %s, want %d", n, outcome, want)
 		}
 	}
-	due, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, all)
+	due, err := payment.Leases.TakeDue(t.Context(), b.db, time.Hour, all)
 	if err != nil || len(due) != len(ids) {
 		t.Errorf("%d payments are due, of %d, %v", len(due), len(ids), err)
 	}
@@ -139,19 +139,19 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 		if _, ok := woken.Load(id); !ok {
 			t.Errorf("payment %s was not woken", id)
 		}
-		b.want(id, cards.Conclude, payment.Captured)
+		b.want(id, cards.Finalize, payment.Captured)
 	}
 	b.store(e, event("evt_late", "payment_intent.requires_action", deref(b.get(ids[0]).IntentID), ids[0].String(), "requires_action"))
 	b.work(e)
-	b.want(ids[0], cards.Conclude, payment.Captured) // an event that is late moves nothing back
+	b.want(ids[0], cards.Finalize, payment.Captured) // an event that is late moves nothing back
 }
 
 func TestAnEventThatTellsWhatIsKnownWakesNobody(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Conclude, payment.Captured)
-	b.conclude(id)
+	b.want(id, cards.Finalize, payment.Captured)
+	b.finalize(id)
 	e := b.newEvents()
 	intent := deref(b.get(id).IntentID)
 	if open := b.store(e, event("evt_1", "payment_intent.succeeded", intent, id.String(), "succeeded"), event("evt_0", "charge.captured", intent, id.String(), "succeeded"),
@@ -186,7 +186,7 @@ func TestMoneyOnAStrayIntentIsSaidAndWakesItsPurchase(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Conclude, payment.Captured)
+	b.want(id, cards.Finalize, payment.Captured)
 	registry := prometheus.NewRegistry()
 	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 	b.store(e, event("evt_1", "payment_intent.succeeded", "pi_orphaned", id.String(), "succeeded"))
@@ -251,7 +251,7 @@ func TestTheWaitOfTheQueueIsThatOfTheOldestNewPayment(t *testing.T) {
 	if wait, err := payment.QueueWait(t.Context(), b.db); err != nil || wait < 10*time.Minute {
 		t.Errorf("%s, %v", wait, err)
 	}
-	b.want(id, cards.Conclude, payment.Captured)
+	b.want(id, cards.Finalize, payment.Captured)
 	if wait, err := payment.QueueWait(t.Context(), b.db); err != nil || wait != 0 {
 		t.Errorf("it is being paid: %s, %v", wait, err)
 	}

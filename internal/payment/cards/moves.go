@@ -182,7 +182,7 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 		return "", err
 	}
 	r.metrics.duration.Observe(r.now().Sub(r.p.CreatedAt).Seconds())
-	return Conclude, nil
+	return Finalize, nil
 }
 
 func (r *run) authorized() []string {
@@ -210,7 +210,7 @@ func (r *run) end(ctx context.Context, ending payment.Ending) (Outcome, error) {
 	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, step...); err != nil {
 		return "", err
 	}
-	return Conclude, nil
+	return Finalize, nil
 }
 
 // endingAs returns the payment with a reason for its end, and the step that reports it,

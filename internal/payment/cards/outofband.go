@@ -126,20 +126,20 @@ func (e *Events) logOutOfBand(w *eventWork) {
 func (w *eventWork) outOfBandOf(events []storedEvent) map[string]*outOfBand {
 	found := make(map[string]*outOfBand)
 	for _, event := range events {
-		told, ourID, ok := w.readOutOfBand(event)
+		reported, ourID, ok := w.readOutOfBand(event)
 		if !ok {
 			continue
 		}
-		f := found[told.ProviderID]
+		f := found[reported.ProviderID]
 		if f == nil {
-			f = &outOfBand{OutOfBand: told, ourID: ourID}
-			found[told.ProviderID] = f
+			f = &outOfBand{OutOfBand: reported, ourID: ourID}
+			found[reported.ProviderID] = f
 		}
 		f.events = append(f.events, event.ID)
-		if told.State.Refused() || f.State != payment.RefundSucceeded && !f.State.Refused() {
-			f.State = told.State
+		if reported.State.Refused() || f.State != payment.RefundSucceeded && !f.State.Refused() {
+			f.State = reported.State
 		}
-		f.made = f.made || !told.State.Refused()
+		f.made = f.made || !reported.State.Refused()
 	}
 	return found
 }
@@ -152,16 +152,16 @@ func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID
 	if w.about(event) != payprovider.AboutRefund || s == nil || postgres.ValueOf(s.IntentID) != postgres.ValueOf(event.IntentID) {
 		return f, "", false
 	}
-	told, ok := w.reader.RefundIn([]byte(event.Payload))
+	reported, ok := w.reader.RefundIn([]byte(event.Payload))
 	state := payment.RefundStateOf(payprovider.RefundStatus(postgres.ValueOf(event.Status)))
-	if !ok || state == "" || told.Amount <= 0 {
+	if !ok || state == "" || reported.Amount <= 0 {
 		return f, "", false
 	}
 	if s.Received == 0 {
 		w.outcomes[event.ID] = eventUncaptured
 		return f, "", false
 	}
-	return refunds.OutOfBand{ProviderID: told.ID, PurchaseID: s.PurchaseID, Amount: told.Amount, Currency: told.Currency, State: state}, told.Metadata[payprovider.RefundKey], true
+	return refunds.OutOfBand{ProviderID: reported.ID, PurchaseID: s.PurchaseID, Amount: reported.Amount, Currency: reported.Currency, State: state}, reported.Metadata[payprovider.RefundKey], true
 }
 
 // recordUnknown records payments that this installation has made at the provider, with money on
@@ -212,7 +212,7 @@ func unknownHere(in payprovider.Intent) reconciliation.Discrepancy {
 // logUnknown logs what a batch has recorded, after its commit.
 func (e *Events) logUnknown(w *eventWork) {
 	for _, d := range w.missing {
-		e.logger.Error("a payment of ours at the provider is not in our books", "difference", d.ID, "intent", d.ObjectID, "purchase", d.PurchaseID,
+		e.logger.Error("a payment of ours at the provider is not in our books", "discrepancy", d.ID, "intent", d.ObjectID, "purchase", d.PurchaseID,
 			"amount", *d.ThereAmount, "currency", *d.ThereCurrency)
 	}
 }

@@ -69,11 +69,11 @@ func TestRefundsByOthersAreRecordedAsTheirEventsSay(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 		id, ours := b.reserve("pm_card_visa"), uuid.New()
-		intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
+		intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
 		if c.ours == "paid" { // the provider's answer was lost
 			b.exec(`UPDATE payments SET intent_status = 'requires_capture', resolved_as = 'paid', resolved_by = 'operator:ops', resolve_reason = 'says the dashboard' WHERE purchase_id = $1`, id)
 		}
-		b.conclude(id)
+		b.finalize(id)
 		if c.ours != "" && c.ours != "paid" {
 			b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, resolved_by, resolve_reason, finished_at, provider_id)
 				SELECT $2, purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', $3::text, CASE WHEN $3 = 'resolved' THEN 'operator:ops' END,
@@ -111,8 +111,8 @@ func TestARefundByOthersIsCountedWhenItIsCommitted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 	id := b.reserve("pm_card_visa")
-	intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
-	b.conclude(id)
+	intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
+	b.finalize(id)
 	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$`)
 	b.exec(`CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON payment_steps DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	failed := refundEvent("evt_2", "refund.failed", "re_hand", intent, "failed", "") // comes first, and in the same batch
@@ -154,7 +154,7 @@ func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	unpaid := b.reserve("pm_action")
 	itsOwn := *b.want(unpaid, cards.Waits, payment.Action).IntentID
 	id := b.reserve("pm_card_visa")
-	intent := *b.want(id, cards.Conclude, payment.Captured).IntentID
+	intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
 	b.exec(`UPDATE payments SET phase = 'capturing', received = 0 WHERE purchase_id = $1`, id)
 	b.store(e, refundEvent("evt_1", "refund.created", "re_hand", intent, "succeeded", ""), refundEvent("evt_2", "refund.created", "re_released", itsOwn, "succeeded", ""))
 	b.work(e)
@@ -163,7 +163,7 @@ func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	}
 	b.exec(`UPDATE payments SET phase = 'captured', received = amount WHERE purchase_id = $1`, id)
 	var q pgx.Batch
-	payment.QueueConclude(&q, []payment.Conclusion{{PurchaseID: id, Version: b.get(id).Version, From: payment.Captured, To: payment.Settled}})
+	payment.QueueFinalize(&q, []payment.Finalization{{PurchaseID: id, Version: b.get(id).Version, From: payment.Captured, To: payment.Settled}})
 	if err := b.db.SendBatch(t.Context(), &q).Close(); err != nil {
 		t.Fatal(err)
 	}

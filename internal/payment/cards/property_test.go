@@ -79,11 +79,11 @@ func (m *disturbance) lead() (result cards.Result) {
 // step does one thing that can happen at any time.
 func (m *disturbance) step(depth int) {
 	purchase := m.id.String()
-	switch rapid.SampledFrom([]string{"lead", "lead", "lead", "conclude", "time", "cancel", "authenticate", "abandon", "another", "another", "paid", "unpaid", "wake"}).Draw(m.rt, fmt.Sprintf("event at depth %d", depth)) {
+	switch rapid.SampledFrom([]string{"lead", "lead", "lead", "finalize", "time", "cancel", "authenticate", "abandon", "another", "another", "paid", "unpaid", "wake"}).Draw(m.rt, fmt.Sprintf("event at depth %d", depth)) {
 	case "lead":
 		m.lead()
-	case "conclude":
-		m.conclude(m.id)
+	case "finalize":
+		m.finalize(m.id)
 	case "time":
 		m.endTime(m.id)
 	case "cancel":
@@ -169,7 +169,7 @@ func (m *disturbance) settle() {
 	m.wake()
 	for range 12 {
 		m.lead()
-		m.conclude(m.id)
+		m.finalize(m.id)
 	}
 	if p := m.get(m.id); p.DueAt != nil {
 		m.wake()

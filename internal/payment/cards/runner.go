@@ -86,7 +86,7 @@ const (
 	Nothing  Outcome = "nothing"  // there is nothing to do, or the reference is older than the payment
 	Waits    Outcome = "waits"    // it was released, and is due again at some time
 	Fenced   Outcome = "fenced"   // another worker continues
-	Conclude Outcome = "conclude" // its end is known: a transaction of the sale decides what becomes of it
+	Finalize Outcome = "finalize" // its end is known: a transaction of the sale decides what becomes of it
 )
 
 // Result is what a run has come to.
@@ -234,8 +234,8 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 		changed := r.p
 		changed.Uncancellable = true
 		return r.goOn(r.store(ctx, changed, payment.Always, r.settings.Lease, 0))
-	case conclude:
-		return Conclude, nil // the claim makes it due again, in case that no transaction concludes
+	case finalize:
+		return Finalize, nil // the claim makes it due again, in case that no transaction finalizes
 	case wait:
 		return r.release(ctx, r.pauseOf(&r.p))
 	case release:
@@ -272,7 +272,7 @@ type metrics struct {
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
 		runs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_runs_total",
-			Help: "Runs of payments by this worker, by outcome: nothing, waits, fenced, conclude."}, []string{"outcome"}),
+			Help: "Runs of payments by this worker, by outcome: nothing, waits, fenced, finalize."}, []string{"outcome"}),
 		phases: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_phases_total",
 			Help: "Phases that this worker has stored."}, []string{"phase"}),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_faults_total",
@@ -285,7 +285,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Time from the reservation to the capture.", Buckets: []float64{.25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600}}),
 	}
 	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.duration)
-	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Conclude)
+	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Finalize)
 	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
 		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
 	for _, c := range []move{create, fetch, confirm, capture, cancel} {

@@ -25,35 +25,35 @@ import (
 func TestWhatAPaymentGoesThrough(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{
-		"paid in one run": `pm_card_visa: run → conclude create#1 confirm#1 capture; captured due
+		"paid in one run": `pm_card_visa: run → finalize create#1 confirm#1 capture; captured due
 			steps → payment-started authorized captured; captured due
 			run old → nothing; captured due`,
-		"an unknown method ends without an intent": `pm_unknown: run → conclude create#1; ended refused declined=resource_missing due`,
-		"a next action that is no page":            `pm_no_page: run → conclude create#1 confirm#1 cancel#requires_action; ended refused declined=authentication_required (This payment method cannot be used here: it asks for a step that is no page to visit.) due`,
+		"an unknown method ends without an intent": `pm_unknown: run → finalize create#1; ended refused declined=resource_missing due`,
+		"a next action that is no page":            `pm_no_page: run → finalize create#1 confirm#1 cancel#requires_action; ended refused declined=authentication_required (This payment method cannot be used here: it asks for a step that is no page to visit.) due`,
 		"an authentication is shown until it is done": `pm_action: run → waits! create#1 confirm#1; action due; job awaiting_action redirect_0/1, awaiting_action
 			run → waits fetch; action due; job awaiting_action redirect_0/1, awaiting_action
-			bank requires_action requires_capture; run → conclude! fetch capture; captured due
+			bank requires_action requires_capture; run → finalize! fetch capture; captured due
 			steps → payment-started action-required action-done authorized captured; captured due`,
-		"money on a final payment is found when an event comes": `pm_action: run; cancel; run → conclude create#1 confirm#1 cancel; ended cancelled due; job awaiting_action redirect_0/1, awaiting_action
-			conclude; run → nothing fetch; cancelled cancelled; job awaiting_action redirect_0/1, awaiting_action
-			bank canceled succeeded; wake; due; run → conclude fetch; captured cancelled due; job awaiting_action redirect_0/1, awaiting_action
-			conclude; run → nothing; refund_due cancelled; job awaiting_action redirect_0/1, awaiting_action`,
+		"money on a final payment is found when an event comes": `pm_action: run; cancel; run → finalize create#1 confirm#1 cancel; ended cancelled due; job awaiting_action redirect_0/1, awaiting_action
+			finalize; run → nothing fetch; cancelled cancelled; job awaiting_action redirect_0/1, awaiting_action
+			bank canceled succeeded; wake; due; run → finalize fetch; captured cancelled due; job awaiting_action redirect_0/1, awaiting_action
+			finalize; run → nothing; refund_due cancelled; job awaiting_action redirect_0/1, awaiting_action`,
 		"a slow method that cannot be cancelled frees its positions at the deadline": `pm_processing: run → waits create#1 confirm#1; processing due
 			cancel; run → waits cancel fetch; expiring cancelled uncancellable due
-			time; run → conclude fetch; expiring cancelled uncancellable due leased
-			conclude; run → waits fetch; late cancelled uncancellable due
-			bank processing succeeded; run → conclude fetch; captured cancelled uncancellable due
+			time; run → finalize fetch; expiring cancelled uncancellable due leased
+			finalize; run → waits fetch; late cancelled uncancellable due
+			bank processing succeeded; run → finalize fetch; captured cancelled uncancellable due
 			steps → payment-started processing captured; captured cancelled uncancellable due`,
-		"a late method that fails ends cancelled":     `pm_processing: run; time; run; conclude; bank processing requires_payment_method; run → conclude create#1 confirm#1 fetch cancel#processing fetch fetch cancel#requires_payment_method; ended expired uncancellable due`,
-		"the time is over before it begins":           `pm_card_visa: time; run → conclude; ended expired due`,
-		"the time is over while the buyer is awaited": `pm_action: run; time; run → conclude! create#1 confirm#1 fetch cancel#requires_action; ended expired due`,
-		"the time ends in the creation":               `pm_card_visa: during create after: time; run → conclude create#1; ended expired due`,
-		"the time ends in the confirmation":           `pm_card_visa: during confirm after: time; run → conclude create#1 confirm#1 cancel#requires_capture; ended expired due`,
+		"a late method that fails ends cancelled":     `pm_processing: run; time; run; finalize; bank processing requires_payment_method; run → finalize create#1 confirm#1 fetch cancel#processing fetch fetch cancel#requires_payment_method; ended expired uncancellable due`,
+		"the time is over before it begins":           `pm_card_visa: time; run → finalize; ended expired due`,
+		"the time is over while the buyer is awaited": `pm_action: run; time; run → finalize! create#1 confirm#1 fetch cancel#requires_action; ended expired due`,
+		"the time ends in the creation":               `pm_card_visa: during create after: time; run → finalize create#1; ended expired due`,
+		"the time ends in the confirmation":           `pm_card_visa: during confirm after: time; run → finalize create#1 confirm#1 cancel#requires_capture; ended expired due`,
 		"what is being captured is not given up when the time is over": `pm_card_visa: fault capture unknown; run → waits! create#1 confirm#1 capture; capturing due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
 			time; run → waits fetch capture#1; capturing due faults=2 waits=answer; job queued waits: the payment provider does not respond, pending
 			sql latest = deadline; run → waits fetch capture#2; capturing due faults=3 waits=operator (payment provider: sim: unknown: simulated); job queued waits: the payment waits for an operator, pending
 			mended; bank requires_capture processing; run → waits fetch; capturing due waits=operator (the provider is still taking the money, after every extension of the reservation); job queued waits: the payment waits for an operator, pending
-			bank processing requires_capture; run → conclude! fetch capture; captured due`,
+			bank processing requires_capture; run → finalize! fetch capture; captured due`,
 	}
 	stories(t, all)
 }
@@ -63,23 +63,23 @@ func TestNothingIsDoneTwiceWhenWorkersDieOrStopOrLoseAnswers(t *testing.T) {
 	t.Parallel()
 	stories(t, map[string]string{
 		"it dies before its confirmation": `pm_card_visa: die confirm; run → died create#1 confirm#1; confirming due leased
-			run → conclude fetch confirm#1 capture; captured due`,
+			run → finalize fetch confirm#1 capture; captured due`,
 		"it dies after its confirmation": `pm_card_visa: die confirm after; run → died create#1 confirm#1; confirming due leased
-			run → conclude fetch capture; captured due`,
-		"it stops before its confirmation, and another one finishes": `pm_card_visa: during confirm: run, conclude; run → fenced create#1 confirm#1 fetch confirm#1 capture; settled`,
-		"it stops after the creation, and the payment is given up":   `pm_card_visa: during create after: cancel, run, conclude; run → fenced create#1; cancelled cancelled`,
+			run → finalize fetch capture; captured due`,
+		"it stops before its confirmation, and another one finishes": `pm_card_visa: during confirm: run, finalize; run → fenced create#1 confirm#1 fetch confirm#1 capture; settled`,
+		"it stops after the creation, and the payment is given up":   `pm_card_visa: during create after: cancel, run, finalize; run → fenced create#1; cancelled cancelled`,
 		"it renews its lease before a call that it may not cover": `pm_card_visa: settings; die confirm; run; during fetch after: sql version = version + 1; run → fenced create#1 confirm#1 fetch; confirming due leased
-			run → conclude fetch confirm#1 capture; captured due`,
+			run → finalize fetch confirm#1 capture; captured due`,
 		"an operator resolves what a stopped worker has": `pm_card_visa: fault capture forbidden once; run; during fetch: stale, resolve unpaid; run → fenced create#1 confirm#1 capture fetch capture#1; ended unpaid due resolved=unpaid; job queued waits: the payment waits for an operator, pending`,
 		"the answer of the creation is lost": `pm_card_visa: fault create unknown once after; run → waits! create#1; creating due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
-			run → conclude! create#1 confirm#1 capture; captured due`,
+			run → finalize! create#1 confirm#1 capture; captured due`,
 		"the answer of the confirmation is lost": `pm_card_visa: fault confirm unknown once after; run → waits! create#1 confirm#1; confirming due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
-			run → conclude! fetch capture; captured due`,
+			run → finalize! fetch capture; captured due`,
 		"the answer of the capture is lost": `pm_card_visa: fault capture unknown once after; run → waits! create#1 confirm#1 capture; capturing due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
-			run → conclude! fetch; captured due`,
+			run → finalize! fetch; captured due`,
 		"faults are stored under the keys": `pm_card_visa: stored create#1 confirm#2 capture#; run; run; run; run → waits! create#1 create#1 create#2 confirm#2 fetch confirm#2:1 capture; capturing attempt=2 due faults=1 waits=answer; job queued waits: the payment provider does not respond, pending
-			run → conclude! fetch capture#1; captured attempt=2 due`,
-		"a key may be forgotten": `pm_card_visa: die any after; run; sql attempt_at = attempt_at - interval '23 hours 1 minute'; run → conclude create#1 create#2 confirm#2 capture; captured attempt=2 due intents=2`,
+			run → finalize! fetch capture#1; captured attempt=2 due`,
+		"a key may be forgotten": `pm_card_visa: die any after; run; sql attempt_at = attempt_at - interval '23 hours 1 minute'; run → finalize create#1 create#2 confirm#2 capture; captured attempt=2 due intents=2`,
 		"an event comes in a run": `pm_action: during confirm after: wake; run → waits! create#1 confirm#1; action due; job awaiting_action redirect_0/1, awaiting_action
 			due`,
 	})
@@ -95,10 +95,10 @@ func TestWhatIsNotOursIsNeitherConfirmedNorCaptured(t *testing.T) {
 		all[what] = `pm_action: alter ` + what + `; run → waits! create#1; creating due faults=1 ` + wrong + why + `); job queued waits: the payment waits for an operator, pending
 			mended; run → waits! create#1 confirm#1; action due; ` + asks + `, awaiting_action
 			alter ` + what + `; bank requires_action requires_capture; run; run → waits fetch fetch; action due faults=2 ` + wrong + why + `); ` + asks + ` waits: the payment waits for an operator, awaiting_action
-			mended; run → conclude! fetch capture; captured due`
+			mended; run → finalize! fetch capture; captured due`
 	}
 	all["captured"] = `pm_action: run; alter captured; bank requires_action requires_capture; run; run → waits create#1 confirm#1 fetch fetch; action due faults=2 waits=operator (what the provider has sent is not our payment: pi_0 has captured 1199 of 1200 JPY); job awaiting_action redirect_0/1 waits: the payment waits for an operator, awaiting_action
-			mended; run → conclude! fetch capture; captured due`
+			mended; run → finalize! fetch capture; captured due`
 	stories(t, all)
 }
 
@@ -107,22 +107,22 @@ func TestADeclinedCardIsFollowedByAnotherOnTheSameIntent(t *testing.T) {
 	all := map[string]string{
 		"another one is confirmed": `pm_declined_once: run → waits! create#1 confirm#1; declined declined=card_declined/insufficient_funds due; job awaiting_action payment_method, awaiting_action
 			try pm_card_visa → ; confirming tries=1 with pm_card_visa due
-			run → conclude fetch confirm#1:method-1 capture; captured tries=1 with pm_card_visa due
+			run → finalize fetch confirm#1:method-1 capture; captured tries=1 with pm_card_visa due
 			steps → payment-started declined payment-method-changed authorized captured; captured tries=1 with pm_card_visa due`,
-		"a decline that was none": `pm_declined: run; bank requires_payment_method requires_capture; run → conclude! create#1 confirm#1 fetch capture; captured due`,
+		"a decline that was none": `pm_declined: run; bank requires_payment_method requires_capture; run → finalize! create#1 confirm#1 fetch capture; captured due`,
 		"a failed authentication": `pm_action: run; listen; bank requires_action requires_payment_method; run → waits! create#1 confirm#1 fetch; declined declined=card_declined (The payment was declined.) due; job awaiting_action payment_method, awaiting_action
 			told → purchase.awaiting_action; declined declined=card_declined (The payment was declined.) due; job awaiting_action payment_method, awaiting_action
 			try pm_action; run → waits! fetch confirm#1:method-1; action tries=1 with pm_action due; job awaiting_action redirect_0/2, awaiting_action`,
-		"another one instead of an authentication":     `pm_action: run; try pm_card_visa; run → conclude create#1 confirm#1 fetch confirm#1:method-1 capture; captured tries=1 with pm_card_visa due`,
-		"another one when the first was authenticated": `pm_action: run; bank requires_action requires_capture; try pm_card_visa; run → conclude create#1 confirm#1 fetch capture; captured tries=1 with pm_action due`,
+		"another one instead of an authentication":     `pm_action: run; try pm_card_visa; run → finalize create#1 confirm#1 fetch confirm#1:method-1 capture; captured tries=1 with pm_card_visa due`,
+		"another one when the first was authenticated": `pm_action: run; bank requires_action requires_capture; try pm_card_visa; run → finalize create#1 confirm#1 fetch capture; captured tries=1 with pm_action due`,
 		"an unknown one after a decline": `pm_declined: run; try pm_unknown; run → waits! create#1 confirm#1 fetch confirm#1:method-1 fetch; declined tries=1 with pm_unknown declined=resource_missing due; job awaiting_action payment_method, awaiting_action
-			try pm_card_visa; run → conclude fetch confirm#1:method-2 capture; captured tries=2 with pm_card_visa due`,
+			try pm_card_visa; run → finalize fetch confirm#1:method-2 capture; captured tries=2 with pm_card_visa due`,
 		"nobody brings another": `pm_declined: run; sql declined_until = clock_timestamp(); try pm_card_visa → state-conflict: the time for another payment method create#1 confirm#1; declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action
-			expire; run → conclude cancel; ended declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action
+			expire; run → finalize cancel; ended declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action
 			steps → payment-started declined; ended declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action`,
-		"nobody brings another, and a worker comes before the sweep": `pm_declined: run; sql declined_until = clock_timestamp(); run → conclude! create#1 confirm#1 fetch cancel#requires_payment_method; ended declined declined=card_declined/generic_decline due
+		"nobody brings another, and a worker comes before the sweep": `pm_declined: run; sql declined_until = clock_timestamp(); run → finalize! create#1 confirm#1 fetch cancel#requires_payment_method; ended declined declined=card_declined/generic_decline due
 			steps → payment-started declined; ended declined declined=card_declined/generic_decline due`,
-		"four others are the most":                          `pm_declined: run; try pm_declined; run; try pm_declined; run; try pm_declined; run; try pm_declined; run → conclude create#1 confirm#1 fetch confirm#1:method-1 fetch confirm#1:method-2 fetch confirm#1:method-3 fetch confirm#1:method-4 cancel#requires_payment_method; ended declined tries=4 with pm_declined declined=card_declined/generic_decline due`,
+		"four others are the most":                          `pm_declined: run; try pm_declined; run; try pm_declined; run; try pm_declined; run; try pm_declined; run → finalize create#1 confirm#1 fetch confirm#1:method-1 fetch confirm#1:method-2 fetch confirm#1:method-3 fetch confirm#1:method-4 cancel#requires_payment_method; ended declined tries=4 with pm_declined declined=card_declined/generic_decline due`,
 		"four others are the most for authentications, too": `pm_action: run; try pm_action; run; try pm_action; run; try pm_action; run; try pm_action; run; try pm_card_visa → state-conflict: 4 other payment methods were tried for this purchase, which is the maximum create#1 confirm#1 fetch confirm#1:method-1 fetch confirm#1:method-2 fetch confirm#1:method-3 fetch confirm#1:method-4; action tries=4 with pm_action due; job awaiting_action redirect_0/5, awaiting_action`,
 		"it was taken back":                                 `pm_declined: run; sql cancel_job = gen_random_uuid(), cancelled_by = 'app:test'; try pm_other → state-conflict: the purchase does not wait for another payment method: it has expired or was cancelled create#1 confirm#1; declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action`,
 	}
@@ -131,13 +131,13 @@ func TestADeclinedCardIsFollowedByAnotherOnTheSameIntent(t *testing.T) {
 		is := `; declined tries=1 with ` + method + ` declined=` + c[0] + ` due; job awaiting_action payment_method, awaiting_action`
 		all["a refused one does not bring the first back: "+method] = `pm_action: run; try ` + method + `; run → waits! create#1 confirm#1 fetch confirm#1:method-1` + c[1] + is + `
 			run → waits fetch` + is + `
-			try pm_card_visa; run → conclude fetch confirm#1:method-2 capture; captured tries=2 with pm_card_visa due`
+			try pm_card_visa; run → finalize fetch confirm#1:method-2 capture; captured tries=2 with pm_card_visa due`
 	}
 	// The next worker gets the same answer under the same key.
 	for method, then := range map[string]string{
 		"pm_declined":  `waits! fetch confirm#1:method-1; declined tries=1 with pm_declined declined=card_declined/generic_decline due; job awaiting_action payment_method, awaiting_action`,
 		"pm_action":    `waits! fetch confirm#1:method-1; action tries=1 with pm_action due; job awaiting_action redirect_0/2, awaiting_action`,
-		"pm_card_visa": `conclude fetch capture; captured tries=1 with pm_card_visa due`,
+		"pm_card_visa": `finalize fetch capture; captured tries=1 with pm_card_visa due`,
 	} {
 		all["the answer about another one is lost: "+method] = `pm_declined: run; try ` + method + `; die confirm after; run → died create#1 confirm#1 fetch confirm#1:method-1; confirming tries=1 with ` + method + ` due leased
 			run → ` + then
@@ -150,17 +150,17 @@ func TestWhatAnOperatorHasResolvedWaitsAgainOnlyForSomethingNew(t *testing.T) {
 	t.Parallel()
 	stories(t, map[string]string{
 		"the intent is gone, and comes back": `pm_action: run; gone; fault cancel refused/resource_missing; cancel; run → waits! create#1 confirm#1 cancel fetch; expiring cancelled due faults=1 waits=operator (payment provider: sim: refused resource_missing: simulated); job queued waits: the payment waits for an operator, awaiting_action
-			resolve unpaid; run; conclude; sql due_at = clock_timestamp(); run → nothing fetch; cancelled cancelled resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
+			resolve unpaid; run; finalize; sql due_at = clock_timestamp(); run → nothing fetch; cancelled cancelled resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
 			mended; there requires_capture; fault cancel refused/not_now; run → waits! fetch cancel#requires_capture fetch; cancelled cancelled due faults=1 waits=operator (intent pi_0 in status "requires_capture") resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
 			resolve unpaid → ; cancelled cancelled due resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
 			run → nothing fetch cancel#requires_capture fetch; cancelled cancelled resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action
-			there succeeded; run → conclude fetch; captured cancelled due resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action`,
+			there succeeded; run → finalize fetch; captured cancelled due resolved=unpaid; job queued waits: the payment waits for an operator, awaiting_action`,
 		"the key is refused": `pm_card_visa: fault capture forbidden; run; fault any forbidden/api_key_expired; run → waits create#1 confirm#1 capture fetch; capturing due faults=2 waits=operator (payment provider: sim: forbidden api_key_expired: simulated); job queued waits: the payment waits for an operator, pending
-			resolve unpaid; run; conclude; run; run → waits fetch fetch; cancelled unpaid due faults=2 resolved=unpaid; job queued waits: the payment waits for an operator, pending
-			mended; there succeeded; run → conclude fetch; captured unpaid due resolved=unpaid; job queued waits: the payment waits for an operator, pending`,
+			resolve unpaid; run; finalize; run; run → waits fetch fetch; cancelled unpaid due faults=2 resolved=unpaid; job queued waits: the payment waits for an operator, pending
+			mended; there succeeded; run → finalize fetch; captured unpaid due resolved=unpaid; job queued waits: the payment waits for an operator, pending`,
 		"it is only the provider that does not answer": `pm_card_visa: fault capture forbidden/no; run → waits! create#1 confirm#1 capture; capturing due faults=1 waits=operator (payment provider: sim: forbidden no: simulated); job queued waits: the payment waits for an operator, pending
 			fault fetch unavailable; run → waits fetch; capturing due faults=2 waits=operator (payment provider: sim: unavailable: simulated); job queued waits: the payment waits for an operator, pending
-			mended; run → conclude! fetch capture#2; captured due`,
+			mended; run → finalize! fetch capture#2; captured due`,
 	})
 }
 
@@ -168,7 +168,7 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	t.Parallel()
 	stories(t, map[string]string{"a retry": `pm_card_visa: retry → state-conflict <nil>; reserved due
 			fault any unavailable; run; sql due_at = clock_timestamp() + interval '1 hour'; retry → answered creating create#1; creating due faults=1 waits=provider; job queued waits: the payment provider is not available, pending
-			due; mended; run → conclude! create#1 confirm#1 capture; captured due`})
+			due; mended; run → finalize! create#1 confirm#1 capture; captured due`})
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
 	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
@@ -265,7 +265,7 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 		t.Errorf("steps %s", got)
 	}
 	b.sim.Mend()
-	b.want(id, cards.Conclude, payment.Captured)
+	b.want(id, cards.Finalize, payment.Captured)
 	if p, j := b.get(id), b.jobOf(id); p.Faults != 0 || p.WaitingFor != nil || j.Progress != nil {
 		t.Errorf("it still waits: %d faults, %v, %+v", p.Faults, p.WaitingFor, j.Progress)
 	}
@@ -282,7 +282,7 @@ func TestAShutdownLosesNothingAndBeginsNothing(t *testing.T) {
 	if err != nil || result.Outcome != cards.Waits || p.Phase != payment.Capturing || p.LeaseUntil != nil {
 		t.Fatalf("%+v, %v, %s, lease %v", result, err, p.Phase, p.LeaseUntil)
 	}
-	if due, err := payment.Agenda.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
+	if due, err := payment.Leases.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
 		t.Errorf("another worker finds %v, %v", due, err)
 	}
 	if got := strings.Join(b.sim.Called(), " "); got != "create#1 confirm#1" {
@@ -332,7 +332,7 @@ func TestARefusedMethodIsNoDeclineOfItsUser(t *testing.T) {
 	for _, method := range []string{"pm_unknown", "pm_no_page"} {
 		b.wantTried(id, method)
 		b.wantDeclined(id, "")
-		b.want(b.reserve(method), cards.Conclude, payment.Ended)
+		b.want(b.reserve(method), cards.Finalize, payment.Ended)
 	}
 	if n := servers.Value[int](t, b.db, `SELECT count(*) FROM payment_steps WHERE declined_user = 'buyer'`); n != 1 {
 		t.Errorf("%d declines count", n)
@@ -435,7 +435,7 @@ func TestTenDeclinesInAnHourAreTheMost(t *testing.T) {
 		b.wantDeclined(first, "generic_decline")
 		b.wantTried(first, "pm_declined")
 	}
-	b.want(first, cards.Conclude, payment.Ended) // five
+	b.want(first, cards.Finalize, payment.Ended) // five
 	second, third := b.reserve("pm_declined"), b.reserve("pm_declined")
 	for range 2 {
 		b.wantDeclined(second, "generic_decline")
@@ -447,7 +447,7 @@ func TestTenDeclinesInAnHourAreTheMost(t *testing.T) {
 	}
 	b.wantDeclined(third, "generic_decline") // nine
 	b.wantTried(open, "pm_declined")         // its own card that is being tried does not count
-	if p := b.want(open, cards.Conclude, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
+	if p := b.want(open, cards.Finalize, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
 		t.Errorf("after the tenth: %+v", p)
 	}
 	for _, id := range []uuid.UUID{second, third} {

@@ -36,7 +36,7 @@ const (
 	eventUnknown  eventOutcome = "unknown"  // of a type that we do not know
 
 	// A refund of a payment that has received nothing, as far as we know. It has released an authorization,
-	// or our books are late: [payment.QueueConclude] opens it again when the payment has received something.
+	// or our books are late: [payment.QueueFinalize] opens it again when the payment has received something.
 	eventUncaptured eventOutcome = "uncaptured"
 )
 

@@ -30,7 +30,7 @@ type teller struct {
 
 // stories lets happen what each says. A line is commands, and what is then:
 //
-//	run; bank requires_action requires_capture; run → conclude fetch capture; captured due
+//	run; bank requires_action requires_capture; run → finalize fetch capture; captured due
 //
 // The words are: what the last command has said, the calls since the last line with their keys, the payment, and of its
 // job and its purchase what is not as usual. See [teller.do] and [teller.now]. A story begins with the payment method.
@@ -83,14 +83,14 @@ func (b *teller) do(command string) string {
 		b.endTime(b.id)
 	case "cancel":
 		b.giveUp(b.id)
-	case "conclude": // the sale
-		b.conclude(b.id)
+	case "finalize": // the sale
+		b.finalize(b.id)
 	case "wake":
 		if _, err := payment.Wake(b.t.Context(), b.db, []uuid.UUID{b.id}); err != nil {
 			b.t.Error(err)
 		}
 	case "due": // as a sweep finds it: nothing else is
-		due, err := payment.Agenda.TakeDue(b.t.Context(), b.db, time.Hour, 10)
+		due, err := payment.Leases.TakeDue(b.t.Context(), b.db, time.Hour, 10)
 		if err != nil || len(due) != 1 || due[0].ID != b.id {
 			b.t.Errorf("due are %v, %v", due, err)
 		}

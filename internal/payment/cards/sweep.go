@@ -22,7 +22,7 @@ const eventsGrace = 5 * time.Second // an event may wait so long for the task th
 func Due(db postgres.Pool, client *queue.Client, recheck time.Duration) sweep.Sweep {
 	return sweep.Sweep{Counts: []string{"payments_due", "payments_enqueued", "refunds_due", "refunds_enqueued", "events_enqueued"},
 		Run: func(ctx context.Context, run sweep.Run) error {
-			return errors.Join(payment.Agenda.EnqueueDue(ctx, run, db, client, recheck), payment.RefundAgenda.EnqueueDue(ctx, run, db, client, recheck),
+			return errors.Join(payment.Leases.EnqueueDue(ctx, run, db, client, recheck), payment.RefundLeases.EnqueueDue(ctx, run, db, client, recheck),
 				enqueueEvents(ctx, run, db, client))
 		}}
 }

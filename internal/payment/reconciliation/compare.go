@@ -105,7 +105,7 @@ const missing = `
 	  AND NOT EXISTS (SELECT FROM balance_transactions WHERE source_id = r.provider_id AND reporting_category = 'refund')`
 
 // The tables of missing: what has finished in a span, and what a discrepancy l is about. With
-// OFFSET 0 it is looked up by its id, whatever the planner thinks of other indexes.
+// OFFSET 0 it is checked up by its id, whatever the planner thinks of other indexes.
 var (
 	missingOfDay = fmt.Sprintf(missing,
 		`(SELECT * FROM payments WHERE received > 0 AND finished_at >= $1 AND finished_at < $2)`,
@@ -135,17 +135,17 @@ func scanFound(row pgx.CollectableRow) (d Discrepancy, err error) {
 }
 
 // closeAgreed closes up to limit discrepancies after the given one (zero: from the start) that
-// are none any more. It returns how many it has closed, and the last one that it has looked
+// are none any more. It returns how many it has closed, and the last one that it has checked
 // at, or zero when there are no more.
 func closeAgreed(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) (closed int, last uuid.UUID, err error) {
-	var looked int
+	var checked int
 	var id *uuid.UUID
 	err = db.QueryRow(ctx, `
-		WITH looked AS MATERIALIZED (
-			SELECT * FROM payment_differences WHERE closed_at IS NULL AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+		WITH checked AS MATERIALIZED (
+			SELECT * FROM payment_discrepancies WHERE closed_at IS NULL AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
 		), over AS (
-			UPDATE payment_differences d SET closed_at = clock_timestamp()
-			FROM looked l
+			UPDATE payment_discrepancies d SET closed_at = clock_timestamp()
+			FROM checked l
 			WHERE d.id = l.id AND CASE
 				WHEN l.transaction_id IS NOT NULL THEN EXISTS (SELECT FROM balance_transactions WHERE id = l.transaction_id)
 					AND NOT EXISTS (SELECT FROM (`+compared+`t.id = l.transaction_id) c WHERE c.kind = l.kind)
@@ -154,12 +154,12 @@ func closeAgreed(ctx context.Context, db postgres.DB, after uuid.UUID, limit int
 				ELSE false END
 			RETURNING d.id
 		)
-		SELECT (SELECT count(*) FROM over), (SELECT count(*) FROM looked), (SELECT id FROM looked ORDER BY id DESC LIMIT 1)`,
-		postgres.Nullable(after), limit).Scan(&closed, &looked, &id)
+		SELECT (SELECT count(*) FROM over), (SELECT count(*) FROM checked), (SELECT id FROM checked ORDER BY id DESC LIMIT 1)`,
+		postgres.Nullable(after), limit).Scan(&closed, &checked, &id)
 	if err != nil {
 		return 0, uuid.Nil, fmt.Errorf("reconciliation.closeAgreed: %w", err)
 	}
-	if looked == limit && id != nil {
+	if checked == limit && id != nil {
 		last = *id
 	}
 	return closed, last, nil

@@ -80,7 +80,7 @@ func List(ctx context.Context, db postgres.DB, state State, after uuid.UUID, lim
 		Open: `closed_at IS NULL AND explained_at IS NULL`, Explained: `closed_at IS NULL AND explained_at IS NOT NULL`, Closed: `closed_at IS NOT NULL`,
 	}[state]
 	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Discrepancy], `
-		SELECT `+columns+` FROM payment_differences d WHERE `+cmp.Or(where, `true`)+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`,
+		SELECT `+columns+` FROM payment_discrepancies d WHERE `+cmp.Or(where, `true`)+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`,
 		postgres.Nullable(after), limit)
 	return list, fault.At(err, "reconciliation.List")
 }
@@ -90,15 +90,15 @@ func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 	counts := map[Kind]int{UnknownHere: 0, UnknownThere: 0, Differs: 0, UnknownCategory: 0}
 	var kind Kind
 	var n int
-	err := postgres.Scan(ctx, db, func() { counts[kind] = n }, []any{&kind, &n}, `SELECT kind, count(*) FROM payment_differences WHERE closed_at IS NULL AND explained_at IS NULL GROUP BY kind`)
+	err := postgres.Scan(ctx, db, func() { counts[kind] = n }, []any{&kind, &n}, `SELECT kind, count(*) FROM payment_discrepancies WHERE closed_at IS NULL AND explained_at IS NULL GROUP BY kind`)
 	return counts, fault.At(err, "reconciliation.CountOpen")
 }
 
 // lock locks a discrepancy and returns it, or a not-found Error.
 func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Discrepancy, error) {
-	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Discrepancy], `SELECT `+columns+` FROM payment_differences d WHERE id = $1 FOR UPDATE`, id)
+	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Discrepancy], `SELECT `+columns+` FROM payment_discrepancies d WHERE id = $1 FOR UPDATE`, id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Discrepancy{}, fault.New(fault.NotFound, "there is no difference %s", id)
+		return Discrepancy{}, fault.New(fault.NotFound, "there is no discrepancy %s", id)
 	}
 	return d, fault.At(err, "reconciliation.lock(%s)", id)
 }
@@ -106,8 +106,8 @@ func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Discrepancy, error) {
 // queueExplain notes why a discrepancy is none. The discrepancy is locked, and open.
 func queueExplain(b *pgx.Batch, id uuid.UUID, by, explanation string) {
 	b.Queue(`
-		UPDATE payment_differences SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()
-		WHERE id = $1 AND closed_at IS NULL AND explained_at IS NULL`, id, by, explanation).Exec(postgres.Exactly(1, "open differences"))
+		UPDATE payment_discrepancies SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()
+		WHERE id = $1 AND closed_at IS NULL AND explained_at IS NULL`, id, by, explanation).Exec(postgres.Exactly(1, "open discrepancies"))
 }
 
 // record records discrepancies. It returns those that are new, or have come back: what an
@@ -157,11 +157,11 @@ func note(ctx context.Context, tx pgx.Tx, all []Discrepancy, conflict string, cl
 		IsNew bool
 	}
 	rows, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[noted], `
-		INSERT INTO payment_differences AS d (id, kind, object_id, transaction_id, purchase_id, here_amount, here_currency, there_amount, there_currency, detail, found_at, closed_at)
+		INSERT INTO payment_discrepancies AS d (id, kind, object_id, transaction_id, purchase_id, here_amount, here_currency, there_amount, there_currency, detail, found_at, closed_at)
 		SELECT t.*, clock_timestamp(), CASE WHEN $11 THEN clock_timestamp() END
 		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::bigint[], $9::text[], $10::text[]) AS t
 		`+conflict+`
-		RETURNING `+columns+`, coalesce((SELECT o.closed_at IS NOT NULL FROM payment_differences o WHERE o.id = d.id), true)`,
+		RETURNING `+columns+`, coalesce((SELECT o.closed_at IS NOT NULL FROM payment_discrepancies o WHERE o.id = d.id), true)`,
 		ids, kinds, objects, transactions, purchases, here, hereIn, there, thereIn, details, closed)
 	if err != nil {
 		return nil, fmt.Errorf("reconciliation.record: %w", err)
@@ -193,7 +193,7 @@ func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, 
 	read := func(ctx context.Context, tx pgx.Tx) (Discrepancy, error) { return lock(ctx, tx, id) }
 	_, accepted, err := job.Edit(ctx, s.db, r, read, func(b *pgx.Batch, known Discrepancy) error {
 		if state := known.State(); state != Open {
-			return fault.New(fault.StateConflict, "the difference is %s already", state)
+			return fault.New(fault.StateConflict, "the discrepancy is %s already", state)
 		}
 		queueExplain(b, id, by, reason)
 		return nil

@@ -110,10 +110,10 @@ func (s *shop) buy(method string) (b bought) {
 		servers.Exec(s.t, s.db, `UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`, id)
 		result, err = s.payments.Run(s.t.Context(), result.Ref.Item())
 	}
-	if err != nil || result.Outcome != cards.Conclude {
+	if err != nil || result.Outcome != cards.Finalize {
 		s.t.Fatalf("%+v, %v: %s", result, err, s.log)
 	}
-	fixture.Conclude(s.t, s.db, ref)
+	fixture.FinalizePayments(s.t, s.db, ref)
 	b = bought{purchase: id, intent: *fixture.Payment(s.t, s.db, id).IntentID}
 	for _, p := range s.sim.Payments() {
 		if p.ID == b.intent {
@@ -252,7 +252,7 @@ func (s *shop) again() {
 	servers.Exec(s.t, s.db, `DELETE FROM reconciled_days`)
 }
 
-// kinds are the kind and object of differences, in order.
+// kinds are the kind and object of discrepancies, in order.
 func kinds(all []reconciliation.Discrepancy) (list []string) {
 	for _, d := range all {
 		list = append(list, fmt.Sprintf("%s %s", d.Kind, d.ObjectID))
@@ -261,7 +261,7 @@ func kinds(all []reconciliation.Discrepancy) (list []string) {
 	return list
 }
 
-// expect checks which differences are open.
+// expect checks which discrepancies are open.
 func (s *shop) expect(want ...string) {
 	s.t.Helper()
 	all, err := reconciliation.List(s.t.Context(), s.db, reconciliation.Open, uuid.Nil, 10_000)
@@ -299,10 +299,10 @@ func (s *shop) compareSpan(provider payprovider.Provider, from, to time.Time) re
 // expectSpan checks what a comparison of a span has found.
 func (s *shop) expectSpan(found reconciliation.Span, underWay int, want ...string) {
 	s.t.Helper()
-	got := kinds(found.Differences)
+	got := kinds(found.Discrepancies)
 	slices.Sort(want)
 	if !slices.Equal(got, want) || len(found.UnderWay) != underWay {
-		s.t.Errorf("differences: %q; wanted: %q; under way: %+v", got, want, found.UnderWay)
+		s.t.Errorf("discrepancies: %q; wanted: %q; under way: %+v", got, want, found.UnderWay)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"triprize/sandbox/stripesim"
 )
 
-func TestBooksThatAgreeShowNoDifference(t *testing.T) {
+func TestBooksThatAgreeShowNoDiscrepancy(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openAccount(t, stripesim.Settings{}))
 	s.buy("pm_card_visa")
@@ -109,7 +109,7 @@ func TestEachDifferenceIsFoundAndDissolves(t *testing.T) {
 	s.calm()
 	apart := "differs " + theirs[openRefund] // it is pending here
 	s.expectSpan(s.compare(), 1, slices.DeleteFunc(slices.Clone(want), func(w string) bool { return w == apart })...)
-	if n := servers.Value[int](t, s.db, `SELECT (SELECT count(*) FROM balance_transactions) + (SELECT count(*) FROM payment_differences) + (SELECT count(*) FROM reconciled_days)`); n != 0 {
+	if n := servers.Value[int](t, s.db, `SELECT (SELECT count(*) FROM balance_transactions) + (SELECT count(*) FROM payment_discrepancies) + (SELECT count(*) FROM reconciled_days)`); n != 0 {
 		t.Errorf("a comparison of a span has stored %d rows", n)
 	}
 	done := s.reconcile()
@@ -158,7 +158,7 @@ func disputeOf(s *shop, b bought) *string {
 	return &p.Dispute.ID
 }
 
-func TestAnotherCurrencyOfTheBalanceIsNoDifference(t *testing.T) {
+func TestAnotherCurrencyOfTheBalanceIsNoDiscrepancy(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openAccount(t, stripesim.Settings{SettlesIn: "usd", ExchangeRate: 0.64935}))
 	b := s.buy("pm_card_visa")
@@ -307,16 +307,16 @@ func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
 	all, err := reconciliation.List(t.Context(), s.db, "", uuid.Nil, 10)
 	s.must(err)
 	service := reconciliation.NewService(s.db, func(d reconciliation.Discrepancy) any { return map[string]any{"state": d.State()} })
-	r := request(job.KindDifferenceExplain)
+	r := request(job.KindDiscrepancyExplain)
 	for range 2 { // the second is the same request again
 		if done, err := service.Explain(t.Context(), r, all[0].ID, "operator:ops", "a new fee"); err != nil || string(done.Job.Result) == "" {
 			t.Fatalf("%+v, %v", done, err)
 		}
 	}
-	if err := outcome(service.Explain(t.Context(), request(job.KindDifferenceExplain), all[0].ID, "operator:ops", "again")); fault.CodeOf(err) != fault.StateConflict {
+	if err := outcome(service.Explain(t.Context(), request(job.KindDiscrepancyExplain), all[0].ID, "operator:ops", "again")); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("explained twice: %v", err)
 	}
-	if err := outcome(service.Explain(t.Context(), request(job.KindDifferenceExplain), uuid.New(), "operator:ops", "again")); fault.CodeOf(err) != fault.NotFound {
+	if err := outcome(service.Explain(t.Context(), request(job.KindDiscrepancyExplain), uuid.New(), "operator:ops", "again")); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("an unknown one: %v", err)
 	}
 	s.again()

@@ -207,13 +207,13 @@ func (r *Reconciler) logFound(day claimedDay, fresh []Discrepancy) {
 		logDiscrepancy(r.logger, d, "day", day.Day.Format(time.DateOnly))
 	}
 	if len(fresh) > mostLogged {
-		r.logger.Error("more differences than are logged: see GET /v1/payment-differences", "day", day.Day.Format(time.DateOnly), "differences", len(fresh))
+		r.logger.Error("more discrepancies than are logged: see GET /v1/payment-discrepancies", "day", day.Day.Format(time.DateOnly), "discrepancies", len(fresh))
 	}
 }
 
 // logDiscrepancy logs a discrepancy that is new.
 func logDiscrepancy(logger *slog.Logger, d Discrepancy, more ...any) {
-	args := []any{"difference", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
+	args := []any{"discrepancy", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
 	for name, value := range map[string]*int64{"here": d.HereAmount, "there": d.ThereAmount} {
 		if value != nil {
 			args = append(args, name, *value)

@@ -18,11 +18,11 @@ const MaxSpan = 92 * 24 * time.Hour
 
 // Span is what a comparison of any span has found.
 type Span struct {
-	From        time.Time     `json:"from"`
-	To          time.Time     `json:"to"`
-	Totals      []Total       `json:"totals"` // by currency
-	Differences []Discrepancy `json:"differences"`
-	UnderWay    []Discrepancy `json:"under_way"` // the books may agree when it is done
+	From          time.Time     `json:"from"`
+	To            time.Time     `json:"to"`
+	Totals        []Total       `json:"totals"` // by currency
+	Discrepancies []Discrepancy `json:"discrepancies"`
+	UnderWay      []Discrepancy `json:"under_way"` // the books may agree when it is done
 }
 
 // CompareSpan compares [from, to) by the rules of the sweep, at once, and changes nothing:
@@ -49,7 +49,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	}
 	var before map[key]bool
 	for range 2 {
-		s = Span{From: from.UTC(), To: to.UTC(), Differences: []Discrepancy{}, UnderWay: []Discrepancy{}}
+		s = Span{From: from.UTC(), To: to.UTC(), Discrepancies: []Discrepancy{}, UnderWay: []Discrepancy{}}
 		err := inSpans(ctx, provider, from, to, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.add(ctx, all) })
 		if err != nil {
 			return s, err
@@ -75,7 +75,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 			}
 			if stands {
 				differ[k] = true
-				s.Differences = append(s.Differences, d)
+				s.Discrepancies = append(s.Discrepancies, d)
 			}
 		}
 		if len(differ) == 0 {
@@ -84,7 +84,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 		before = differ
 	}
 	named := make(map[string]bool)
-	for _, d := range slices.Concat(s.Differences, s.UnderWay) {
+	for _, d := range slices.Concat(s.Discrepancies, s.UnderWay) {
 		if named[d.ObjectID] = true; d.UnderWay && d.Kind == UnknownHere && d.PurchaseID != nil { // an open refund has no id of the provider yet
 			named[d.PurchaseID.String()] = true
 		}

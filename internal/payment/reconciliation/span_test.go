@@ -67,7 +67,7 @@ func TestWhatTheProviderHasMovedInAnotherSpanIsNotMissing(t *testing.T) {
 }
 
 // The books change while they are read.
-func TestWhatMovesWhileTheBooksAreReadIsNoDifference(t *testing.T) {
+func TestWhatMovesWhileTheBooksAreReadIsNoDiscrepancy(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openAccount(t, stripesim.Settings{}))
 	b := s.buy("pm_card_visa")

@@ -85,7 +85,7 @@ func idIn(metadata map[string]string, key string) *uuid.UUID {
 func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.BalanceTransaction) (stored int, err error) {
 	c := arraysOf(all)
 	tag, err := db.Exec(ctx, into.of(`
-		WITH told AS MATERIALIZED (
+		WITH known AS MATERIALIZED (
 			SELECT t.*, t.category <> ALL($18) OR coalesce(t.installation = (SELECT id FROM installation), false)
 			       OR EXISTS (SELECT FROM payments WHERE intent_id = t.intent_id) OR EXISTS (SELECT FROM refunds WHERE provider_id = t.source_id)
 			       OR EXISTS (SELECT FROM balance_transactions WHERE intent_id = t.intent_id) AS ours
@@ -98,7 +98,7 @@ func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.B
 		                                  source_id, intent_id, purchase_id, source_amount, source_currency, source_status)
 		SELECT id, (created_at AT TIME ZONE 'UTC')::date, type, category, known, amount, currency, fee, net, rate::numeric, created_at, available_on,
 		       source_id, intent_id, purchase_id, source_amount, source_currency, source_status
-		FROM told WHERE ours OR intent_id IN (SELECT o.intent_id FROM told o WHERE o.ours)
+		FROM known WHERE ours OR intent_id IN (SELECT o.intent_id FROM known o WHERE o.ours)
 		ON CONFLICT (id) DO UPDATE SET source_status = excluded.source_status, known = excluded.known`),
 		c.id, c.kind, c.category, c.known, c.amount, c.currency, c.fee, c.net, c.rate, c.created, c.available, c.source, c.intent, c.purchase,
 		c.sourceAmount, c.sourceCurrency, c.status, ofPayments, c.installation)
@@ -220,13 +220,13 @@ func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *ti
 			DELETE FROM reconciled_days
 			WHERE day < ((statement_timestamp() - $3 * interval '1 second') AT TIME ZONE 'UTC')::date AND done_at IS NOT NULL
 			  AND day < (SELECT max(day) FROM reconciled_days) AND NOT EXISTS (SELECT FROM old)
-		), differences AS (
-			DELETE FROM payment_differences WHERE id = ANY(ARRAY(
-				SELECT id FROM payment_differences
+		), discrepancies AS (
+			DELETE FROM payment_discrepancies WHERE id = ANY(ARRAY(
+				SELECT id FROM payment_discrepancies
 				WHERE found_at < statement_timestamp() - $3 * interval '1 second' AND (closed_at IS NOT NULL OR explained_at IS NOT NULL)
 				ORDER BY found_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id
 		)
-		SELECT greatest((SELECT count(*) FROM old), (SELECT count(*) FROM differences)),
+		SELECT greatest((SELECT count(*) FROM old), (SELECT count(*) FROM discrepancies)),
 		       coalesce((SELECT max(day)::timestamp AT TIME ZONE 'UTC' FROM old), $2)`, limit, from, keep.Seconds()).Scan(&deleted, &next)
 	if err != nil {
 		return 0, from, fmt.Errorf("reconciliation.DeleteOld: %w", err)

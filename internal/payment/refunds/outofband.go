@@ -54,12 +54,12 @@ type Recorded struct {
 // owed again: it makes a refund of ours over it, which waits for an operator as any that has
 // failed. The purchase is to follow, in the same transaction.
 func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorded, error) {
-	told := make(map[string]OutOfBand, len(all))
+	reported := make(map[string]OutOfBand, len(all))
 	n := len(all)
 	ids, providerIDs, purchases := make([]uuid.UUID, n), make([]string, n), make([]uuid.UUID, n)
 	amounts, currencies, states := make([]int64, n), make([]string, n), make([]string, n)
 	for i, t := range all {
-		told[t.ProviderID] = t
+		reported[t.ProviderID] = t
 		ids[i], providerIDs[i], purchases[i] = uuidv7.New(), t.ProviderID, t.PurchaseID
 		amounts[i], currencies[i], states[i] = int64(t.Amount), t.Currency, string(t.State)
 	}
@@ -84,7 +84,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 	recorded, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n Recorded, err error) {
 		var id string
 		err = row.Scan(&id, &n.Fresh)
-		n.OutOfBand = told[id]
+		n.OutOfBand = reported[id]
 		return n, err
 	})
 	if err != nil {

@@ -592,14 +592,14 @@ func TestDueRefundsBecomeTasksForOneWorkerEach(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	ids := []uuid.UUID{worldOn(t, db).id, worldOn(t, db).id}
-	due, err := payment.RefundAgenda.TakeDue(t.Context(), db, time.Hour, 10)
+	due, err := payment.RefundLeases.TakeDue(t.Context(), db, time.Hour, 10)
 	if err != nil || len(due) != 2 || !slices.Contains(ids, due[0].ID) || !slices.Contains(ids, due[1].ID) {
 		t.Fatalf("%v are due, %v", due, err)
 	}
 	if item, err := lease.ItemOf(due[0].Task()); err != nil || item != due[0] {
 		t.Errorf("the task of %v is of %v, %v", due[0], item, err)
 	}
-	if again, err := payment.RefundAgenda.TakeDue(t.Context(), db, time.Hour, 10); err != nil || len(again) != 0 {
+	if again, err := payment.RefundLeases.TakeDue(t.Context(), db, time.Hour, 10); err != nil || len(again) != 0 {
 		t.Errorf("taken twice: %v, %v", again, err)
 	}
 }

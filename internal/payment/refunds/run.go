@@ -97,7 +97,7 @@ func NewRunner(db postgres.Pool, provider payprovider.Provider, settings Setting
 			Name: "triprize_refund_states_total", Help: "New states of card refunds. Those that failed or were canceled wait for an operator.",
 		}, []string{"state"}),
 		faults: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_refund_faults_total", Help: "Calls for refunds that have not told their state, by kind. A mismatch is for a person.",
+			Name: "triprize_refund_faults_total", Help: "Calls for refunds that did not return a state, by kind. A mismatch is for a person.",
 		}, []string{"kind"}),
 		twice: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "triprize_refunds_paid_twice_total", Help: "Refunds whose money was given back twice: resolved by hand, or refunded by others, and made at the provider, too. Must stay 0.",

@@ -67,7 +67,7 @@ func queueWrite(b *pgx.Batch, r *payment.Refund, keep time.Duration, next *time.
 	if r.State == payment.RefundSucceeded {
 		r.Failure = nil
 	}
-	sql, args := payment.RefundAgenda.Write(r.Item(), lease.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
+	sql, args := payment.RefundLeases.Write(r.Item(), lease.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,

@@ -138,7 +138,7 @@ func (w *world) do(command string) string {
 		result, err := w.runner.Run(w.t.Context(), item(w.refund()))
 		return w.or(string(result), err)
 	case "due": // as a sweep finds it: nothing else is
-		due, err := payment.RefundAgenda.TakeDue(w.t.Context(), w.db, time.Hour, 10)
+		due, err := payment.RefundLeases.TakeDue(w.t.Context(), w.db, time.Hour, 10)
 		if err != nil || len(due) != 1 || due[0].ID != w.id {
 			w.t.Errorf("due are %v, %v", due, err)
 		}

@@ -45,7 +45,7 @@ type State struct {
 // States returns the state of each invariant that was checked on the running system.
 func States(ctx context.Context, db postgres.DB) ([]State, error) {
 	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[State], `
-		SELECT l.invariant, l.looked_at, count(v.id) FROM audit_looks l LEFT JOIN audit_violations v ON v.invariant = l.invariant
+		SELECT l.invariant, l.looked_at, count(v.id) FROM audit_checks l LEFT JOIN audit_violations v ON v.invariant = l.invariant
 		GROUP BY l.invariant, l.looked_at ORDER BY l.invariant`)
 	return all, fault.At(err, "audit.States")
 }
@@ -94,7 +94,7 @@ func (a *Auditor) store(ctx context.Context, l part, done *Done) error {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			INSERT INTO audit_looks (invariant, looked_at) SELECT i, clock_timestamp() FROM unnest($1::text[]) AS i ORDER BY i
+			INSERT INTO audit_checks (invariant, looked_at) SELECT i, clock_timestamp() FROM unnest($1::text[]) AS i ORDER BY i
 			ON CONFLICT (invariant) DO UPDATE SET looked_at = EXCLUDED.looked_at`, l.checked)
 		return err
 	})

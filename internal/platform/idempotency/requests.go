@@ -67,10 +67,10 @@ func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings c
 		}),
 		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "triprize_idempotency_lookups_total",
-			Help: "Look-ups of idempotency keys in Redis by outcome: hit, miss, or away.",
+			Help: "Look-ups of idempotency keys in Redis by outcome: hit, miss, or unavailable.",
 		}, []string{"outcome"}),
 	}
-	for _, result := range []string{"hit", "miss", "away"} {
+	for _, result := range []string{"hit", "miss", "unavailable"} {
 		r.lookups.WithLabelValues(result)
 	}
 	if registry != nil {
@@ -91,7 +91,7 @@ func (s *Requests) Find(request Request) (Record, bool) {
 	value, err := s.finds.Do(context.Background(), request)
 	switch {
 	case err != nil:
-		s.lookups.WithLabelValues("away").Inc()
+		s.lookups.WithLabelValues("unavailable").Inc()
 		return Record{}, false
 	case value == nil:
 		s.lookups.WithLabelValues("miss").Inc()

@@ -48,7 +48,7 @@ type Limiter struct {
 func New(rdb redis.UniversalClient, namespace string, settings config.Limits, registry prometheus.Registerer) *Limiter {
 	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "triprize_rate_limits_total",
-		Help: "Checks of a rate limit by outcome: passed, limited, or away (counted by this process alone, because Redis did not answer).",
+		Help: "Checks of a rate limit by outcome: passed, limited, or unavailable (counted by this process alone, because Redis did not answer).",
 	}, []string{"outcome"})
 	if registry != nil {
 		registry.MustRegister(outcomes)
@@ -69,7 +69,7 @@ func New(rdb redis.UniversalClient, namespace string, settings config.Limits, re
 		budget:      settings.Budget,
 		passed:      outcomes.WithLabelValues("passed"),
 		limited:     outcomes.WithLabelValues("limited"),
-		unavailable: outcomes.WithLabelValues("away"),
+		unavailable: outcomes.WithLabelValues("unavailable"),
 	}
 }
 

@@ -282,7 +282,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"call"}),
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "triprize_stripe_turn_wait_seconds",
+			Name:    "triprize_stripe_quota_wait_seconds",
 			Help:    "Time that a request waited for our own rate limit, which keeps Stripe's. Those that could not start in time are counted as limited.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"call"}),

@@ -151,7 +151,7 @@ func whole(stream io.Reader, announced, limit int) ([]byte, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	switch {
-	case err != nil: // the client is gone, or was too slow and has been told so
+	case err != nil: // the client is gone, or was too slow and has its answer
 		return nil, fault.Wrap(fault.InvalidRequest, err, "the body is shorter than its Content-Length")
 	case body.Len() > limit:
 		return nil, tooLong(limit)
@@ -208,7 +208,7 @@ func ReadJSON(c *fiber.Ctx, o *openapi.Operation, body []byte, elements map[stri
 	return canonical, texts["user_id"], nil
 }
 
-// isEmptyObject tells whether a body is {}: many clients send that for nothing.
+// isEmptyObject reports whether a body is {}: many clients send that for nothing.
 func isEmptyObject(body []byte) bool {
 	inside, opened := bytes.CutPrefix(bytes.TrimSpace(body), []byte("{"))
 	inside, closed := bytes.CutSuffix(inside, []byte("}"))

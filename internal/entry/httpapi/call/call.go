@@ -119,7 +119,7 @@ type Caller struct {
 	KeyPrefix string // of its API key; empty: it has a token, or is anonymous
 }
 
-// MayActFor tells whether the caller may name a user: to act for it, or to list what it has.
+// MayActFor reports whether the caller may name a user: to act for it, or to list what it has.
 func (who Caller) MayActFor(userID string) bool {
 	switch who.Role {
 	case resource.Operator, resource.App:
@@ -155,12 +155,12 @@ func (who Caller) KeyScope() string {
 	return who.Client + "\n"
 }
 
-// MaySeeJob tells whether the caller may see a job: an app also sees those of its users.
+// MaySeeJob reports whether the caller may see a job: an app also sees those of its users.
 func (who Caller) MaySeeJob(j job.Job) bool {
 	return who.Role == resource.Operator || j.Client == who.App && strings.HasPrefix(j.Key, who.KeyScope())
 }
 
-// SeesOwners tells whether the caller may see the owners of all positions.
+// SeesOwners reports whether the caller may see the owners of all positions.
 func (who Caller) SeesOwners() bool { return who.Role == resource.Operator }
 
 // May returns a forbidden Error unless the caller has one of the roles.

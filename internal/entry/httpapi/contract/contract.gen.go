@@ -129,11 +129,11 @@ const (
 	NextActionRedirect      NextActionType = "redirect"
 )
 
-// Defines values for PaymentDifferenceState.
+// Defines values for PaymentDiscrepancyState.
 const (
-	PaymentDifferenceStateClosed    PaymentDifferenceState = "closed"
-	PaymentDifferenceStateExplained PaymentDifferenceState = "explained"
-	PaymentDifferenceStateOpen      PaymentDifferenceState = "open"
+	PaymentDiscrepancyStateClosed    PaymentDiscrepancyState = "closed"
+	PaymentDiscrepancyStateExplained PaymentDiscrepancyState = "explained"
+	PaymentDiscrepancyStateOpen      PaymentDiscrepancyState = "open"
 )
 
 // Defines values for PaymentDraftMethod.
@@ -1370,8 +1370,8 @@ type Payment struct {
 	Livemode *bool `json:"livemode,omitempty"`
 }
 
-// PaymentDifference A discrepancy between the provider's balance and our payments and refunds.
-type PaymentDifference struct {
+// PaymentDiscrepancy A discrepancy between the provider's balance and our payments and refunds.
+type PaymentDiscrepancy struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
@@ -1379,7 +1379,7 @@ type PaymentDifference struct {
 	Kind string `json:"kind"`
 
 	// State `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
-	State PaymentDifferenceState `json:"state"`
+	State PaymentDiscrepancyState `json:"state"`
 
 	// Reference The object at the provider: `pi_…`, `re_…` or `du_…`; the reporting category if the object is unknown.
 	Reference string `json:"reference"`
@@ -1391,24 +1391,24 @@ type PaymentDifference struct {
 	PurchaseID *openapi_types.UUID `json:"purchase_id"`
 
 	// Here What one side has; both members are null if it has nothing.
-	Here PaymentDifferenceSide `json:"here"`
+	Here PaymentDiscrepancySide `json:"here"`
 
 	// There What one side has; both members are null if it has nothing.
-	There PaymentDifferenceSide `json:"there"`
+	There PaymentDiscrepancySide `json:"there"`
 
 	// Detail Human-readable.
 	Detail string `json:"detail"`
 
 	// Explanation The operator's explanation; null if there is none.
-	Explanation *PaymentDifferenceExplanation `json:"explanation"`
+	Explanation *PaymentDiscrepancyExplanation `json:"explanation"`
 
 	// FoundAt RFC 3339.
 	FoundAt  Time       `json:"found_at"`
 	ClosedAt *time.Time `json:"closed_at"`
 }
 
-// PaymentDifferenceExplanation defines model for PaymentDifferenceExplanation.
-type PaymentDifferenceExplanation struct {
+// PaymentDiscrepancyExplanation defines model for PaymentDiscrepancyExplanation.
+type PaymentDiscrepancyExplanation struct {
 	// By `role:client`.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
@@ -1417,27 +1417,27 @@ type PaymentDifferenceExplanation struct {
 	At Time `json:"at"`
 }
 
-// PaymentDifferenceExplanationRequest The reason for the difference.
-type PaymentDifferenceExplanationRequest struct {
+// PaymentDiscrepancyExplanationRequest The reason for the discrepancy.
+type PaymentDiscrepancyExplanationRequest struct {
 	// Reason For the records.
 	Reason string `json:"reason"`
 }
 
-// PaymentDifferencePage defines model for PaymentDifferencePage.
-type PaymentDifferencePage struct {
-	PaymentDifferences []PaymentDifference `json:"payment_differences"`
-	NextCursor         *openapi_types.UUID `json:"next_cursor"`
+// PaymentDiscrepancyPage defines model for PaymentDiscrepancyPage.
+type PaymentDiscrepancyPage struct {
+	PaymentDiscrepancies []PaymentDiscrepancy `json:"payment_discrepancies"`
+	NextCursor           *openapi_types.UUID  `json:"next_cursor"`
 }
 
-// PaymentDifferenceSide What one side has; both members are null if it has nothing.
-type PaymentDifferenceSide struct {
+// PaymentDiscrepancySide What one side has; both members are null if it has nothing.
+type PaymentDiscrepancySide struct {
 	// Amount Minor units. Amounts that leave the balance can be negative in an unknown category.
 	Amount   *int64  `json:"amount"`
 	Currency *string `json:"currency"`
 }
 
-// PaymentDifferenceState `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
-type PaymentDifferenceState string
+// PaymentDiscrepancyState `open`: an operator must act. `explained`: an operator has given the reason. `closed`: it no longer exists.
+type PaymentDiscrepancyState string
 
 // PaymentDraft How the purchase is paid.
 type PaymentDraft struct {
@@ -2590,8 +2590,8 @@ type ListCursor = string
 // OfUser The app's own id of a user: 1 to 128 characters, no control characters.
 type OfUser = UserID
 
-// PaymentDifferenceID A UUID.
-type PaymentDifferenceID = ID
+// PaymentDiscrepancyID A UUID.
+type PaymentDiscrepancyID = ID
 
 // Prefer defines model for Prefer.
 type Prefer = string
@@ -2869,10 +2869,10 @@ type StreamJobParams struct {
 	LastEventID *LastEventID `json:"Last-Event-ID,omitempty"`
 }
 
-// ListPaymentDifferencesParams defines parameters for ListPaymentDifferences.
-type ListPaymentDifferencesParams struct {
-	// State Only differences in this state. Default: all.
-	State *PaymentDifferenceState `form:"state,omitempty" json:"state,omitempty"`
+// ListPaymentDiscrepanciesParams defines parameters for ListPaymentDiscrepancies.
+type ListPaymentDiscrepanciesParams struct {
+	// State Only discrepancies in this state. Default: all.
+	State *PaymentDiscrepancyState `form:"state,omitempty" json:"state,omitempty"`
 
 	// Cursor The `next_cursor` of the previous page.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2881,8 +2881,8 @@ type ListPaymentDifferencesParams struct {
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
-// ExplainPaymentDifferenceParams defines parameters for ExplainPaymentDifference.
-type ExplainPaymentDifferenceParams struct {
+// ExplainPaymentDiscrepancyParams defines parameters for ExplainPaymentDiscrepancy.
+type ExplainPaymentDiscrepancyParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
@@ -3187,8 +3187,8 @@ type ResolveRefundsJSONRequestBody = RefundResolutionRequest
 // ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
 type ExtendHoldJSONRequestBody = HoldExtension
 
-// ExplainPaymentDifferenceJSONRequestBody defines body for ExplainPaymentDifference for application/json ContentType.
-type ExplainPaymentDifferenceJSONRequestBody = PaymentDifferenceExplanationRequest
+// ExplainPaymentDiscrepancyJSONRequestBody defines body for ExplainPaymentDiscrepancy for application/json ContentType.
+type ExplainPaymentDiscrepancyJSONRequestBody = PaymentDiscrepancyExplanationRequest
 
 // ResolvePaymentJSONRequestBody defines body for ResolvePayment for application/json ContentType.
 type ResolvePaymentJSONRequestBody = PaymentResolutionRequest

@@ -176,7 +176,7 @@ func roleFor(by string, who Role) string {
 }
 
 // Refund shows users only the role of the one that resolved a refund, not the name of the
-// client, and not what the provider has told us of a fault.
+// client, and not the provider.s text.
 func Refund(r payment.Refund, who Role) contract.Refund {
 	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
 		Amount: int64(r.Amount), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),

@@ -112,7 +112,7 @@ func problemOfJob(p *job.Problem) *contract.Problem {
 	return &described
 }
 
-// Role is who looks at a document, or asks for work; the contract lists the roles of each
+// Role is who reads a document, or asks for work; the contract lists the roles of each
 // operation.
 type Role string
 
@@ -125,7 +125,7 @@ const (
 	Anonymous = Role("anonymous")  // has no credential; its client is its address
 )
 
-// SeesMetadata tells whether somebody is shown what apps write on resources for themselves:
+// SeesMetadata reports whether somebody is shown what apps write on resources for themselves:
 // ids of their own books, names of clerks. Buyers and the public are not.
 func (who Role) SeesMetadata() bool { return who == Operator || who == App }
 

@@ -61,7 +61,7 @@ func (w Wait) String() string {
 	return text
 }
 
-// Enough tells whether a job has come as far as the client waits for.
+// Enough reports whether a job has come as far as the client waits for.
 func (w Wait) Enough(j job.Job) bool {
 	return j.State.Final() || j.State == job.AwaitingAction && !w.UntilFinal
 }

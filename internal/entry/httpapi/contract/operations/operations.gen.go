@@ -118,12 +118,12 @@ type ServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(c *fiber.Ctx, job JobID, params StreamJobParams) error
-	// ListPaymentDifferences List discrepancies with the provider's balance
-	// (GET /v1/payment-differences)
-	ListPaymentDifferences(c *fiber.Ctx, params ListPaymentDifferencesParams) error
-	// ExplainPaymentDifference Explain a difference
-	// (POST /v1/payment-differences/{difference}/explain)
-	ExplainPaymentDifference(c *fiber.Ctx, difference PaymentDifferenceID, params ExplainPaymentDifferenceParams) error
+	// ListPaymentDiscrepancies List discrepancies with the provider's balance
+	// (GET /v1/payment-discrepancies)
+	ListPaymentDiscrepancies(c *fiber.Ctx, params ListPaymentDiscrepanciesParams) error
+	// ExplainPaymentDiscrepancy Explain a discrepancy
+	// (POST /v1/payment-discrepancies/{discrepancy}/explain)
+	ExplainPaymentDiscrepancy(c *fiber.Ctx, discrepancy PaymentDiscrepancyID, params ExplainPaymentDiscrepancyParams) error
 	// ListPayments List waiting payments
 	// (GET /v1/payments)
 	ListPayments(c *fiber.Ctx, params ListPaymentsParams) error
@@ -2091,14 +2091,14 @@ func (siw *ServerInterfaceWrapper) StreamJob(c *fiber.Ctx) error {
 	return handler(c)
 }
 
-// ListPaymentDifferences operation middleware
-func (siw *ServerInterfaceWrapper) ListPaymentDifferences(c *fiber.Ctx) error {
+// ListPaymentDiscrepancies operation middleware
+func (siw *ServerInterfaceWrapper) ListPaymentDiscrepancies(c *fiber.Ctx) error {
 
 	var err error
 	_ = err
 
 	// Parameter object where we will unmarshal all parameters from the context
-	var params ListPaymentDifferencesParams
+	var params ListPaymentDiscrepanciesParams
 
 	var query url.Values
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
@@ -2128,7 +2128,7 @@ func (siw *ServerInterfaceWrapper) ListPaymentDifferences(c *fiber.Ctx) error {
 	}
 
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListPaymentDifferences(c, params)
+		return siw.Handler.ListPaymentDiscrepancies(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2142,22 +2142,22 @@ func (siw *ServerInterfaceWrapper) ListPaymentDifferences(c *fiber.Ctx) error {
 	return handler(c)
 }
 
-// ExplainPaymentDifference operation middleware
-func (siw *ServerInterfaceWrapper) ExplainPaymentDifference(c *fiber.Ctx) error {
+// ExplainPaymentDiscrepancy operation middleware
+func (siw *ServerInterfaceWrapper) ExplainPaymentDiscrepancy(c *fiber.Ctx) error {
 
 	var err error
 	_ = err
 
-	// ------------- Path parameter "difference" -------------
-	var difference PaymentDifferenceID
+	// ------------- Path parameter "discrepancy" -------------
+	var discrepancy PaymentDiscrepancyID
 
-	err = runtime.BindStyledParameterWithOptions("simple", "difference", c.Params("difference"), &difference, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
+	err = runtime.BindStyledParameterWithOptions("simple", "discrepancy", c.Params("discrepancy"), &discrepancy, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
 	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter difference: %w", err).Error())
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter discrepancy: %w", err).Error())
 	}
 
 	// Parameter object where we will unmarshal all parameters from the context
-	var params ExplainPaymentDifferenceParams
+	var params ExplainPaymentDiscrepancyParams
 
 	headers := c.GetReqHeaders()
 
@@ -2181,7 +2181,7 @@ func (siw *ServerInterfaceWrapper) ExplainPaymentDifference(c *fiber.Ctx) error 
 	}
 
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ExplainPaymentDifference(c, difference, params)
+		return siw.Handler.ExplainPaymentDiscrepancy(c, discrepancy, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -4361,9 +4361,9 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/v1/jobs/:job/events", wrapper.StreamJob)
 
-	router.Get(options.BaseURL+"/v1/payment-differences", wrapper.ListPaymentDifferences)
+	router.Get(options.BaseURL+"/v1/payment-discrepancies", wrapper.ListPaymentDiscrepancies)
 
-	router.Post(options.BaseURL+"/v1/payment-differences/:difference/explain", wrapper.ExplainPaymentDifference)
+	router.Post(options.BaseURL+"/v1/payment-discrepancies/:discrepancy/explain", wrapper.ExplainPaymentDiscrepancy)
 
 	router.Get(options.BaseURL+"/v1/payments", wrapper.ListPayments)
 
@@ -4845,26 +4845,26 @@ type StreamJobRequestObject struct {
 	Params StreamJobParams
 }
 
-type ListPaymentDifferencesRequestObject struct {
-	Params ListPaymentDifferencesParams
+type ListPaymentDiscrepanciesRequestObject struct {
+	Params ListPaymentDiscrepanciesParams
 }
 
-// ListPaymentDifferences200 answers with a document, unless there is an error.
-func ListPaymentDifferences200(body PaymentDifferencePage, err error) (Answer, error) {
+// ListPaymentDiscrepancies200 answers with a document, unless there is an error.
+func ListPaymentDiscrepancies200(body PaymentDiscrepancyPage, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
 	return document{&body}, nil
 }
 
-type ExplainPaymentDifferenceRequestObject struct {
-	Difference PaymentDifferenceID
-	Params     ExplainPaymentDifferenceParams
-	Body       *ExplainPaymentDifferenceJSONRequestBody
+type ExplainPaymentDiscrepancyRequestObject struct {
+	Discrepancy PaymentDiscrepancyID
+	Params      ExplainPaymentDiscrepancyParams
+	Body        *ExplainPaymentDiscrepancyJSONRequestBody
 }
 
-// ExplainPaymentDifference200 answers with a document, unless there is an error.
-func ExplainPaymentDifference200(body PaymentDifference, err error) (Answer, error) {
+// ExplainPaymentDiscrepancy200 answers with a document, unless there is an error.
+func ExplainPaymentDiscrepancy200(body PaymentDiscrepancy, err error) (Answer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -5465,12 +5465,12 @@ type StrictServerInterface interface {
 	// StreamJob Follow a job
 	// (GET /v1/jobs/{job}/events)
 	StreamJob(ctx context.Context, request StreamJobRequestObject) (Answer, error)
-	// ListPaymentDifferences List discrepancies with the provider's balance
-	// (GET /v1/payment-differences)
-	ListPaymentDifferences(ctx context.Context, request ListPaymentDifferencesRequestObject) (Answer, error)
-	// ExplainPaymentDifference Explain a difference
-	// (POST /v1/payment-differences/{difference}/explain)
-	ExplainPaymentDifference(ctx context.Context, request ExplainPaymentDifferenceRequestObject) (Answer, error)
+	// ListPaymentDiscrepancies List discrepancies with the provider's balance
+	// (GET /v1/payment-discrepancies)
+	ListPaymentDiscrepancies(ctx context.Context, request ListPaymentDiscrepanciesRequestObject) (Answer, error)
+	// ExplainPaymentDiscrepancy Explain a discrepancy
+	// (POST /v1/payment-discrepancies/{discrepancy}/explain)
+	ExplainPaymentDiscrepancy(ctx context.Context, request ExplainPaymentDiscrepancyRequestObject) (Answer, error)
 	// ListPayments List waiting payments
 	// (GET /v1/payments)
 	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (Answer, error)
@@ -5896,22 +5896,22 @@ func (sh *strictHandler) StreamJob(ctx *fiber.Ctx, job JobID, params StreamJobPa
 	return send(ctx, answer, err)
 }
 
-// ListPaymentDifferences implements ServerInterface.
-func (sh *strictHandler) ListPaymentDifferences(ctx *fiber.Ctx, params ListPaymentDifferencesParams) error {
-	request := ListPaymentDifferencesRequestObject{Params: params}
-	answer, err := sh.ssi.ListPaymentDifferences(ctx.UserContext(), request)
+// ListPaymentDiscrepancies implements ServerInterface.
+func (sh *strictHandler) ListPaymentDiscrepancies(ctx *fiber.Ctx, params ListPaymentDiscrepanciesParams) error {
+	request := ListPaymentDiscrepanciesRequestObject{Params: params}
+	answer, err := sh.ssi.ListPaymentDiscrepancies(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 
-// ExplainPaymentDifference implements ServerInterface.
-func (sh *strictHandler) ExplainPaymentDifference(ctx *fiber.Ctx, difference PaymentDifferenceID, params ExplainPaymentDifferenceParams) error {
-	request := ExplainPaymentDifferenceRequestObject{Difference: difference, Params: params}
-	var body ExplainPaymentDifferenceJSONRequestBody
+// ExplainPaymentDiscrepancy implements ServerInterface.
+func (sh *strictHandler) ExplainPaymentDiscrepancy(ctx *fiber.Ctx, discrepancy PaymentDiscrepancyID, params ExplainPaymentDiscrepancyParams) error {
+	request := ExplainPaymentDiscrepancyRequestObject{Discrepancy: discrepancy, Params: params}
+	var body ExplainPaymentDiscrepancyJSONRequestBody
 	if err := ctx.BodyParser(&body); err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, err.Error())
 	}
 	request.Body = &body
-	answer, err := sh.ssi.ExplainPaymentDifference(ctx.UserContext(), request)
+	answer, err := sh.ssi.ExplainPaymentDiscrepancy(ctx.UserContext(), request)
 	return send(ctx, answer, err)
 }
 

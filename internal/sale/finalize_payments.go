@@ -16,7 +16,7 @@ import (
 	"triprize/internal/purchase"
 )
 
-// Conclude decides, in one transaction, what becomes of payments whose end is known: those
+// FinalizePayments decides, in one transaction, what becomes of payments whose end is known: those
 // of purchase jobs, in any number of campaigns.
 //
 //   - captured: the positions are sold; or they are freed and the money is refunded,
@@ -30,12 +30,12 @@ import (
 //
 // It leaves other payments as they are. A job is Busy when the campaign or the row of its
 // payment is locked for longer than wait.
-func (s *Seller) Conclude(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
-	return s.run(ctx, "conclusion", refs, wait, s.conclude)
+func (s *Seller) FinalizePayments(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
+	return s.run(ctx, "finalization", refs, wait, s.finalizePayments)
 }
 
-// conclude is the transaction.
-func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
+// finalizePayments is the transaction.
+func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
 	in, err := lockPayments(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -43,7 +43,7 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait L
 	if err := in.findHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	var late []*conclusion
+	var late []*finalization
 	for _, c := range in.payments {
 		isLate, err := in.decide(c)
 		if err != nil {
@@ -67,12 +67,12 @@ func (s *Seller) conclude(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait L
 	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
 		return Report{}, err
 	}
-	failpoint.Hit("conclusion.commit", names(in.payments, func(c *conclusion) string { return c.bought.UserID }))
+	failpoint.Hit("finalization.commit", names(in.payments, func(c *finalization) string { return c.bought.UserID }))
 	return in.Report, nil
 }
 
-// conclusion is a payment with all that its decision needs.
-type conclusion struct {
+// finalization is a payment with all that its decision needs.
+type finalization struct {
 	*payment.Payment
 	campaign *campaign.Status
 	bought   *purchase.Purchase
@@ -81,36 +81,36 @@ type conclusion struct {
 }
 
 // owned is what the purchase has reserved, and for how long.
-func (c *conclusion) owned() inventory.Owned {
+func (c *finalization) owned() inventory.Owned {
 	return inventory.Owned{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
 		UserID: c.bought.UserID, HeldSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
 }
 
 // open reports whether the purchase, and with it its job, waits for the payment.
-func (c *conclusion) open() bool { return c.bought.State.Open() }
+func (c *finalization) open() bool { return c.bought.State.Open() }
 
 // cancelled reports whether its buyer has cancelled the purchase.
-func (c *conclusion) cancelled() bool {
+func (c *finalization) cancelled() bool {
 	return c.CancelJob != nil || c.Ending != nil && *c.Ending == payment.CancelledByBuyer
 }
 
-// conclusions is what a transaction has locked and read of payments, and its effects.
-type conclusions struct {
+// finalizations is what a transaction has locked and read of payments, and its effects.
+type finalizations struct {
 	*effects
 	campaigns map[uuid.UUID]*campaign.Status
-	payments  []*conclusion // in the order in which they were found
+	payments  []*finalization // in the order in which they were found
 }
 
-func newConclusions() *conclusions {
-	in := &conclusions{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
+func newFinalizations() *finalizations {
+	in := &finalizations{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
 	in.alsoCancelled = true
 	return in
 }
 
 // lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in
 // later statements what the decisions need.
-func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*conclusions, error) {
-	in := newConclusions()
+func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*finalizations, error) {
+	in := newFinalizations()
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var found []payment.Ref
@@ -145,7 +145,7 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait)
 
 // read locks payments whose campaigns are locked, and reads them, their purchases, and how
 // many positions these have reserved.
-func (in *conclusions) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait LockWait) error {
+func (in *finalizations) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait LockWait) error {
 	n := len(refs)
 	ids, locked, payments := make([]uuid.UUID, n), make(map[uuid.UUID]bool, n), make(map[uuid.UUID]*payment.Payment, n)
 	bought, reserved := make(map[uuid.UUID]*purchase.Purchase, n), make(map[uuid.UUID]int, n)
@@ -172,14 +172,14 @@ func (in *conclusions) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, 
 		if kept != 0 && kept != len(p.Items) {
 			return fmt.Errorf("%w: purchase %s has %d of its %d positions", postgres.ErrRows, p.ID, kept, len(p.Items))
 		}
-		in.payments = append(in.payments, &conclusion{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, reserved: kept > 0})
+		in.payments = append(in.payments, &finalization{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, reserved: kept > 0})
 	}
 	return nil
 }
 
 // findHolds finds, for purchases that end unpaid while the sale goes on, the holds that they
 // have used and whose time is not over. Without such a purchase it costs nothing.
-func (in *conclusions) findHolds(ctx context.Context, tx pgx.Tx) error {
+func (in *finalizations) findHolds(ctx context.Context, tx pgx.Tx) error {
 	var ids []uuid.UUID
 	for _, c := range in.payments {
 		if c.Phase == payment.Ended && c.open() && c.reserved && !c.cancelled() && c.campaign.State == campaign.Active && c.campaign.Open {

@@ -26,7 +26,7 @@ func outOfTime(t *testing.T, db *pgxpool.Pool, bought uuid.UUID, ref job.Ref) {
 	fixture.Advance(t, db, bought, payment.Processing)
 	fixture.Advance(t, db, bought, payment.Expiring)
 	setPayment(t, db, bought, `uncancellable = true, deadline = clock_timestamp()`)
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	if p := fixture.Payment(t, db, bought); p.Phase != payment.Late || p.DueAt == nil {
 		t.Fatalf("not late: %+v", p)
 	}
@@ -148,7 +148,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 			happens(b)
 		}
 		before := counts(t, db, b.campaign)
-		report := fixture.Conclude(t, db, b.ref)
+		report := fixture.FinalizePayments(t, db, b.ref)
 		if got := nowOf(t, db, b.id, b.ref); got != c.want {
 			t.Errorf("%s: %+v; want %+v", name, got, c.want)
 		}
@@ -168,7 +168,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		if j := fixture.Job(t, db, b.ref.ID); c.want == bought3 && !slices.Equal(resultOf(t, j).Positions, p.Items) || !isAsOf(t, db, b.ref.ID) {
 			t.Errorf("%s: the result is %s", name, j.Result)
 		}
-		if again := fixture.Conclude(t, db, b.ref); len(again.Finalized)+len(again.Refunds)+len(again.Payments)+again.Sold != 0 {
+		if again := fixture.FinalizePayments(t, db, b.ref); len(again.Finalized)+len(again.Refunds)+len(again.Payments)+again.Sold != 0 {
 			t.Errorf("%s, again: %+v", name, again)
 		}
 	}
@@ -193,7 +193,7 @@ func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 		refs = append(refs, ref)
 	}
 	changed := fixture.Watch(t, db)
-	if report := fixture.Conclude(t, db, refs...); len(report.Finalized) != 0 {
+	if report := fixture.FinalizePayments(t, db, refs...); len(report.Finalized) != 0 {
 		t.Errorf("%+v", report)
 	}
 	changed(``)
@@ -214,7 +214,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		}
 		refused(t, "another cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "is being cancelled already")
 		fixture.Advance(t, db, bought, end)
-		report := fixture.Conclude(t, db, ref)
+		report := fixture.FinalizePayments(t, db, ref)
 		j := fixture.Job(t, db, back.ID)
 		if expect(t, string(end), []job.Job{j}, want); resultOf(t, j).Amount != 100 || !isAsOf(t, db, back.ID) || len(report.Finalized) != 2 {
 			t.Errorf("%s: %s, %s, %+v", end, j.State, j.Result, report)
@@ -239,10 +239,10 @@ func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) 
 	fixture.Advance(t, db, bought, payment.Processing)
 	back := takeBack(t, db, id, bought)
 	setPayment(t, db, bought, `uncancellable = true`)
-	fixture.Conclude(t, db, ref) // its time is not over: the positions are still its own
+	fixture.FinalizePayments(t, db, ref) // its time is not over: the positions are still its own
 	expect(t, "too early", jobsOf(t, db, []job.Ref{back}), "queued")
 	setPayment(t, db, bought, `deadline = clock_timestamp()`)
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	expect(t, "when they are free", jobsOf(t, db, []job.Ref{back, ref}), "any 3", "purchase-cancelled")
 	if p := fixture.Payment(t, db, bought); p.Phase != payment.Cancelled || p.DueAt == nil {
 		t.Errorf("the payment is %s, due at %v", p.Phase, p.DueAt)
@@ -253,7 +253,7 @@ func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) 
 	if err := payment.Write(t.Context(), db, &money, payment.Always, 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	if p := purchaseOf(t, db, bought); p.State != purchase.Refunding {
 		t.Errorf("late money: the purchase is %s", p.State)
 	}
@@ -279,7 +279,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 		fixture.Advance(t, db, bought, payment.Confirming)
 		c.ended(bought)
-		fixture.Conclude(t, db, ref)
+		fixture.FinalizePayments(t, db, ref)
 		if p := fixture.Payment(t, db, bought); p.DueAt == nil || p.FinishedAt == nil {
 			t.Errorf("%s: nobody looks at it once more: %+v", name, p)
 		}
@@ -288,7 +288,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 		}
 		for round := range 2 {
 			fixture.Advance(t, db, bought, payment.Captured)
-			report := fixture.Conclude(t, db, ref)
+			report := fixture.FinalizePayments(t, db, ref)
 			if (len(report.Refunds) == 1) != (round == 0) || len(report.Finalized) != 0 {
 				t.Errorf("%s, round %d: %+v", name, round, report)
 			}
@@ -311,14 +311,14 @@ func TestADeclineIsToldInTheWordsOfTheProvider(t *testing.T) {
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	setPayment(t, db, bought, `decline = '{"code": "card_declined", "decline_code": "insufficient_funds", "advice": "try_again_later", "message": "Your card has insufficient funds."}'`)
 	fixture.EndAs(t, db, bought, payment.Declined)
-	fixture.Conclude(t, db, ref)
+	fixture.FinalizePayments(t, db, ref)
 	p := fixture.Job(t, db, ref.ID).Problem
 	if p.Code != fault.PaymentDeclined || p.Detail != "Your card has insufficient funds." || p.DeclineCode != "insufficient_funds" || p.Advice != "try_again_later" {
 		t.Errorf("%+v", p)
 	}
 }
 
-func TestManyPaymentsOfManyCampaignsAreConcludedTogether(t *testing.T) {
+func TestManyPaymentsOfManyCampaignsAreFinalizedTogether(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	var refs []job.Ref
@@ -336,7 +336,7 @@ func TestManyPaymentsOfManyCampaignsAreConcludedTogether(t *testing.T) {
 		refs = append(refs, accepted...)
 	}
 	endCampaign(t, db, ids[3])
-	report := fixture.Conclude(t, db, append(refs, refs...)...)
+	report := fixture.FinalizePayments(t, db, append(refs, refs...)...)
 	if report.Sold != 3*4*2 || len(report.Refunds) != 4 || len(report.Finalized) != 4*8 {
 		t.Errorf("sold %d, %d refunds, %d finalized", report.Sold, len(report.Refunds), len(report.Finalized))
 	}
@@ -359,7 +359,7 @@ func TestLatePaymentsShareWhatIsFreeAndTheLastOneEndsTheSale(t *testing.T) {
 	_, third := late(t, db, fixture.CardRequest(t, id, "b", 4, 2))
 	_, fourth := late(t, db, fixture.CardRequest(t, id, "c", 4, 1)) // nothing is left
 	fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "d", 1, 1), fixture.PurchaseRequest(t, id, "e", 2, 2), fixture.PurchaseRequest(t, id, "f", 3, 2), fixture.PurchaseRequest(t, id, "g", 3, 1))
-	report := fixture.Conclude(t, db, first, second, third, fourth)
+	report := fixture.FinalizePayments(t, db, first, second, third, fourth)
 	if report.Sold != 4 || len(report.Refunds) != 2 || len(report.Messages) != 1 {
 		t.Errorf("%+v", report)
 	}
