@@ -1,5 +1,5 @@
-// Package provider is a card provider for tests of what pays and refunds: it has intents and their refunds, and
-// remembers its answers under idempotency keys. A test lets things happen in its calls, see [Hook].
+// Package provider is a card provider with intents, refunds and idempotency keys, for tests. It remembers its
+// answers under their keys. A test lets things happen in its calls, see [Hook].
 package provider
 
 import (
