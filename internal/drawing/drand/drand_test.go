@@ -150,7 +150,7 @@ func TestWhateverIsWrongWithRelaysIsCountedAndOneGoodRelayIsEnough(t *testing.T)
 		faults  drandsim.Faults
 		outcome string
 	}{
-		"refuses":              {drandsim.Faults{Away: drandsim.AwayRefuse}, "away"},
+		"refuses":              {drandsim.Faults{Away: drandsim.AwayRefuse}, "unavailable"},
 		"fails":                {drandsim.Faults{Away: drandsim.AwayError}, "refused"},
 		"a page":               {drandsim.Faults{Away: drandsim.AwayHTML}, "unreadable"},
 		"an endless answer":    {drandsim.Faults{Away: drandsim.AwayEndless}, "unreadable"},
@@ -208,7 +208,7 @@ func TestAQuestionEndsWhenAllRelaysHang(t *testing.T) {
 	_ = a.wantsNone(due)
 	a.none(a.Latest(t.Context(), a.chain))
 	if a.count("unavailable") != 4 {
-		t.Errorf("%d are counted as away", a.count("unavailable"))
+		t.Errorf("%d are counted as unavailable", a.count("unavailable"))
 	}
 }
 
