@@ -270,7 +270,7 @@ func (m *monitored) failOnce() {
 	servers.Exec(m.T, m.DB, `ALTER TABLE draws ADD CONSTRAINT none_now CHECK (false) NOT VALID`)
 	id := m.Campaign(1)
 	fleet.WantSucceeded(m.T, m.Buy(fleet.Order{Campaign: id, User: "ada", Wait: true}))
-	m.await(1, `triprize_job_attempts_total{delivery="again",kind="draw"}`, 1)
+	m.await(1, `triprize_job_attempts_total{delivery="redelivered",kind="draw"}`, 1)
 	m.await(0, "triprize_campaigns_drawing_age_seconds", 0.001)
 	m.look()
 	servers.Exec(m.T, m.DB, `ALTER TABLE draws DROP CONSTRAINT none_now`)

@@ -117,7 +117,7 @@ func TestWhatIsRememberedIsFoundUnlessItIsTooLong(t *testing.T) {
 	for _, metric := range families[0].GetMetric() {
 		got[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
 	}
-	if want := map[string]float64{"hit": 4, "miss": 2, "away": 1}; !maps.Equal(got, want) {
+	if want := map[string]float64{"hit": 4, "miss": 2, "unavailable": 1}; !maps.Equal(got, want) {
 		t.Errorf("counted are %v, want %v", got, want)
 	}
 }

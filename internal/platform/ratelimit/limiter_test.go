@@ -209,7 +209,7 @@ func TestUsersClientsAndNamespacesAreIndependentAndProcessesShareThem(t *testing
 	ended, end := context.WithCancel(t.Context())
 	end()
 	limiter.User(ended, "shop", "bob")
-	if got := p.outcomes(t); !maps.Equal(got, map[string]float64{"passed": 7 + 5, "limited": 1, "away": 1}) {
+	if got := p.outcomes(t); !maps.Equal(got, map[string]float64{"passed": 7 + 5, "limited": 1, "unavailable": 1}) {
 		t.Errorf("the client passed 7 times and its user 5 times, one was limited, one gave up: %v", got)
 	}
 }
@@ -224,7 +224,7 @@ func TestALimitThatIsOffIsNotAskedFor(t *testing.T) {
 			t.Fatalf("%+v", verdict)
 		}
 	}
-	if got := p.outcomes(t); !maps.Equal(got, map[string]float64{"passed": 0, "limited": 0, "away": 0}) {
+	if got := p.outcomes(t); !maps.Equal(got, map[string]float64{"passed": 0, "limited": 0, "unavailable": 0}) {
 		t.Errorf("counted %v", got)
 	}
 	p.limits.UserRate = 1

@@ -181,7 +181,7 @@ func TestForgettingTheScriptInTheMiddleLetsNobodyThrough(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n, away := passed.Load(), p.outcomes(t)["away"]; n != 5 || away != 0 || wire.alone.Load() != 0 {
+	if n, away := passed.Load(), p.outcomes(t)["unavailable"]; n != 5 || away != 0 || wire.alone.Load() != 0 {
 		t.Errorf("%d requests passed, %v did not reach Redis, %d scripts went alone", n, away, wire.alone.Load())
 	}
 }
