@@ -11,7 +11,7 @@ CREATE TABLE audit_walks (
 -- When each invariant was last checked.
 CREATE TABLE audit_checks (
     invariant text        PRIMARY KEY,                                     -- its short name
-    looked_at timestamptz NOT NULL
+    checked_at timestamptz NOT NULL
 );
 
 -- The violations that the sweep audit has found, until a later check finds them repaired.

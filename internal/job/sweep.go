@@ -51,7 +51,7 @@ type lostJobs struct {
 // nor with a live worker.
 func LostJobs(db postgres.Pool, finder *queue.Finder, enqueue Enqueuer, backoff Backoff, logger *slog.Logger) sweep.Sweep {
 	s := &lostJobs{db, finder, enqueue, backoff, logger}
-	return sweep.Sweep{Counts: []string{"looked_at", "pending", "active", "lost", "jobs_reissued"}, Run: s.run}
+	return sweep.Sweep{Counts: []string{"checked", "pending", "active", "lost", "jobs_reissued"}, Run: s.run}
 }
 
 // run checks every message once that has been in the outbox for longer than its
@@ -79,7 +79,7 @@ func (s *lostJobs) run(ctx context.Context, run sweep.Run) error {
 		if err != nil {
 			return err
 		}
-		run.Counts["looked_at"] += len(messages)
+		run.Counts["checked"] += len(messages)
 		run.Counts["pending"] += len(found[queue.Pending])
 		run.Counts["active"] += len(found[queue.Active])
 		run.Counts["lost"] += len(found[queue.Missing]) + len(found[queue.Orphaned])

@@ -6767,7 +6767,7 @@ export interface operations {
                      *       "started_at": "2026-07-01T09:00:00Z",
                      *       "duration_ms": 4,
                      *       "counts": {
-                     *         "looked_at": 0
+                     *         "checked": 0
                      *       }
                      *     }
                      */

@@ -69,10 +69,10 @@ func TestMessagesInWorkDoNotHideLostOnes(t *testing.T) {
 	p.hold(messages)
 	p.accept(lost, 1, false)
 	servers.Exec(t, p.db, `UPDATE outbox_messages SET seen_at = seen_at - interval '2 hours'`) // the held ones stay the oldest
-	if got := p.sweep("lost-jobs"); got["looked_at"] != held+lost || got["active"] != held || got["lost"] != lost || got["jobs_reissued"] != lost {
+	if got := p.sweep("lost-jobs"); got["checked"] != held+lost || got["active"] != held || got["lost"] != lost || got["jobs_reissued"] != lost {
 		t.Errorf("got %v", got)
 	}
-	if got := p.sweep("lost-jobs"); got["looked_at"] != held || got["active"] != held {
+	if got := p.sweep("lost-jobs"); got["checked"] != held || got["active"] != held {
 		t.Errorf("the second run: %v", got)
 	}
 }
@@ -194,7 +194,7 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 	}
 	for _, after := range []time.Duration{time.Hour, 0, 0, 0} {
 		p.sweeper.SetWarnAfter(after)
-		if got := p.sweep("lost-jobs"); got["jobs_resumed"] != 0 || got["looked_at"] != 0 {
+		if got := p.sweep("lost-jobs"); got["jobs_resumed"] != 0 || got["checked"] != 0 {
 			t.Errorf("while it is locked: %v", got)
 		}
 		if warned := lines(slog.LevelWarn); warned > 0 && after > 0 || p.sweeper.LockedCampaigns() != 1 {

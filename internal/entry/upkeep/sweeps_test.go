@@ -218,7 +218,7 @@ func TestAMessageWithALiveWorkerIsLeftAloneAndWithADeadOneIssuedAgain(t *testing
 		t.Errorf("a worker died with these jobs, and their message has delivery %d", n)
 	}
 	servers.Exec(t, p.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - $1 * interval '1 second'`, (p.settings.Sweeps.LostJobsBackoff + time.Second).Seconds())
-	if got := p.sweep("lost-jobs"); got["looked_at"] != 1 {
+	if got := p.sweep("lost-jobs"); got["checked"] != 1 {
 		t.Errorf("the death made the next look later: %v", got)
 	}
 }
@@ -433,7 +433,7 @@ var each = map[string]swept{
 		changes: `
 			- message 1 purchase job 1
 			+ message 3 purchase job 1`,
-		counts: sweep.Counts{"jobs_reissued": 1, "looked_at": 1, "lost": 1},
+		counts: sweep.Counts{"jobs_reissued": 1, "checked": 1, "lost": 1},
 		tasks:  map[job.Kind]int64{job.KindPurchase: 1},
 	},
 	"old-records": {
@@ -456,7 +456,7 @@ var each = map[string]swept{
 		},
 		changes: `
 			+ violation counters campaign campaign 1 counts 2 sold, 0 reserved, 0 blocked of 6; its rows are 0, 0, 0 of 6 walk=campaigns id=campaign 1`,
-		counts: sweep.Counts{"found": 1, "looked_at": 1, "turns": 6},
+		counts: sweep.Counts{"found": 1, "checked": 1, "passes": 6},
 	},
 }
 
@@ -618,7 +618,7 @@ func TestARunOfASweepIsBounded(t *testing.T) {
 		make  func(p *setup)
 	}{
 		"expired-holds": {"expired", func(p *setup) { p.lapse(fixture.Campaign(p.t, p.db, fixture.Draft(12)), 10) }},
-		"lost-jobs":     {"looked_at", func(p *setup) { p.accept(10, 1, true); p.age() }},
+		"lost-jobs":     {"checked", func(p *setup) { p.accept(10, 1, true); p.age() }},
 		"stale-locks": {"released", func(p *setup) {
 			for range 10 {
 				p.claimed(2 * time.Hour)

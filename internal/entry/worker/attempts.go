@@ -140,7 +140,7 @@ func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool,
 }
 
 // outcomeRequeued is the outcome, in traces, of an attempt at a job that was snoozed or requeued.
-const outcomeRequeued = "put_off"
+const outcomeRequeued = "snoozed"
 
 // endSpan ends the span of an attempt at one job.
 func endSpan(span tracing.Span, o *job.Outcome, err error) {

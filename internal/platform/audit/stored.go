@@ -45,8 +45,8 @@ type State struct {
 // States returns the state of each invariant that was checked on the running system.
 func States(ctx context.Context, db postgres.DB) ([]State, error) {
 	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[State], `
-		SELECT l.invariant, l.looked_at, count(v.id) FROM audit_checks l LEFT JOIN audit_violations v ON v.invariant = l.invariant
-		GROUP BY l.invariant, l.looked_at ORDER BY l.invariant`)
+		SELECT l.invariant, l.checked_at, count(v.id) FROM audit_checks l LEFT JOIN audit_violations v ON v.invariant = l.invariant
+		GROUP BY l.invariant, l.checked_at ORDER BY l.invariant`)
 	return all, fault.At(err, "audit.States")
 }
 
@@ -94,8 +94,8 @@ func (a *Auditor) store(ctx context.Context, l part, done *Done) error {
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			INSERT INTO audit_checks (invariant, looked_at) SELECT i, clock_timestamp() FROM unnest($1::text[]) AS i ORDER BY i
-			ON CONFLICT (invariant) DO UPDATE SET looked_at = EXCLUDED.looked_at`, l.checked)
+			INSERT INTO audit_checks (invariant, checked_at) SELECT i, clock_timestamp() FROM unnest($1::text[]) AS i ORDER BY i
+			ON CONFLICT (invariant) DO UPDATE SET checked_at = EXCLUDED.checked_at`, l.checked)
 		return err
 	})
 	if err != nil {
