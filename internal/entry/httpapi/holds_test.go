@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
@@ -168,6 +169,58 @@ func TestAHoldKeepsWhatItsRequestSaysForWhomAndAsLong(t *testing.T) {
 	for user, code := range map[string]string{"otto": "not-found", "mina": ""} {
 		if a := buys(s, path, user, fleet.Fields{"hold_id": drawn.ID}, external); a.Refusal() != code || code == "" && a.Result.Positions[0].Layer != 3 {
 			t.Errorf("%s buys it: %v", user, a)
+		}
+	}
+}
+
+func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
+	t.Parallel()
+	address, err := devstack.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fleet.Start(t, fleet.Options{Schedulers: -1, WorkerEnv: []string{"TRIPRIZE_WORKER_LISTEN=" + address}})
+	s.URLs = append(s.URLs, "http://"+address)
+	id := s.Campaign(4)
+	for _, series := range []string{"triprize_lock_conflicts_total", "triprize_lock_lost_total", "triprize_requests_replayed_total"} {
+		if n := s.Metric(0, series); n != 0 {
+			t.Errorf("%s begins at %.0f", series, n)
+		}
+	}
+	used := s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(3, 2)}})
+	s.Hold(fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(3, 2)}}) // a replay
+	released := s.MustHold(fleet.HoldOrder{Campaign: id, User: "b", At: []shape.Position{fixture.At(4, 1)}})
+	if a := s.Release(s.App, released.ID); a.Status != http.StatusNoContent {
+		t.Error(a)
+	}
+	if a := s.Release(s.App, released.ID); a.Status != http.StatusNoContent { // again: counted once
+		t.Error(a)
+	}
+	if h := s.Extend(s.App, used.ID); h.Status != http.StatusOK {
+		t.Error(h)
+	}
+	over := s.MustHold(fleet.HoldOrder{Campaign: id, User: "c", At: []shape.Position{fixture.At(4, 2)}, TTL: 1})
+	servers.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, over.ID).State == "expired" })
+	swept := s.MustHold(fleet.HoldOrder{Campaign: id, User: "d", At: []shape.Position{fixture.At(4, 2)}, TTL: 1}) // reclaims the one before
+	servers.Eventually(t, "it is over", func() bool { return s.HoldNow(s.App, swept.ID).State == "expired" })
+	s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil)
+	s.AwaitMetric(0, `triprize_lock_wait_seconds_count{outcome="acquired"}`, 4)
+	key := s.Settings.Redis.Namespace + ":lock:position:" + id.String() + ":1/1"
+	if err := s.Redis.Set(t.Context(), key, "of another", 15*time.Second).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.MustHold(fleet.HoldOrder{Campaign: id, User: "e", At: []shape.Position{fixture.At(1, 1)}})
+	if a := s.BuyChosen(0, id, "a", used.ID); a.State != job.Succeeded {
+		t.Error(a)
+	}
+	s.AwaitMetric(1, `triprize_holds_total{event="used"}`, 1) // the worker did that
+	for series, want := range map[string]float64{
+		`triprize_holds_total{event="made"}`: 5, `triprize_holds_total{event="released"}`: 1, `triprize_holds_total{event="extended"}`: 1,
+		`triprize_holds_total{event="reclaimed"}`: 1, `triprize_holds_total{event="expired"}`: 1, `triprize_holds_total{event="used"}`: 0,
+		"triprize_requests_replayed_total": 1, "triprize_lock_conflicts_total": 3, `triprize_lock_wait_seconds_count{outcome="taken"}`: 1,
+	} {
+		if n := s.Metric(0, series); n != want {
+			t.Errorf("%s is %.0f, want %.0f", series, n, want)
 		}
 	}
 }
