@@ -14,9 +14,6 @@ type (
 	NewHold = newHold
 )
 
-// Hold takes positions out of the stock.
-func (s *Stock) Hold(picked []*Free) { s.take(picked) }
-
 // MaxAdjacentLayer bounds the layers in which positions are found side by side.
 const MaxAdjacentLayer = maxAdjacentLayer
 
