@@ -76,11 +76,8 @@ const (
 
 	acceptPending = 8192             // requests waiting for a batch; beyond it the answer is 503 overloaded
 	acceptTimeout = 10 * time.Second // one batch, from first statement to commit
+	acceptDrain   = 2 * time.Second  // how long waiting requests are still stored at shutdown, after their connections were closed
 )
-
-// acceptDrain is how long waiting requests are still stored at shutdown, after
-// their connections were closed.
-const acceptDrain = 2 * time.Second
 
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.

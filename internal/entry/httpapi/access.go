@@ -13,7 +13,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
-	"triprize/internal/key"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/telemetry"
@@ -22,7 +21,7 @@ import (
 
 // authenticate returns the sender of a request by its Authorization header: Bearer,
 // and an API key or a JSON Web Token.
-func (s *Server) authenticate(ctx context.Context, authorization string) (call.Caller, error) {
+func (s *server) authenticate(ctx context.Context, authorization string) (call.Caller, error) {
 	scheme, credentials, _ := strings.Cut(authorization, " ")
 	credentials = strings.TrimSpace(credentials)
 	if !strings.EqualFold(scheme, "Bearer") || credentials == "" {
@@ -43,19 +42,19 @@ func (s *Server) authenticate(ctx context.Context, authorization string) (call.C
 		}
 		return who, nil
 	}
-	key, err := s.keys.Verify(ctx, credentials)
-	return callerOf(key), err
+	return s.ofKey(ctx, credentials)
 }
 
-// callerOf returns the sender of a request by its API key.
-func callerOf(key key.Key) call.Caller {
-	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, App: key.Client, KeyPrefix: key.Prefix}
+// ofKey returns the sender of a request by its API key.
+func (s *server) ofKey(ctx context.Context, credentials string) (call.Caller, error) {
+	key, err := s.keys.Verify(ctx, credentials)
+	return call.Caller{Role: resource.Role(key.Role), Client: key.Client, App: key.Client, KeyPrefix: key.Prefix}, err
 }
 
 // identify returns the sender of a request: as authenticate does, or an anonymous caller where
 // the operation is open to them. An anonymous caller has paid for the request by the limit of
 // its address.
-func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, err error) {
+func (s *server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, err error) {
 	authorization := c.Get(fiber.HeaderAuthorization)
 	if o.Open && authorization == "" {
 		address := httpconn.AddressOf(c.Context().Conn()).String()
@@ -67,7 +66,7 @@ func (s *Server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operatio
 
 // chargeWrong charges a wrong credential to the address that it comes from, and makes the
 // sender wait when that has sent too many. A right one is never refused.
-func (s *Server) chargeWrong(ctx context.Context, c *fiber.Ctx, err error) error {
+func (s *server) chargeWrong(ctx context.Context, c *fiber.Ctx, err error) error {
 	if fault.CodeOf(err) != fault.Unauthenticated {
 		return err
 	}
@@ -84,7 +83,7 @@ const (
 
 // slowDown makes the sender wait for a refusal. So a flood costs what its
 // connections can send in this time, and not what the processor can refuse.
-func (s *Server) slowDown(ctx context.Context, refusal error) error {
+func (s *server) slowDown(ctx context.Context, refusal error) error {
 	if refusal == nil || !s.slowed.TryAcquire(1) {
 		return refusal
 	}
@@ -101,7 +100,7 @@ func (s *Server) slowDown(ctx context.Context, refusal error) error {
 
 // authenticateBrowser lets operators through: browsers send an operator's API key
 // as the password of HTTP Basic authentication. The user name does not matter.
-func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
+func (s *server) authenticateBrowser(c *fiber.Ctx) error {
 	scheme, encoded, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 	plain, err := base64.StdEncoding.DecodeString(encoded)
 	_, password, ok := strings.Cut(string(plain), ":")
@@ -110,11 +109,10 @@ func (s *Server) authenticateBrowser(c *fiber.Ctx) error {
 	}
 	ctx, cancel := s.context()
 	defer cancel()
-	key, err := s.keys.Verify(ctx, password)
+	who, err := s.ofKey(ctx, password)
 	if err != nil {
 		return s.chargeWrong(ctx, c, err)
 	}
-	who := callerOf(key)
 	known, _ := callOf(c)
 	known.Caller = who
 	if err := who.May([]string{string(resource.Operator)}); err != nil {

@@ -32,17 +32,12 @@ type backlog struct {
 	waiting  map[job.Kind]*atomic.Int64 // nanoseconds; unknown while nobody can say
 }
 
-// backlogInterval is how often the queues are read.
-const backlogInterval = time.Second
-
-// The bounds of Retry-After, in seconds.
 const (
-	minRetryAfter = 1
-	maxRetryAfter = 60
+	backlogInterval = time.Second // how often the queues are read
+	minRetryAfter   = 1           // seconds
+	maxRetryAfter   = 60
+	unknown         = -1 // a wait that is not known
 )
-
-// unknown stands for a wait that is not known.
-const unknown = -1
 
 func newBacklog(finder *queue.Finder, settings config.Settings, payments func(context.Context) (time.Duration, error), registry prometheus.Registerer) *backlog {
 	b := &backlog{finder: finder, longest: make(map[job.Kind]time.Duration), waiting: make(map[job.Kind]*atomic.Int64)}
@@ -123,12 +118,12 @@ func (b *backlog) Collect(out chan<- prometheus.Metric) {
 
 // overloaded refuses a job because of the backlog of its kind.
 type overloaded struct {
-	refusal *fault.Error
-	kind    job.Kind
+	error
+
+	kind job.Kind
 }
 
-func (o *overloaded) Error() string { return o.refusal.Error() }
-func (o *overloaded) Unwrap() error { return o.refusal }
+func (o *overloaded) Unwrap() error { return o.error }
 
 // admit returns an overloaded error when a job would have to wait too long in one of the
 // queues of these kinds.

@@ -31,7 +31,7 @@ import (
 // boardFollower makes the events of one stream that brings positions. The board is read,
 // and an event encoded, once for all streams of the process that have seen the same.
 type boardFollower struct {
-	server *Server
+	server *server
 	seen   int64 // the version of the board that the client has; 0: none
 }
 
@@ -78,8 +78,7 @@ func seenOf(id string) (progress string, board int64) {
 	return progress, board
 }
 
-// StreamCampaign follows a campaign: its progress at once, and whenever it changes.
-func (s *Server) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.Answer, error) {
+func (s *server) StreamCampaign(ctx context.Context, r operations.StreamCampaignRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	found, err := campaign.Get(ctx, s.db, r.Campaign)
 	if err != nil {
@@ -143,7 +142,7 @@ const (
 // at any process: encoded campaigns, first pages of their list, what anonymous callers read of
 // draws, and boards (the positions of a campaign): one read per campaign and second, however many clients
 // poll, and one more for each version that somebody knows of.
-func (s *Server) openCaches() {
+func (s *server) openCaches() {
 	bounds := readcache.Settings{MaxAge: campaignAge, Pause: 100 * time.Millisecond, Timeout: s.settings.API.RequestTimeout, MaxEntries: 10_000, MaxBytes: 64 << 20}
 	size := func(a response.Tagged) int { return len(a.Body) }
 	s.campaigns = readcache.New(bounds, func(ctx context.Context, of campaignCopy) (response.Tagged, error) {
@@ -166,12 +165,12 @@ func (s *Server) openCaches() {
 
 // isFresh reports whether a copy is not from before a stream of this process knew of the last change of
 // a campaign.
-func (s *Server) isFresh(id uuid.UUID, readAt time.Time) bool {
+func (s *server) isFresh(id uuid.UUID, readAt time.Time) bool {
 	return readAt.After(s.changes.ChangedAt(id))
 }
 
 // campaign returns a campaign as it was half a second ago at most, and fresh.
-func (s *Server) campaign(ctx context.Context, id uuid.UUID, who resource.Role) (response.Tagged, error) {
+func (s *server) campaign(ctx context.Context, id uuid.UUID, who resource.Role) (response.Tagged, error) {
 	if who == resource.Operator {
 		return readCampaign(ctx, s.db, id, who)
 	}
@@ -181,7 +180,7 @@ func (s *Server) campaign(ctx context.Context, id uuid.UUID, who resource.Role) 
 
 // campaignList returns a page of a list. The first one, which crowds read, is as it was half a
 // second ago at most.
-func (s *Server) campaignList(ctx context.Context, page campaign.Page, who resource.Role) (response.Tagged, error) {
+func (s *server) campaignList(ctx context.Context, page campaign.Page, who resource.Role) (response.Tagged, error) {
 	if who == resource.Operator || page.After != uuid.Nil {
 		return readCampaigns(ctx, s.db, page, who)
 	}
@@ -191,7 +190,7 @@ func (s *Server) campaignList(ctx context.Context, page campaign.Page, who resou
 
 // board returns a board that is a second old at most, and fresh. It is as new as version, unless the
 // campaign has not reached that.
-func (s *Server) board(ctx context.Context, id uuid.UUID, version int64) (*positions.Board, error) {
+func (s *server) board(ctx context.Context, id uuid.UUID, version int64) (*positions.Board, error) {
 	found, err := s.boards.Get(ctx, id, func(known readcache.Copy[*positions.Board]) bool {
 		return known.Value.Version >= version && s.isFresh(id, known.ReadAt)
 	})
@@ -199,7 +198,7 @@ func (s *Server) board(ctx context.Context, id uuid.UUID, version int64) (*posit
 }
 
 // forget is called when a command of this process has changed a campaign.
-func (s *Server) forget(id uuid.UUID) {
+func (s *server) forget(id uuid.UUID) {
 	s.campaigns.Forget(campaignCopy{id, resource.App})
 	s.campaigns.Forget(campaignCopy{id, resource.Anonymous})
 	s.lists.Clear()
@@ -226,7 +225,7 @@ func readCampaigns(ctx context.Context, db postgres.DB, page campaign.Page, who 
 // ListPositions answers with the board of a campaign, or with what has changed on it.
 // Operators get the current state. Others get a copy that is up to a second old, but not
 // older than they have seen; for a user, its own positions in it are current.
-func (s *Server) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.Answer, error) {
+func (s *server) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -245,7 +244,7 @@ func (s *Server) ListPositions(ctx context.Context, r operations.ListPositionsRe
 
 // view returns what the caller may see of a board. Its version is least or later, unless
 // the board has not reached it.
-func (s *Server) view(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (positions.View, error) {
+func (s *server) view(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (positions.View, error) {
 	if who.SeesOwners() {
 		all, err := inventory.All(ctx, s.db, r.Campaign)
 		if err != nil {
@@ -270,8 +269,7 @@ func (s *Server) view(ctx context.Context, r operations.ListPositionsRequestObje
 	return shared.View(since, who.User, own)
 }
 
-// GetPosition answers with one position as it is now.
-func (s *Server) GetPosition(ctx context.Context, r operations.GetPositionRequestObject) (operations.Answer, error) {
+func (s *server) GetPosition(ctx context.Context, r operations.GetPositionRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	found, err := inventory.Get(ctx, s.db, r.Campaign, shape.Position{Layer: r.Layer, Column: r.Column})
 	if err != nil {

@@ -29,8 +29,7 @@ import (
 // campaignsPath is the path of campaigns; the id follows.
 const campaignsPath = "/v1/campaigns/"
 
-// CreateCampaign creates a pending campaign.
-func (s *Server) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.Answer, error) {
+func (s *server) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.Answer, error) {
 	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
@@ -41,8 +40,7 @@ func (s *Server) CreateCampaign(ctx context.Context, r operations.CreateCampaign
 	return s.commandDone(ctx, done, err, campaignsPath)
 }
 
-// PatchCampaign changes what the campaign's state allows.
-func (s *Server) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.Answer, error) {
+func (s *server) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.Answer, error) {
 	if given, err := r.Body.Metadata.Get(); err == nil {
 		if err := call.CheckMetadata(given); err != nil {
 			return nil, err
@@ -53,23 +51,20 @@ func (s *Server) PatchCampaign(ctx context.Context, r operations.PatchCampaignRe
 	return operations.PatchCampaign200(resource.Campaign(changed, resource.Operator), err)
 }
 
-// PublishCampaign publishes a campaign; its sale opens at sale_starts_at.
-func (s *Server) PublishCampaign(ctx context.Context, r operations.PublishCampaignRequestObject) (operations.Answer, error) {
+func (s *server) PublishCampaign(ctx context.Context, r operations.PublishCampaignRequestObject) (operations.Answer, error) {
 	return s.move(ctx, job.KindCampaignPublish, r.Campaign, s.lifecycle.Publish)
 }
 
-// PauseCampaign interrupts the sale.
-func (s *Server) PauseCampaign(ctx context.Context, r operations.PauseCampaignRequestObject) (operations.Answer, error) {
+func (s *server) PauseCampaign(ctx context.Context, r operations.PauseCampaignRequestObject) (operations.Answer, error) {
 	return s.move(ctx, job.KindCampaignPause, r.Campaign, s.lifecycle.Pause)
 }
 
-// ResumeCampaign continues the sale.
-func (s *Server) ResumeCampaign(ctx context.Context, r operations.ResumeCampaignRequestObject) (operations.Answer, error) {
+func (s *server) ResumeCampaign(ctx context.Context, r operations.ResumeCampaignRequestObject) (operations.Answer, error) {
 	return s.move(ctx, job.KindCampaignResume, r.Campaign, s.lifecycle.Resume)
 }
 
 // move runs a command that changes the state of a campaign or of its positions.
-func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (response.Result, error) {
+func (s *server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (response.Result, error) {
 	request := s.command(ctx, kind, http.StatusOK)
 	request.CampaignID = id
 	done, err := move(ctx, request)
@@ -77,15 +72,13 @@ func (s *Server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move fun
 	return s.commandDone(ctx, done, err, campaignsPath)
 }
 
-// GetCampaign answers with a campaign, or with 304.
-func (s *Server) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.Answer, error) {
+func (s *server) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	found, err := s.campaign(ctx, r.Campaign, c.Role)
 	return found.Matched(r.Params.IfNoneMatch), err
 }
 
-// ListCampaigns answers with one page of campaigns, newest first, or with 304.
-func (s *Server) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.Answer, error) {
+func (s *server) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit), Published: c.Role != resource.Operator}
 	found, err := s.campaignList(ctx, page, c.Role)
@@ -94,17 +87,17 @@ func (s *Server) ListCampaigns(ctx context.Context, r operations.ListCampaignsRe
 
 // CancelCampaign accepts the end of a campaign as a job. The job checks whether the
 // campaign can be cancelled.
-func (s *Server) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.Answer, error) {
+func (s *server) CancelCampaign(ctx context.Context, r operations.CancelCampaignRequestObject) (operations.Answer, error) {
 	return s.cancel(ctx, r.Campaign, lifecycle.CancelOrder{Reason: r.Body.Reason})
 }
 
 // VoidDraw accepts the end of a campaign whose draw is stuck as a job. The job checks whether the
 // draw may be voided, and announces it.
-func (s *Server) VoidDraw(ctx context.Context, r operations.VoidDrawRequestObject) (operations.Answer, error) {
+func (s *server) VoidDraw(ctx context.Context, r operations.VoidDrawRequestObject) (operations.Answer, error) {
 	return s.cancel(ctx, r.Campaign, lifecycle.CancelOrder{Reason: r.Body.Reason, Void: true})
 }
 
-func (s *Server) cancel(ctx context.Context, id uuid.UUID, order lifecycle.CancelOrder) (operations.Answer, error) {
+func (s *server) cancel(ctx context.Context, id uuid.UUID, order lifecycle.CancelOrder) (operations.Answer, error) {
 	if strings.TrimSpace(order.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason, for the records"})
 	}
@@ -121,8 +114,7 @@ func (s *Server) cancel(ctx context.Context, id uuid.UUID, order lifecycle.Cance
 	return answer, err
 }
 
-// BlockPositions keeps positions from sale.
-func (s *Server) BlockPositions(ctx context.Context, r operations.BlockPositionsRequestObject) (operations.Answer, error) {
+func (s *server) BlockPositions(ctx context.Context, r operations.BlockPositionsRequestObject) (operations.Answer, error) {
 	chosen, err := s.places(ctx, r.Campaign, r.Body.Positions)
 	if err != nil {
 		return nil, err
@@ -132,8 +124,7 @@ func (s *Server) BlockPositions(ctx context.Context, r operations.BlockPositions
 	})
 }
 
-// UnblockPositions puts positions on sale again.
-func (s *Server) UnblockPositions(ctx context.Context, r operations.UnblockPositionsRequestObject) (operations.Answer, error) {
+func (s *server) UnblockPositions(ctx context.Context, r operations.UnblockPositionsRequestObject) (operations.Answer, error) {
 	chosen, err := s.places(ctx, r.Campaign, r.Body.Positions)
 	if err != nil {
 		return nil, err
@@ -145,7 +136,7 @@ func (s *Server) UnblockPositions(ctx context.Context, r operations.UnblockPosit
 
 // places returns the positions that an operator has chosen, or an invalid-request Error if
 // the campaign has no such ones. Limits on what a user may choose do not count.
-func (s *Server) places(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
+func (s *server) places(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
 	known, err := s.facts.Of(ctx, s.db, id)
 	if err != nil {
 		return nil, err

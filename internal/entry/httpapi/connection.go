@@ -32,7 +32,7 @@ import (
 // frame calls the handlers of each request and ends its body: bytes that they have left
 // unread are not the next request. Those of a sender who is not known are not waited for: the
 // connection is closed after the answer.
-func (s *Server) frame(next fasthttp.RequestHandler) fasthttp.RequestHandler {
+func (s *server) frame(next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(r *fasthttp.RequestCtx) {
 		if slices.Contains(fiber.DefaultMethods, string(r.Method())) {
 			next(r)
@@ -83,7 +83,7 @@ func endWithConnection(r *fasthttp.RequestCtx, connection *httpconn.Conn) {
 // beginBody is called with the head of each request. A body that is too long for any
 // operation is not waited for, and neither is a long one that nobody known sends: the
 // request goes on without it, and is refused when it is known who sends it.
-func (s *Server) beginBody(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+func (s *server) beginBody(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	length := h.ContentLength()
 	if length > s.settings.API.BodyLimitBytes || length > body.AtOnce && bytes.HasPrefix(h.RequestURI(), []byte("/v1/")) && !s.isKnown(h) {
 		h.Del(fiber.HeaderExpect)
@@ -93,8 +93,7 @@ func (s *Server) beginBody(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	return fasthttp.RequestConfig{}
 }
 
-// isKnown reports whether a request has a right credential.
-func (s *Server) isKnown(h *fasthttp.RequestHeader) bool {
+func (s *server) isKnown(h *fasthttp.RequestHeader) bool {
 	ctx, cancel := s.context()
 	defer cancel()
 	_, err := s.authenticate(ctx, string(h.Peek(fiber.HeaderAuthorization)))
@@ -109,7 +108,7 @@ const maxHead = 16 << 10
 const slowest = 10 * time.Second
 
 // listen opens the door for clients.
-func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+func (s *server) listen(ctx context.Context) (net.Listener, error) {
 	api := s.settings.API
 	return httpconn.Listen(ctx, api.Listen, httpconn.Options{
 		MaxOpen: api.MaxConnections, MaxPerAddress: api.MaxConnectionsPerAddress, MaxHead: maxHead,
@@ -142,9 +141,6 @@ func refusal(reason httpconn.Reason) []byte {
 		p.Status, http.StatusText(p.Status), len(body), requestIDHeader, p.RequestID, retry, "Cache-Control", notStored, "X-Content-Type-Options", nosniff, body)
 }
 
-// preflightKept is how long a browser may keep the answer to a preflight.
-const preflightKept = time.Hour
-
 // The headers that scripts of other origins may send and read, beside those of every script.
 var (
 	mayBeSent = []string{fiber.HeaderAuthorization, fiber.HeaderContentType, idempotencyKeyHeader, fiber.HeaderIfMatch, fiber.HeaderIfNoneMatch,
@@ -163,12 +159,12 @@ func shareAcrossOrigins(allows func(origin string) bool) fiber.Handler {
 		AllowMethods:     strings.Join([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodPost, fiber.MethodPatch, fiber.MethodDelete}, ","),
 		AllowHeaders:     strings.Join(mayBeSent, ","),
 		ExposeHeaders:    strings.Join(mayBeRead, ","),
-		MaxAge:           int(preflightKept.Seconds()),
+		MaxAge:           3600, // seconds: how long a browser may keep the answer to a preflight
 	})
 }
 
 // handleError answers a request whose handler returned an error.
-func (s *Server) handleError(c *fiber.Ctx, err error) error {
+func (s *server) handleError(c *fiber.Ctx, err error) error {
 	f := classify(err)
 	p := resource.Problem(f)
 	p.Instance, p.RequestID = c.Path(), requestID(c)
@@ -245,7 +241,7 @@ func ofFramework(f *fiber.Error) *fault.Error {
 }
 
 // requireStarted refuses requests while the process waits for Postgres.
-func (s *Server) requireStarted(c *fiber.Ctx) error {
+func (s *server) requireStarted(c *fiber.Ctx) error {
 	if what, starting := s.health.Starting(); starting {
 		return fault.New(fault.Unavailable, "this process is starting and waits for %s; retry with the same Idempotency-Key", cmp.Or(what, "postgres"))
 	}

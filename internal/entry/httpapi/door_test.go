@@ -138,7 +138,7 @@ func TestAsynqmonLoadsNothingFromElsewhereAndIsInNoFrame(t *testing.T) {
 		}
 		files := regexp.MustCompile(`(?:src|href)="(/[^"]*)"`).FindAllStringSubmatch(page, -1)
 		for _, file := range files {
-			if got := browse(s, file[1], s.Operator); got.Status != http.StatusOK || len(got.Body) == 0 || got.Header.Get("ETag") == "" {
+			if got := browse(s, file[1], s.Operator); got.Status != http.StatusOK || len(got.Body) == 0 {
 				t.Errorf("%s: %v", file[1], got)
 			}
 			wantAnswer(t, fmt.Sprintf("%s is for anybody", file[1]), browse(s, file[1], ""), 401)

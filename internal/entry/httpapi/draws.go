@@ -32,7 +32,7 @@ import (
 
 // RequestDraw accepts a draw as a job. A sold-out campaign is drawn automatically;
 // this is for operators who want to make sure. It is safe at any time.
-func (s *Server) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.Answer, error) {
+func (s *server) RequestDraw(ctx context.Context, r operations.RequestDrawRequestObject) (operations.Answer, error) {
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (s *Server) RequestDraw(ctx context.Context, r operations.RequestDrawReques
 
 // GetDraw answers with what is public of the draw in its present state. Anonymous callers get it as
 // it was half a second ago at most.
-func (s *Server) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.Answer, error) {
+func (s *server) GetDraw(ctx context.Context, r operations.GetDrawRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if who.Role != resource.Anonymous {
 		return readDraw(ctx, s.db, r.Campaign, who.Caller)
@@ -51,7 +51,7 @@ func (s *Server) GetDraw(ctx context.Context, r operations.GetDrawRequestObject)
 
 // refusalTo returns the refusal that a caller gets: anonymous callers learn nothing about drafts, not
 // even that there are any.
-func (s *Server) refusalTo(ctx context.Context, who call.Caller, id uuid.UUID, refusal error) error {
+func (s *server) refusalTo(ctx context.Context, who call.Caller, id uuid.UUID, refusal error) error {
 	if who.Role != resource.Anonymous || fault.CodeOf(refusal) != fault.StateConflict {
 		return refusal
 	}
@@ -129,8 +129,7 @@ func addWinners(ctx context.Context, db postgres.DB, winners []contract.Winner, 
 	return nil
 }
 
-// SubmitDrawRound stores the round that a draw waits for. Anybody may bring it.
-func (s *Server) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRoundRequestObject) (operations.Answer, error) {
+func (s *server) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRoundRequestObject) (operations.Answer, error) {
 	signature, err := hex.DecodeString(r.Body.Signature)
 	if err != nil {
 		return nil, err // not possible: the contract was checked
@@ -145,13 +144,13 @@ func (s *Server) SubmitDrawRound(ctx context.Context, r operations.SubmitDrawRou
 
 // publicDraw returns what anonymous callers read of a draw. It is as old as campaignAge at
 // most, and no older than the last change of the campaign that was noticed.
-func (s *Server) publicDraw(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
+func (s *server) publicDraw(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
 	found, err := s.draws.Get(ctx, id, func(known readcache.Copy[drawAnswer]) bool { return s.isFresh(id, known.ReadAt) })
 	return found.Value, err
 }
 
 // StreamDraw follows what is public of a draw: at once, and whenever it changes.
-func (s *Server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestObject) (operations.Answer, error) {
+func (s *server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	seen := response.ValueOf(r.Params.LastEventID)
 	now, err := s.publicDraw(ctx, r.Campaign)
@@ -183,7 +182,7 @@ func (s *Server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestO
 // followDraw passes on the draw whenever it differs from what the client has, by its tag, until it is over
 // or ctx ends. A sale changes a campaign all the time, and its draw hardly ever: that is
 // read only when it can have changed. One that cannot be read is read again.
-func (s *Server) followDraw(ctx context.Context, id uuid.UUID, seen string, changes <-chan progress.Progress, out chan<- stream.Event) {
+func (s *server) followDraw(ctx context.Context, id uuid.UUID, seen string, changes <-chan progress.Progress, out chan<- stream.Event) {
 	known := ""
 	var again <-chan time.Time
 	for {

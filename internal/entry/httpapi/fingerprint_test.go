@@ -48,7 +48,7 @@ func TestAStoredFingerprintStaysTheFingerprintOfItsRequest(t *testing.T) {
 	}
 	settings := config.Settings{}
 	settings.API.BodyLimitBytes, settings.Campaigns.MaxQuantity, settings.Holds.MaxPositions = 1<<20, 10, 10
-	s := &Server{bodies: body.New(body.Room, time.Second, 0)}
+	s := &server{bodies: body.New(body.Room, time.Second, 0)}
 	app := fiber.New(fiber.Config{StreamRequestBody: true, Immutable: true})
 	for _, one := range stored {
 		i := slices.IndexFunc(contract.Operations, func(o openapi.Operation) bool { return o.ID == one.operation })

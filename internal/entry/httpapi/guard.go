@@ -29,7 +29,7 @@ import (
 
 // mount registers every operation of the contract behind its guard. The
 // generated handlers take over from there.
-func (s *Server) mount(router fiber.Router) {
+func (s *server) mount(router fiber.Router) {
 	for i := range s.contract.Operations {
 		o := &s.contract.Operations[i]
 		if o.ID == "stripeWebhook" { // its guard is a signature
@@ -52,7 +52,7 @@ func (s *Server) mount(router fiber.Router) {
 // first it is known who asks, then the request is charged to the rate limit of that
 // client, and only then anything else is checked, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
-func (s *Server) guard(o *openapi.Operation) fiber.Handler {
+func (s *server) guard(o *openapi.Operation) fiber.Handler {
 	within, kind, isRead := body.BoundsOf(o, s.settings), transactionsOf(o.Path), o.Method == http.MethodGet
 	return func(c *fiber.Ctx) error {
 		ctx, cancel := s.contextOf(c)
@@ -121,7 +121,7 @@ func mayHavePassed(refusal error) bool {
 
 // orEarlier answers a request that is refused with the answer of an earlier one that was the same,
 // if there is one.
-func (s *Server) orEarlier(c *fiber.Ctx, request *call.Call, refusal error) error {
+func (s *server) orEarlier(c *fiber.Ctx, request *call.Call, refusal error) error {
 	ctx := c.UserContext()
 	earlier, known, err := job.OfKey(ctx, s.db, job.Request{Client: request.App, Key: request.Key, Hash: request.Fingerprint})
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Server) orEarlier(c *fiber.Ctx, request *call.Call, refusal error) erro
 }
 
 // answerAgain answers a repeated request with the job of its key.
-func (s *Server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Call, earlier job.Accepted) (operations.Answer, error) {
+func (s *server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Call, earlier job.Accepted) (operations.Answer, error) {
 	wait, done, err := s.waitOf(request)
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ var resourcePaths = map[job.Kind]string{job.KindHoldCreate: holdsPath, job.KindC
 
 // requirePublished returns a not-found Error when an operation is on a draft, and the caller
 // is no operator.
-func (s *Server) requirePublished(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, who call.Caller) error {
+func (s *server) requirePublished(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, who call.Caller) error {
 	if who.Role == resource.Operator || !strings.Contains(o.Path, "{campaign}") {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (s *Server) requirePublished(ctx context.Context, c *fiber.Ctx, o *openapi.
 
 // charge charges a request to its sender: to the user of a token, or else to the client.
 // Reads have limits of their own. An anonymous caller has paid by its address.
-func (s *Server) charge(ctx context.Context, who call.Caller, isRead bool) ratelimit.Verdict {
+func (s *server) charge(ctx context.Context, who call.Caller, isRead bool) ratelimit.Verdict {
 	isUser := who.User != "" && s.settings.Limits.UserRate > 0
 	switch {
 	case who.Role == resource.Anonymous:
@@ -221,7 +221,7 @@ func overLimit(c *fiber.Ctx, verdict ratelimit.Verdict) error {
 
 // check checks a request against the contract and fills in the call. It returns the
 // user that the body names, if any.
-func (s *Server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call.Call, within body.Bounds) (actsFor string, err error) {
+func (s *server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, request *call.Call, within body.Bounds) (actsFor string, err error) {
 	parameter := parametersOf(c)
 	faults, noSuchPath := o.CheckParameters(parameter)
 	if noSuchPath {
@@ -267,11 +267,10 @@ func parametersOf(c *fiber.Ctx) func(in, name string) (text string, sent bool) {
 	return func(in, name string) (text string, sent bool) {
 		switch in {
 		case "path":
-			text, err := url.PathUnescape(c.Params(name))
-			if err != nil {
-				return c.Params(name), true
+			if text, err := url.PathUnescape(c.Params(name)); err == nil {
+				return text, true
 			}
-			return text, true
+			return c.Params(name), true
 		case "query":
 			return c.Query(name), c.Context().QueryArgs().Has(name)
 		default:
@@ -292,11 +291,9 @@ var patterns = map[string]string{
 	`^(W/)?"(0|[1-9][0-9]{0,17})"$`: `must be a version in quotes, such as "7"`,
 }
 
-var readContract = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Load(api.OpenAPI, patterns) })
-
 // LoadContract returns the HTTP contract, ready to check requests. It is read once
 // in a process; callers share it and must not change it.
-func LoadContract() (*openapi.Document, error) { return readContract() }
+var LoadContract = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Load(api.OpenAPI, patterns) })
 
 // transactionsOf tells what the transactions of an operation are for, by its path. Jobs, holds and
 // wallets have batches of their own, which say it themselves.

@@ -22,8 +22,7 @@ import (
 // holdsPath is the path of holds; the id follows.
 const holdsPath = "/v1/holds/"
 
-// CreateHold keeps positions for a user.
-func (s *Server) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
+func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	body := r.Body
 	if err := c.MayAskFor(body.UserID, body.Metadata); err != nil {
@@ -59,7 +58,7 @@ func (s *Server) CreateHold(ctx context.Context, r operations.CreateHoldRequestO
 
 // holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be
 // within the settings.
-func (s *Server) holdTTL(seconds int) (time.Duration, error) {
+func (s *server) holdTTL(seconds int) (time.Duration, error) {
 	const shortest = time.Second
 	bounds := s.settings.Holds
 	ttl := time.Duration(seconds) * time.Second
@@ -73,15 +72,13 @@ func (s *Server) holdTTL(seconds int) (time.Duration, error) {
 	return ttl, nil
 }
 
-// GetHold answers with a hold as it is now.
-func (s *Server) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.Answer, error) {
+func (s *server) GetHold(ctx context.Context, r operations.GetHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	h, err := inventory.GetHold(ctx, s.db, who.Grant(), r.Hold)
 	return operations.GetHold200(resource.Hold(h, who.Role), err)
 }
 
-// ReleaseHold releases the positions of a hold.
-func (s *Server) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.Answer, error) {
+func (s *server) ReleaseHold(ctx context.Context, r operations.ReleaseHoldRequestObject) (operations.Answer, error) {
 	h, err := inventory.GetHold(ctx, s.db, call.Of(ctx).Grant(), r.Hold)
 	if err != nil {
 		return nil, err
@@ -93,8 +90,7 @@ func (s *Server) ReleaseHold(ctx context.Context, r operations.ReleaseHoldReques
 // noContent answers 204, without a body.
 var noContent = csvSender(func(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
 
-// ExtendHold moves the end of a hold.
-func (s *Server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
+func (s *server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	h, err := inventory.GetHold(ctx, s.db, who.Grant(), r.Hold)
 	if err != nil {
@@ -110,8 +106,7 @@ func (s *Server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestO
 	return s.commandDone(ctx, done, err, holdsPath)
 }
 
-// ListHolds answers with one page of a campaign's holds; for a user, of its own.
-func (s *Server) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.Answer, error) {
+func (s *server) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Params.CampaignID); err != nil {
 		return nil, err
@@ -120,8 +115,7 @@ func (s *Server) ListHolds(ctx context.Context, r operations.ListHoldsRequestObj
 	return operations.ListHolds200(s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit))
 }
 
-// ListUserHolds answers with one page of a user's holds.
-func (s *Server) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.Answer, error) {
+func (s *server) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
@@ -130,7 +124,7 @@ func (s *Server) ListUserHolds(ctx context.Context, r operations.ListUserHoldsRe
 	return operations.ListUserHolds200(s.holdList(ctx, f, r.Params.Cursor, r.Params.Limit))
 }
 
-func (s *Server) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {
+func (s *server) holdList(ctx context.Context, f inventory.HoldFilter, cursor *contract.ListCursor, limit *int) (answer contract.HoldList, err error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(cursor, limit)
 	if err != nil {

@@ -21,19 +21,19 @@ import (
 )
 
 // context returns the context for the database work of one request.
-func (s *Server) context() (context.Context, context.CancelFunc) {
+func (s *server) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }
 
 // requireCampaign returns a not-found Error when there is no such campaign.
-func (s *Server) requireCampaign(ctx context.Context, id uuid.UUID) error {
+func (s *server) requireCampaign(ctx context.Context, id uuid.UUID) error {
 	_, err := s.facts.Of(ctx, s.db, id)
 	return err
 }
 
 // mostStreams is how many streams a caller may have open here: an app has many users. Without
 // a rate of addresses, all anonymous callers may have the address of a proxy.
-func (s *Server) mostStreams(who call.Caller) int {
+func (s *server) mostStreams(who call.Caller) int {
 	switch {
 	case who.Role == resource.User:
 		return cmp.Or(s.settings.Streams.MaxPerUser, 20)
@@ -51,7 +51,7 @@ const streamsOfAddress = 4
 
 // command returns the job request of a command, which is done and answered at once.
 // status is that of the answer when it succeeds.
-func (s *Server) command(ctx context.Context, kind job.Kind, status int) job.Request {
+func (s *server) command(ctx context.Context, kind job.Kind, status int) job.Request {
 	c := call.Of(ctx)
 	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
 		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
@@ -60,7 +60,7 @@ func (s *Server) command(ctx context.Context, kind job.Kind, status int) job.Req
 // commandDone answers with the result of a command, or of the first request with
 // its key. The Location of a created resource is path and the id in the body;
 // without a path there is none.
-func (s *Server) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Result, error) {
+func (s *server) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Result, error) {
 	if err != nil {
 		return response.Result{}, err
 	}
@@ -103,7 +103,7 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 // A request that was seen before has its answer in Redis, or the batch finds the job of its key.
 // Purchases of closed campaigns have batches of their own, without a read of Redis; when a queue is
 // too long, or with [job.Request.Unless], the batch makes no job.
-func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
+func (s *server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
 	request.Origin = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}
@@ -166,7 +166,7 @@ func (s *Server) accept(ctx context.Context, request job.Request, also ...job.Ki
 
 // waitOf returns how long a request waits for its job, and the function that releases its slot among
 // the waits of its sender.
-func (s *Server) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
+func (s *server) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
 	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
 		return response.Wait{}, func() {}, nil
 	}
@@ -189,7 +189,7 @@ func reused(of job.Job) error {
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *Server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *job.Waiter, replayed bool) (response.Result, error) {
+func (s *server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *job.Waiter, replayed bool) (response.Result, error) {
 	c.Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
@@ -210,7 +210,7 @@ const unwatched = time.Second / 2
 // await returns the job when it is final or, unless the client waits for just that, awaits an
 // action of the buyer; or the last known state of it when the wait is over or the client is
 // gone. With a waiter the caller knows the job as it was when the waiter was registered.
-func (s *Server) await(ctx context.Context, j job.Job, wait response.Wait, waiter *job.Waiter) (_ job.Job, err error) {
+func (s *server) await(ctx context.Context, j job.Job, wait response.Wait, waiter *job.Waiter) (_ job.Job, err error) {
 	if wait.Longest <= 0 || wait.Enough(j) {
 		return j, nil
 	}
@@ -254,7 +254,7 @@ const actionRetryAfter = 2
 
 // askAgainAfter returns after how many seconds a client should ask for a job again: not
 // before it goes on, if that is known.
-func (s *Server) askAgainAfter(j job.Job) int {
+func (s *server) askAgainAfter(j job.Job) int {
 	seconds := s.backlog.retryAfter(j.Kind)
 	if j.State == job.AwaitingAction {
 		seconds = max(seconds, actionRetryAfter)

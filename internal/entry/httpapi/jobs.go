@@ -22,7 +22,7 @@ import (
 )
 
 // visibleJob returns a job that the caller may see.
-func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
+func (s *server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) {
 	who := call.Of(ctx)
 	j, err := job.Get(ctx, s.db, id)
 	if err == nil && !who.MaySeeJob(j) {
@@ -33,7 +33,7 @@ func (s *Server) visibleJob(ctx context.Context, id uuid.UUID) (job.Job, error) 
 
 // GetJob answers 200 with a job. For a client that prefers to wait it waits until
 // the job is final, or answers 202 when the time is over or the buyer has something to do.
-func (s *Server) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.Answer, error) {
+func (s *server) GetJob(ctx context.Context, r operations.GetJobRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	wait, done, err := s.waitOf(c)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) GetJob(ctx context.Context, r operations.GetJobRequestObject) (
 
 // ListJobs answers with one page of the jobs of the caller's client; for operators, of all; for users
 // with a token, of their own.
-func (s *Server) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.Answer, error) {
+func (s *server) ListJobs(ctx context.Context, r operations.ListJobsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -119,7 +119,7 @@ func codes() []string {
 
 // includePurchases adds to jobs the purchases that they are about, as far as the caller may
 // see them.
-func (s *Server) includePurchases(ctx context.Context, who call.Caller, jobs []contract.Job) error {
+func (s *server) includePurchases(ctx context.Context, who call.Caller, jobs []contract.Job) error {
 	var ids []uuid.UUID
 	for _, j := range jobs {
 		if j.PurchaseID != nil && !slices.Contains(ids, *j.PurchaseID) {
@@ -146,8 +146,7 @@ func (s *Server) includePurchases(ctx context.Context, who call.Caller, jobs []c
 	return nil
 }
 
-// StreamJob follows a job: as it is now, then whenever it changes, until it is final.
-func (s *Server) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.Answer, error) {
+func (s *server) StreamJob(ctx context.Context, r operations.StreamJobRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	waiter := s.jobs.Waiter(r.Job) // before the job is read, so that nothing can be missed
 	now, err := s.visibleJob(ctx, r.Job)

@@ -78,7 +78,7 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 }
 
 // observe gives every request an id, counts it and logs it.
-func (s *Server) observe(c *fiber.Ctx) error {
+func (s *server) observe(c *fiber.Ctx) error {
 	start, known := time.Now(), &call.Call{RequestID: requestID(c)}
 	c.Context().SetUserValue(callKey{}, known)
 	s.inFlight.Add(1)
@@ -132,7 +132,7 @@ const longestPath = 200
 
 // log writes the line of a request. Requests to pages and to /healthz, which say nothing of what
 // was done, have none, unless they fail.
-func (s *Server) log(c *fiber.Ctx, known *call.Call, status int, took time.Duration) {
+func (s *server) log(c *fiber.Ctx, known *call.Call, status int, took time.Duration) {
 	level, message := slog.LevelInfo, "request"
 	isRead := c.Method() == http.MethodGet || c.Method() == http.MethodHead || c.Method() == http.MethodOptions
 	ctx := context.Background()
@@ -225,7 +225,7 @@ func traceparent(c *fiber.Ctx) string {
 }
 
 // contextOf is context with the span of the request.
-func (s *Server) contextOf(c *fiber.Ctx) (context.Context, context.CancelFunc) {
+func (s *server) contextOf(c *fiber.Ctx) (context.Context, context.CancelFunc) {
 	ctx, cancel := s.context()
 	if known, _ := callOf(c); known.Span != (tracing.Span{}) {
 		ctx = tracing.Into(ctx, known.Span)

@@ -5,10 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -21,7 +19,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
-	"triprize/internal/entry/httpapi/docs"
 	"triprize/internal/platform/sweep"
 	"triprize/internal/platform/telemetry"
 )
@@ -33,7 +30,7 @@ const (
 )
 
 // mountDashboard registers asynqmon and the metrics of the queues.
-func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error {
+func (s *server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error {
 	client, ok := rdb.(*redis.Client)
 	if !ok {
 		return nil
@@ -42,92 +39,41 @@ func (s *Server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error
 		Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
 	s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
 	dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
-	page, files, err := dashboardFiles(dashboard)
-	if err != nil {
-		return err
-	}
-	app.Use(asynqmonPath, s.authenticateBrowser, func(c *fiber.Ctx) error {
-		c.Set(fiber.HeaderXFrameOptions, "DENY")
-		return c.Next()
-	})
-	for path, file := range files {
-		app.Get(path, file.Send)
-	}
 	// A browser that remembers an operator's key would also send it with a form on
 	// another site's page.
 	handler := adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard))
-	app.All(asynqmonPath+"/api/*", handler)
-	app.Get(asynqmonPath+"/static/*", handler)
-	app.Get(asynqmonPath, page.Send)
-	app.Get(asynqmonPath+"/*", page.Send) // the script shows what the path says
+	app.Use(asynqmonPath, s.authenticateBrowser, func(c *fiber.Ctx) error {
+		if err := handler(c); err != nil {
+			return err
+		}
+		c.Set(fiber.HeaderXFrameOptions, "DENY")
+		if answer := c.Response(); bytes.HasPrefix(answer.Header.ContentType(), []byte(fiber.MIMETextHTML)) {
+			page := elsewhere.ReplaceAll(answer.Body(), nil)
+			answer.SetBody(page)
+			c.Set(fiber.HeaderContentSecurityPolicy, dashboardPolicy(page))
+		}
+		return nil
+	})
 	return nil
 }
 
 var (
-	elsewhere    = regexp.MustCompile(`<link rel="stylesheet" href="https://[^>]*>`)
+	elsewhere    = regexp.MustCompile(`<link rel="stylesheet" href="https://[^>]*>`) // fonts of another server
 	inlineScript = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
-	ownFile      = regexp.MustCompile(`(?:src|href)="(` + asynqmonPath + `/[^"]+)"`)
 )
 
-// dashboardFiles returns asynqmon's page, without the fonts that it would load from
-// another server, and the files that the page names.
-func dashboardFiles(dashboard http.Handler) (page *docs.File, files map[string]*docs.File, err error) {
-	get := func(path string) (*recorder, error) {
-		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
-		if err != nil {
-			return nil, err
-		}
-		answer := &recorder{header: make(http.Header), status: http.StatusOK}
-		if dashboard.ServeHTTP(answer, request); answer.status != http.StatusOK {
-			return nil, fmt.Errorf("asynqmon has no %s: %d", path, answer.status)
-		}
-		return answer, nil
-	}
-	index, err := get(asynqmonPath + "/")
-	if err != nil {
-		return nil, nil, err
-	}
-	text := elsewhere.ReplaceAllString(index.body.String(), "")
+// dashboardPolicy lets a browser run the scripts of asynqmon's page, and load its own files.
+func dashboardPolicy(page []byte) string {
 	scripts := "'self'"
-	for _, found := range inlineScript.FindAllStringSubmatch(text, -1) {
-		digest := sha256.Sum256([]byte(found[1]))
+	for _, found := range inlineScript.FindAllSubmatch(page, -1) {
+		digest := sha256.Sum256(found[1])
 		scripts += " 'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) + "'"
 	}
-	policy := "default-src 'none'; script-src " + scripts + "; style-src 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; manifest-src 'self'; " +
+	return "default-src 'none'; script-src " + scripts + "; style-src 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; manifest-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	files = make(map[string]*docs.File)
-	for _, found := range ownFile.FindAllStringSubmatch(text, -1) {
-		file, err := get(found[1])
-		if err != nil {
-			return nil, nil, err
-		}
-		contentType := file.header.Get(fiber.HeaderContentType)
-		if strings.HasSuffix(found[1], ".json") {
-			contentType = fiber.MIMEApplicationJSON
-		}
-		files[found[1]] = docs.NewFile(contentType, "", file.body.Bytes())
-	}
-	return docs.NewFile(fiber.MIMETextHTMLCharsetUTF8, policy, []byte(text)), files, nil
 }
 
-// recorder keeps an answer in memory.
-type recorder struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (r *recorder) Header() http.Header { return r.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (r *recorder) WriteHeader(status int) { r.status = status }
-
-// Write implements http.ResponseWriter.
-func (r *recorder) Write(p []byte) (int, error) { return r.body.Write(p) }
-
-// ListSweeps answers with every sweep and its last report.
-func (s *Server) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.Answer, error) {
+func (s *server) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestObject) (operations.Answer, error) {
 	reports, err := s.sweeper.LastReports(ctx)
 	if err != nil {
 		s.logger.Debug("reports of sweeps cannot be read", "error", err) // the sweeps are listed without them
@@ -146,7 +92,7 @@ func (s *Server) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestO
 
 // RunSweep runs a sweep now, whichever scheduler leads. It ends with the time of the
 // request.
-func (s *Server) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.Answer, error) {
+func (s *server) RunSweep(ctx context.Context, r operations.RunSweepRequestObject) (operations.Answer, error) {
 	for _, sweep := range s.sweeper.Sweeps {
 		if sweep.Name != r.Sweep {
 			continue

@@ -18,23 +18,20 @@ import (
 	"triprize/internal/payment/reconciliation"
 )
 
-// ListPayments answers with one page of the payments that wait.
-func (s *Server) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
+func (s *server) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := payment.Waiting(ctx, s.db, payment.BlockedBy(response.ValueOf(r.Params.WaitingFor)), after, limit)
 	return operations.ListPayments200(contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON),
 		NextCursor: response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })}, err)
 }
 
-// RetryPayment wakes a payment that waits.
-func (s *Server) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
+func (s *server) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
 	request := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
 	done, err := s.cardPayments.Retry(ctx, request, r.Purchase)
 	return s.commandDone(ctx, done, err, "")
 }
 
-// ResolvePayment ends a payment with what an operator has found out about it.
-func (s *Server) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.Answer, error) {
+func (s *server) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state what was found at the provider, for the records"})
@@ -58,8 +55,7 @@ func cardPaymentJSON(p payment.Payment) contract.CardPayment {
 	return d
 }
 
-// ListRefunds answers with one page of a campaign's refunds, in the order of their making.
-func (s *Server) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.Answer, error) {
+func (s *server) ListRefunds(ctx context.Context, r operations.ListRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -69,9 +65,7 @@ func (s *Server) ListRefunds(ctx context.Context, r operations.ListRefundsReques
 	return operations.ListRefunds200(refundPage(list, limit, who.Role), err)
 }
 
-// ListWaitingRefunds answers with one page of the refunds that wait for an
-// operator.
-func (s *Server) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.Answer, error) {
+func (s *server) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := payment.RefundsWaitingForOperator(ctx, s.db, after, limit)
@@ -83,23 +77,20 @@ func refundPage(list []payment.Refund, limit int, who resource.Role) contract.Re
 		NextCursor: response.NextCursor(list, limit, func(last payment.Refund) uuid.UUID { return last.ID })}
 }
 
-// GetRefund answers with a refund that the caller may see.
-func (s *Server) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
+func (s *server) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	found, err := payment.GetRefund(ctx, s.db, who.Grant(), r.Refund)
 	return operations.GetRefund200(resource.Refund(found, who.Role), err)
 }
 
-// RetryRefund has a refund made again that the provider has refused.
-func (s *Server) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.Answer, error) {
+func (s *server) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	request := s.command(ctx, job.KindRefundRetry, http.StatusOK)
 	done, err := s.refunds.Retry(ctx, request, r.Refund, who.Signature())
 	return s.commandDone(ctx, done, err, "")
 }
 
-// ResolveRefund notes that a refund was made by hand.
-func (s *Server) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
+func (s *server) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := checkResolution(r.Body); err != nil {
 		return nil, err
@@ -109,8 +100,7 @@ func (s *Server) ResolveRefund(ctx context.Context, r operations.ResolveRefundRe
 	return s.commandDone(ctx, done, err, "")
 }
 
-// ResolveRefunds notes that refunds of a campaign were made by hand.
-func (s *Server) ResolveRefunds(ctx context.Context, r operations.ResolveRefundsRequestObject) (operations.Answer, error) {
+func (s *server) ResolveRefunds(ctx context.Context, r operations.ResolveRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
@@ -131,16 +121,14 @@ func checkResolution(body *contract.RefundResolutionRequest) error {
 	return nil
 }
 
-// ListPaymentDiscrepancies answers with one page of discrepancies.
-func (s *Server) ListPaymentDiscrepancies(ctx context.Context, r operations.ListPaymentDiscrepanciesRequestObject) (operations.Answer, error) {
+func (s *server) ListPaymentDiscrepancies(ctx context.Context, r operations.ListPaymentDiscrepanciesRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := reconciliation.List(ctx, s.db, reconciliation.State(response.ValueOf(r.Params.State)), after, limit)
 	return operations.ListPaymentDiscrepancies200(contract.PaymentDiscrepancyPage{PaymentDiscrepancies: response.Documents(list, discrepancyJSON),
 		NextCursor: response.NextCursor(list, limit, func(last reconciliation.Discrepancy) uuid.UUID { return last.ID })}, err)
 }
 
-// ExplainPaymentDiscrepancy notes why a discrepancy is none.
-func (s *Server) ExplainPaymentDiscrepancy(ctx context.Context, r operations.ExplainPaymentDiscrepancyRequestObject) (operations.Answer, error) {
+func (s *server) ExplainPaymentDiscrepancy(ctx context.Context, r operations.ExplainPaymentDiscrepancyRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason for the discrepancy, for the records"})

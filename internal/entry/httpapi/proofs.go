@@ -29,17 +29,15 @@ func newProofs(registry prometheus.Registerer) documents {
 		"sent", "cut", "failed", "false-list")
 }
 
-// GetDrawProof streams the proof document of a campaign, or answers with 304.
-func (s *Server) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
+func (s *server) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
 	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proof.Document)
 }
 
-// GetDrawList streams the list document of a campaign, or answers with 304.
-func (s *Server) GetDrawList(ctx context.Context, r operations.GetDrawListRequestObject) (operations.Answer, error) {
+func (s *server) GetDrawList(ctx context.Context, r operations.GetDrawListRequestObject) (operations.Answer, error) {
 	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proof.List)
 }
 
-func (s *Server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*drawing.Proof, error)) (operations.Answer, error) {
+func (s *server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*drawing.Proof, error)) (operations.Answer, error) {
 	who := call.Of(ctx)
 	document, err := open(ctx, id)
 	if err != nil {
@@ -67,7 +65,7 @@ const (
 )
 
 // sendProof sends a proof or list document.
-func (s *Server) sendProof(c *fiber.Ctx, document *drawing.Proof, tagged response.Tagged, release func()) error {
+func (s *server) sendProof(c *fiber.Ctx, document *drawing.Proof, tagged response.Tagged, release func()) error {
 	zipped := strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") && c.AcceptsEncodings("gzip") != ""
 	tag := tagged.Tag
 	if zipped {
@@ -110,8 +108,7 @@ func (s *Server) sendProof(c *fiber.Ctx, document *drawing.Proof, tagged respons
 	return response.Pipe{Sending: s.sending, Timeout: slowestDocument, Release: release, Write: write, Ended: ended}.Send(c)
 }
 
-// GetDrawLabels answers with the labels of a campaign, which stay as they were published.
-func (s *Server) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRequestObject) (operations.Answer, error) {
+func (s *server) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRequestObject) (operations.Answer, error) {
 	found, err := s.facts.Of(ctx, s.db, r.Campaign)
 	if err == nil && found.IsDraft { // an operator's, too: its labels may change
 		err = campaign.NotFound(r.Campaign)
@@ -124,8 +121,7 @@ func (s *Server) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRe
 	return answer.Matched(r.Params.IfNoneMatch), err
 }
 
-// GetPurchaseProof answers with the leaves of a purchase that the caller may see.
-func (s *Server) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.Answer, error) {
+func (s *server) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.Answer, error) {
 	p, err := purchase.Get(ctx, s.db, call.Of(ctx).Grant(), r.Purchase)
 	if err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ type webhooks struct {
 }
 
 // stripeWebhook answers 200 when an event is stored, and not before.
-func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
+func (s *server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
 	w := s.webhooks
 	if w == nil {
 		return errNoCards
@@ -83,7 +83,7 @@ func (s *Server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
 }
 
 // readEvent reads the body within its bound, and the event in it, if it is signed.
-func (s *Server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovider.Event, err error) {
+func (s *server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovider.Event, err error) {
 	signature := c.Get(stripeSignature)
 	if signature == "" {
 		return event, invalidSignature("is missing: this address is for the payment provider")
@@ -135,7 +135,7 @@ func refusalOf(err error) error {
 
 // openPayments makes what is needed where cards are accepted, and returns the events of the
 // provider. The api calls the provider only when an operator runs a sweep that asks it.
-func (s *Server) openPayments(provider payprovider.Provider) *cards.Events {
+func (s *server) openPayments(provider payprovider.Provider) *cards.Events {
 	if provider == nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (s *Server) openPayments(provider payprovider.Provider) *cards.Events {
 
 // dispatchDue enqueues payments that an operator has made due, where cards are accepted.
 // Elsewhere the sweep due-items sees to them.
-func (s *Server) dispatchDue(items []lease.Item) {
+func (s *server) dispatchDue(items []lease.Item) {
 	if s.webhooks != nil {
 		s.dispatcher.Dispatch(lease.Tasks(items)...)
 	}

@@ -30,8 +30,7 @@ import (
 	"triprize/internal/sale"
 )
 
-// RequestPurchase accepts a purchase as a job.
-func (s *Server) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.Answer, error) {
+func (s *server) RequestPurchase(ctx context.Context, r operations.RequestPurchaseRequestObject) (operations.Answer, error) {
 	order, err := s.orderOf(ctx, r.Campaign, r.Body)
 	if err != nil {
 		return nil, err
@@ -53,7 +52,7 @@ func (s *Server) RequestPurchase(ctx context.Context, r operations.RequestPurcha
 }
 
 // orderOf makes of a request what its job sells, or says what is wrong with it.
-func (s *Server) orderOf(ctx context.Context, campaignID uuid.UUID, body *contract.PurchaseRequest) (order sale.Order, err error) {
+func (s *server) orderOf(ctx context.Context, campaignID uuid.UUID, body *contract.PurchaseRequest) (order sale.Order, err error) {
 	who, wanted, paid := call.Of(ctx), body.Selection, body.Payment
 	if err := who.MayAskFor(body.UserID, body.Metadata); err != nil {
 		return order, err
@@ -74,8 +73,7 @@ func (s *Server) orderOf(ctx context.Context, campaignID uuid.UUID, body *contra
 	return order, err
 }
 
-// GetPurchase answers with a purchase that the caller may see.
-func (s *Server) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.Answer, error) {
+func (s *server) GetPurchase(ctx context.Context, r operations.GetPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
@@ -88,8 +86,7 @@ func (s *Server) GetPurchase(ctx context.Context, r operations.GetPurchaseReques
 	return operations.GetPurchase200(document[0], nil)
 }
 
-// ListPurchases answers with one page of a user's purchases, newest first.
-func (s *Server) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.Answer, error) {
+func (s *server) ListPurchases(ctx context.Context, r operations.ListPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.User) {
 		return nil, fault.New(fault.NotFound, "there is no user %s", r.User)
@@ -104,7 +101,7 @@ func (s *Server) ListPurchases(ctx context.Context, r operations.ListPurchasesRe
 
 // CancelPurchase accepts the cancellation of a purchase, or of positions of it, as a job. The job
 // checks whether they can be cancelled.
-func (s *Server) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.Answer, error) {
+func (s *server) CancelPurchase(ctx context.Context, r operations.CancelPurchaseRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
@@ -122,8 +119,7 @@ func (s *Server) CancelPurchase(ctx context.Context, r operations.CancelPurchase
 		Keep: s.settings.Retention.Purchases})
 }
 
-// TryPayment has a purchase paid with another payment method, and answers with its job.
-func (s *Server) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {
+func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	p, err := purchase.Get(ctx, s.db, who.Grant(), r.Purchase)
 	if err != nil {
@@ -156,7 +152,7 @@ func (s *Server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 }
 
 // answerPurchase answers with the job of a purchase.
-func (s *Server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Result, error) {
+func (s *server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Result, error) {
 	j, err := job.Get(ctx, s.db, p.JobID)
 	if err != nil {
 		return response.Result{}, err
@@ -167,7 +163,7 @@ func (s *Server) answerPurchase(ctx context.Context, who *call.Call, p purchase.
 
 // positionsOf checks which positions of a purchase a request names. Those that it had, too, are for
 // the job to refuse: a request is repeated with its answer.
-func (s *Server) positionsOf(ctx context.Context, p purchase.Purchase, named []contract.PlaceDraft) ([]shape.Position, error) {
+func (s *server) positionsOf(ctx context.Context, p purchase.Purchase, named []contract.PlaceDraft) ([]shape.Position, error) {
 	if len(named) == 0 {
 		return nil, nil
 	}
@@ -195,9 +191,7 @@ func (s *Server) positionsOf(ctx context.Context, p purchase.Purchase, named []c
 	return places, nil
 }
 
-// ListCampaignPurchases answers with one page of a campaign's purchases, or with all of
-// them as CSV.
-func (s *Server) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.Answer, error) {
+func (s *server) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -224,9 +218,7 @@ func (s *Server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 	}), err
 }
 
-// FindPurchases answers with one page of the purchases with a reference; for a user, of its
-// own.
-func (s *Server) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.Answer, error) {
+func (s *server) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	page, err := response.ListPage(r.Params.Cursor, r.Params.Limit)
 	if err != nil {
@@ -241,7 +233,7 @@ func (s *Server) FindPurchases(ctx context.Context, r operations.FindPurchasesRe
 
 // ofReference makes a filter select by the reference of a payment: that of the app, or that
 // of the provider for a payment by card.
-func (s *Server) ofReference(ctx context.Context, f *purchase.Filter, reference string) error {
+func (s *server) ofReference(ctx context.Context, f *purchase.Filter, reference string) error {
 	f.Reference = reference
 	if !strings.HasPrefix(reference, intentPrefix) {
 		return nil
@@ -257,7 +249,7 @@ func (s *Server) ofReference(ctx context.Context, f *purchase.Filter, reference 
 const intentPrefix = "pi_"
 
 // purchaseList reads a page of purchases as a caller sees them.
-func (s *Server) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage, campaigns bool) (answer contract.PurchaseList, err error) {
+func (s *server) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage, campaigns bool) (answer contract.PurchaseList, err error) {
 	list, next, err := purchase.List(ctx, s.db, f, page)
 	if err != nil {
 		return answer, err
@@ -268,7 +260,7 @@ func (s *Server) purchaseList(ctx context.Context, who call.Caller, f purchase.F
 }
 
 // purchaseDocuments are purchases as a caller sees them; campaigns: with their campaigns.
-func (s *Server) purchaseDocuments(ctx context.Context, who call.Caller, list []purchase.Purchase, campaigns bool) ([]contract.Purchase, error) {
+func (s *server) purchaseDocuments(ctx context.Context, who call.Caller, list []purchase.Purchase, campaigns bool) ([]contract.Purchase, error) {
 	details, err := resource.ReadPurchaseDetails(ctx, s.db, list...)
 	if err != nil {
 		return nil, err
@@ -284,7 +276,7 @@ func (s *Server) purchaseDocuments(ctx context.Context, who call.Caller, list []
 }
 
 // includeCampaigns adds to purchases their campaigns.
-func (s *Server) includeCampaigns(ctx context.Context, who call.Caller, purchases []contract.Purchase) error {
+func (s *server) includeCampaigns(ctx context.Context, who call.Caller, purchases []contract.Purchase) error {
 	var ids []uuid.UUID
 	for _, p := range purchases {
 		if !slices.Contains(ids, p.CampaignID) {

@@ -58,7 +58,7 @@ func newExports(registry prometheus.Registerer) documents {
 }
 
 // exportPurchases answers with a list of purchases as CSV.
-func (s *Server) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
+func (s *server) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
 	release, err := s.exports.enter(who, exportsOfClient)
 	ended := func(outcome string, err error) {
 		if outcome == "failed" {
@@ -76,7 +76,7 @@ func (s *Server) exportPurchases(who call.Caller, f purchase.Filter) (operations
 }
 
 // writeTable writes purchases as CSV (RFC 4180), a line for each, page after page.
-func (s *Server) writeTable(ctx context.Context, w io.Writer, f purchase.Filter) error {
+func (s *server) writeTable(ctx context.Context, w io.Writer, f purchase.Filter) error {
 	lines := csv.NewWriter(w)
 	lines.UseCRLF = true
 	rows := [][]string{purchaseColumns}

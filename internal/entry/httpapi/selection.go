@@ -24,7 +24,7 @@ import (
 // an invalid-request Error if the campaign can never give it: its key can then be used again, as no
 // job is made of it. at is the JSON pointer of the selection. The contract has checked what goes
 // with what; the sale checks what can change.
-func (s *Server) selection(ctx context.Context, id uuid.UUID, selection inventory.Selection, chosen []contract.PlaceDraft, at string, most int) (inventory.Selection, error) {
+func (s *server) selection(ctx context.Context, id uuid.UUID, selection inventory.Selection, chosen []contract.PlaceDraft, at string, most int) (inventory.Selection, error) {
 	if selection.Quantity > most {
 		return selection, fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
 	}
@@ -152,7 +152,7 @@ func (n *noRuns) isFresh(campaignID uuid.UUID, last noRun) bool {
 }
 
 // learnRun learns how a purchase ends, whether or not its client has waited for it.
-func (s *Server) learnRun(answer response.Result, campaignID uuid.UUID, sel inventory.Selection) {
+func (s *server) learnRun(answer response.Result, campaignID uuid.UUID, sel inventory.Selection) {
 	if answer.Status != http.StatusAccepted {
 		s.noRuns.learn(campaignID, sel, answer.Problem)
 		return

@@ -1,4 +1,4 @@
-// Package httpapi is the entry point for HTTP ([Server]).
+// Package httpapi is the entry point for HTTP ([New]).
 //
 // It authenticates the caller, charges it to its rate limit, reads the body within its
 // bound, checks the request against the contract (api/openapi.yaml), and then accepts a
@@ -65,8 +65,8 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// Server is the HTTP API: the operations of the contract, and what stands before them.
-type Server struct {
+// server is the HTTP API: the operations of the contract (its exported methods), and what stands before them.
+type server struct {
 	settings config.Settings
 	db       *pgxpool.Pool
 	logger   *slog.Logger
@@ -118,7 +118,7 @@ type Server struct {
 	webhooks      *webhooks // nil: no cards
 }
 
-// New makes a Server and returns its Run. provider is nil where cards are not accepted.
+// New makes a server and returns its Run. provider is nil where cards are not accepted.
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, locks *lock.Locker, access keyring.Keyring, provider payprovider.Provider, logger *slog.Logger,
 	registry *prometheus.Registry, health *telemetry.Health,
 ) (run func(context.Context) error, err error) {
@@ -134,7 +134,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{
+	s := &server{
 		settings: settings,
 		db:       db,
 		logger:   logger,
@@ -192,7 +192,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 }
 
 // newApp makes the Fiber app, without routes.
-func (s *Server) newApp() *fiber.App {
+func (s *server) newApp() *fiber.App {
 	return fiber.New(fiber.Config{
 		AppName:                  "Triprize",
 		DisableStartupMessage:    true,
@@ -212,7 +212,7 @@ func (s *Server) newApp() *fiber.App {
 }
 
 // openHandlers makes what the operations need.
-func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
+func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
 	var chain *beacon.Chain
 	if s.settings.Beacon.Enabled() {
 		named, err := s.settings.Beacon.Chain()
@@ -240,14 +240,15 @@ func (s *Server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.discrepancies = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return discrepancyJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })
 	executor := wallet.NewExecutor(gate.FirstTry(0), walletDocuments, wallet.Options{Retry: gate.Retry(0)})
-	registerWallets(s.registry, executor)
+	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
+		Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(executor.Lost()) }))
 	s.wallets = wallet.NewBatcher(executor, s.settings.Wallets)
 	return nil
 }
 
 // Run listens until ctx ends. It then finishes the requests in flight, within the
 // shutdown timeout.
-func (s *Server) Run(ctx context.Context) error {
+func (s *server) Run(ctx context.Context) error {
 	listener, err := s.listen(ctx)
 	if err != nil {
 		return err
@@ -293,7 +294,7 @@ const quiet = 500 * time.Millisecond
 // shutdown stops listening and waits for the requests in flight. Fiber would wait
 // for every open connection; one that was never used stays open until its read
 // timeout.
-func (s *Server) shutdown() {
+func (s *server) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(s.settings.API.ShutdownTimeout, config.ShutdownTimeout))
 	defer cancel()
 	closed := make(chan struct{})
@@ -303,21 +304,15 @@ func (s *Server) shutdown() {
 	for silent := 0; silent < 10; {
 		select {
 		case <-closed:
-			s.logCutOff(ctx)
-			return
+			silent = 10
 		case <-ctx.Done():
-			s.logCutOff(ctx)
-			return
+			silent = 10
 		case <-ticker.C:
 			if silent++; s.inFlight.Load() > 0 || s.streams.taken() > 0 || s.proofs.taken() > 0 || s.exports.taken() > 0 {
 				silent = 0
 			}
 		}
 	}
-}
-
-// logCutOff logs how many requests were still running at the shutdown timeout.
-func (s *Server) logCutOff(ctx context.Context) {
 	if n := s.inFlight.Load(); n > 0 && ctx.Err() != nil {
 		s.logger.Warn("requests were cut off at shutdown", "requests", n)
 	}

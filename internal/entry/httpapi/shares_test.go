@@ -176,7 +176,7 @@ func TestARefusalOfAFloodComesLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		draining, drain := context.WithCancel(t.Context())
-		s := &Server{draining: draining, slowed: semaphore.NewWeighted(1)}
+		s := &server{draining: draining, slowed: semaphore.NewWeighted(1)}
 		refusal := fault.New(fault.RateLimited, "too many requests")
 		took := func(err error) time.Duration {
 			began := time.Now()

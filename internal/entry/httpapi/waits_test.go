@@ -48,7 +48,7 @@ func TestAWaitEndsAtItsTimeAndBeforeItWithItsProcessAndWithItsKey(t *testing.T) 
 			if c.drained > 0 {
 				time.AfterFunc(c.drained, drain)
 			}
-			s := &Server{draining: draining}
+			s := &server{draining: draining}
 			waiter := job.NewJobs(nil, nil, 0, nil, nil).Waiter(uuid.New())
 			j, err := s.await(call.With(t.Context(), who), job.Job{State: job.Queued}, response.Wait{Longest: c.longest}, waiter)
 			if took := time.Since(began); err != nil || j.State != job.Queued || took != c.ends {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
@@ -33,22 +32,12 @@ func versionOf(ifMatch *string) *int64 {
 	if ifMatch == nil {
 		return nil
 	}
-	version, err := strconv.ParseInt(strings.Trim(response.StrongTag(*ifMatch), `"`), 10, 64)
-	if err != nil {
-		return nil
-	}
+	version, _ := strconv.ParseInt(strings.Trim(response.StrongTag(*ifMatch), `"`), 10, 64)
 	return &version
 }
 
-// registerWallets exports the counts of the executor of wallet commands.
-func registerWallets(registry prometheus.Registerer, e *wallet.Executor) {
-	registry.MustRegister(
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
-			Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(e.Lost()) }))
-}
-
 // execute runs a wallet command with these metadata and answers with its result.
-func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallet.Action, path string) (response.Result, error) {
+func (s *server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallet.Action, path string) (response.Result, error) {
 	if err := call.CheckMetadata(given); err != nil {
 		return response.Result{}, err
 	}
@@ -62,7 +51,7 @@ func (s *Server) execute(ctx context.Context, kind job.Kind, status int, given c
 
 // executeOn is execute for commands that are answered with the wallet, with its
 // version as the entity tag.
-func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallet.Action) (response.Result, error) {
+func (s *server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallet.Action) (response.Result, error) {
 	answer, err := s.execute(ctx, kind, http.StatusOK, given, action, walletsPath)
 	if err != nil {
 		return answer, err
@@ -75,8 +64,7 @@ func (s *Server) executeOn(ctx context.Context, kind job.Kind, given contract.Me
 	return answer, nil
 }
 
-// OpenWallet opens a wallet for an owner: at the caller's client, or for operators at any.
-func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
+func (s *server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
 	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
 		return nil, fault.New(fault.Forbidden, "only an operator may open a wallet for another client; omit client")
 	}
@@ -84,14 +72,12 @@ func (s *Server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestO
 		Movement: wallet.Movement{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}}, walletsPath)
 }
 
-// CreditWallet adds money from outside to a wallet.
-func (s *Server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
+func (s *server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallet.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
-// DebitWallet pays money out of a wallet.
-func (s *Server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
+func (s *server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallet.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
@@ -100,30 +86,26 @@ func details(amount int64, description, reference string, given contract.Metadat
 	return wallet.Movement{Amount: money.Amount(amount), Description: description, Reference: wallet.Reference{Text: reference}, Metadata: metadata.Map(given), IfVersion: versionOf(ifMatch)}
 }
 
-// Transfer moves money between two wallets.
-func (s *Server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
+func (s *server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata,
 		wallet.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
-// Authorize holds money in a wallet.
-func (s *Server) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
+func (s *server) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
 	ttl := cmp.Or(time.Duration(b.ExpiresInSeconds)*time.Second, s.settings.Wallets.AuthorizationTTL)
 	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallet.Action{Kind: wallet.KindAuthorize, Wallet: r.Wallet, TTL: ttl,
 		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, walletsPath+r.Wallet.String()+"/authorizations/")
 }
 
-// CaptureAuthorization pays out the amount that an authorization holds, or a part of it.
-func (s *Server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
+func (s *server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallet.Action{Kind: wallet.KindCapture, Wallet: r.Wallet, Authorization: r.Authorization,
 		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
 }
 
-// VoidAuthorization releases the amount that an authorization holds.
-func (s *Server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
+func (s *server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
 	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallet.Action{Kind: wallet.KindVoid, Wallet: r.Wallet, Authorization: r.Authorization,
 		Movement: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
@@ -137,8 +119,7 @@ var walletDocuments = wallet.Documents{
 	Authorization: func(a wallet.Authorization) any { return resource.Authorization(a, resource.App) },
 }
 
-// GetWallet answers with a wallet as it is now, with its version as the entity tag.
-func (s *Server) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
+func (s *server) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
 	return csvSender(func(c *fiber.Ctx) error {
@@ -147,8 +128,7 @@ func (s *Server) GetWallet(ctx context.Context, r operations.GetWalletRequestObj
 	}), err
 }
 
-// ListWallets answers with the wallets of an owner.
-func (s *Server) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.Answer, error) {
+func (s *server) ListWallets(ctx context.Context, r operations.ListWalletsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if !who.MayActFor(r.Params.OwnerID) {
 		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
@@ -167,8 +147,7 @@ func (s *Server) ListWallets(ctx context.Context, r operations.ListWalletsReques
 	return operations.ListWallets200(answer, nil)
 }
 
-// GetAuthorization answers with an authorization as it is now.
-func (s *Server) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {
+func (s *server) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	if _, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet); err != nil {
 		return nil, err
@@ -180,7 +159,7 @@ func (s *Server) GetAuthorization(ctx context.Context, r operations.GetAuthoriza
 // ListWalletEvents answers with one page of a wallet's history: upward with
 // from_version, else newest first. A client keeps from_version in the query of the
 // following pages.
-func (s *Server) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.Answer, error) {
+func (s *server) ListWalletEvents(ctx context.Context, r operations.ListWalletEventsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
 	if err != nil {

@@ -38,8 +38,7 @@ func endpointsOf(ctx context.Context) (client string) {
 	return ""
 }
 
-// CreateWebhookEndpoint makes an endpoint, and shows its secret.
-func (s *Server) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *server) CreateWebhookEndpoint(ctx context.Context, r operations.CreateWebhookEndpointRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	draft := webhook.Endpoint{Client: c.Client, MadeBy: c.KeyPrefix, URL: r.Body.URL, Events: textsOf(r.Body.Events), Description: r.Body.Description}
 	if r.Body.Client != nil {
@@ -65,8 +64,7 @@ func textsOf[T ~string](list []T) []string {
 	return texts
 }
 
-// ListWebhookEndpoints answers with one page of endpoints, in the order of their making.
-func (s *Server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.Answer, error) {
+func (s *server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
 	list, err := webhook.List(ctx, s.db, owner, after, limit)
@@ -83,8 +81,7 @@ func (s *Server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebh
 		NextCursor:       response.NextCursor(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })}, err)
 }
 
-// GetWebhookEndpoint answers with an endpoint that the caller may see.
-func (s *Server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -93,12 +90,11 @@ func (s *Server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhook
 	return operations.GetWebhookEndpoint200(resource.WebhookEndpoint(e, secrets), err)
 }
 
-func (s *Server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
+func (s *server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
 	return webhook.FindEndpoint(ctx, s.db, endpointsOf(ctx), id)
 }
 
-// PatchWebhookEndpoint changes an endpoint.
-func (s *Server) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *server) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
 	change := webhook.Change{URL: r.Body.URL, Key: call.Of(ctx).KeyPrefix}
 	if r.Body.Events != nil {
@@ -113,27 +109,23 @@ func (s *Server) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWeb
 	return operations.PatchWebhookEndpoint200(changed, err)
 }
 
-// DeleteWebhookEndpoint deletes an endpoint.
-func (s *Server) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *server) DeleteWebhookEndpoint(ctx context.Context, r operations.DeleteWebhookEndpointRequestObject) (operations.Answer, error) {
 	return noContent, s.endpoints.Delete(ctx, endpointsOf(ctx), r.Endpoint)
 }
 
-// EnableWebhookEndpoint has events sent to an endpoint again.
-func (s *Server) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *server) EnableWebhookEndpoint(ctx context.Context, r operations.EnableWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointEnable, func(request job.Request) (job.Accepted, error) {
 		return s.endpoints.Enable(ctx, request, endpointsOf(ctx), call.Of(ctx).KeyPrefix, r.Endpoint)
 	})
 }
 
-// DisableWebhookEndpoint stops an endpoint.
-func (s *Server) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *server) DisableWebhookEndpoint(ctx context.Context, r operations.DisableWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointDisable, func(request job.Request) (job.Accepted, error) {
 		return s.endpoints.Disable(ctx, request, endpointsOf(ctx), r.Endpoint)
 	})
 }
 
-// RotateWebhookSecret makes another secret, and shows it.
-func (s *Server) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.Answer, error) {
+func (s *server) RotateWebhookSecret(ctx context.Context, r operations.RotateWebhookSecretRequestObject) (operations.Answer, error) {
 	overlap := defaultOverlap
 	if r.Body != nil && r.Body.OverlapSeconds != nil {
 		overlap = time.Duration(*r.Body.OverlapSeconds) * time.Second
@@ -153,7 +145,7 @@ func (s *Server) RotateWebhookSecret(ctx context.Context, r operations.RotateWeb
 const defaultOverlap = 24 * time.Hour
 
 // onEndpoint runs a command on an endpoint and answers with its result.
-func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request) (job.Accepted, error)) (response.Result, error) {
+func (s *server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request) (job.Accepted, error)) (response.Result, error) {
 	done, err := do(s.command(ctx, kind, http.StatusOK))
 	return s.commandDone(ctx, done, err, "")
 }
@@ -161,22 +153,19 @@ func (s *Server) onEndpoint(ctx context.Context, kind job.Kind, do func(request 
 // attemptsShown is how many attempts of a delivery are shown: the newest.
 const attemptsShown = 100
 
-// TestWebhookEndpoint sends a test event.
-func (s *Server) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.Answer, error) {
+func (s *server) TestWebhookEndpoint(ctx context.Context, r operations.TestWebhookEndpointRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindEndpointTest, func(request job.Request) (job.Accepted, error) {
 		return s.endpoints.Test(ctx, request, endpointsOf(ctx), r.Endpoint)
 	})
 }
 
-// ReplayWebhookDelivery sends one event again.
-func (s *Server) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.Answer, error) {
+func (s *server) ReplayWebhookDelivery(ctx context.Context, r operations.ReplayWebhookDeliveryRequestObject) (operations.Answer, error) {
 	return s.onEndpoint(ctx, job.KindDeliveryReplay, func(request job.Request) (job.Accepted, error) {
 		return s.endpoints.Replay(ctx, request, endpointsOf(ctx), r.Endpoint, r.Event)
 	})
 }
 
-// ReplayWebhookDeliveries sends the events of a span again.
-func (s *Server) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.Answer, error) {
+func (s *server) ReplayWebhookDeliveries(ctx context.Context, r operations.ReplayWebhookDeliveriesRequestObject) (operations.Answer, error) {
 	span := webhook.Span{From: r.Body.From, To: r.Body.To, Filter: webhook.Filter{State: webhook.State(response.ValueOf(r.Body.State))}}
 	if r.Body.Types != nil {
 		span.Types = textsOf(*r.Body.Types)
@@ -186,8 +175,7 @@ func (s *Server) ReplayWebhookDeliveries(ctx context.Context, r operations.Repla
 	})
 }
 
-// ListWebhookDeliveries answers with one page of what is sent to an endpoint.
-func (s *Server) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.Answer, error) {
+func (s *server) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -202,8 +190,7 @@ func (s *Server) ListWebhookDeliveries(ctx context.Context, r operations.ListWeb
 		NextCursor: response.NextCursor(list, limit, func(last webhook.Delivery) uuid.UUID { return last.EventID })}, err)
 }
 
-// GetWebhookDelivery answers with a delivery and its attempts.
-func (s *Server) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.Answer, error) {
+func (s *server) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.Answer, error) {
 	e, err := s.visibleEndpoint(ctx, r.Endpoint)
 	if err != nil {
 		return nil, err
@@ -214,8 +201,7 @@ func (s *Server) GetWebhookDelivery(ctx context.Context, r operations.GetWebhook
 	return operations.GetWebhookDelivery200(answer, err)
 }
 
-// GetWebhookEvent answers with an event that the caller may see.
-func (s *Server) GetWebhookEvent(ctx context.Context, r operations.GetWebhookEventRequestObject) (operations.Answer, error) {
+func (s *server) GetWebhookEvent(ctx context.Context, r operations.GetWebhookEventRequestObject) (operations.Answer, error) {
 	found, err := webhook.GetEvent(ctx, s.db, endpointsOf(ctx), r.Event)
 	return operations.GetWebhookEvent200(resource.WebhookEvent(found), err)
 }

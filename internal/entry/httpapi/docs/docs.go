@@ -10,9 +10,11 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -31,80 +33,41 @@ import (
 
 // Mount registers the pages.
 func Mount(router fiber.Router, contractJSON []byte) error {
-	script, err := static.FS.ReadFile("swagger-ui-bundle.js.gz")
-	if err != nil {
-		return err
-	}
-	style, err := static.FS.ReadFile("swagger-ui.css.gz")
-	if err != nil {
-		return err
-	}
-	home, err := files.ReadFile("home.html")
-	if err != nil {
-		return err
-	}
 	problems, err := problemsPage()
-	if err != nil {
-		return err
+	read := func(from fs.ReadFileFS, name string) []byte {
+		content, failed := from.ReadFile(name)
+		err = errors.Join(err, failed)
+		return content
 	}
+	const script = fiber.MIMETextJavaScriptCharsetUTF8
 	budget := rate.NewLimiter(publicBytes, 2*publicBytes)
-	for path, file := range map[string]struct {
-		contentType, policy string
-		content             []byte
-	}{
-		"/":                          {fiber.MIMETextHTMLCharsetUTF8, plainPolicy, home},
-		"/problems":                  {fiber.MIMETextHTMLCharsetUTF8, plainPolicy, problems},
-		"/openapi.json":              {fiber.MIMEApplicationJSON, "", contractJSON},
-		"/docs":                      {fiber.MIMETextHTMLCharsetUTF8, referencePolicy, []byte(referencePage)},
-		"/docs/":                     {fiber.MIMETextHTMLCharsetUTF8, referencePolicy, []byte(referencePage)},
-		"/docs/start.js":             {fiber.MIMETextJavaScriptCharsetUTF8, "", []byte(referenceScript)},
-		"/docs/swagger-ui-bundle.js": {fiber.MIMETextJavaScriptCharsetUTF8, "", script},
-		"/docs/swagger-ui.css":       {"text/css; charset=utf-8", "", style},
-		"/verify":                    {fiber.MIMETextHTMLCharsetUTF8, web.VerifyPolicy(), web.VerifyPage},
-		"/verify/":                   {fiber.MIMETextHTMLCharsetUTF8, web.VerifyPolicy(), web.VerifyPage},
-	} {
-		a := NewFile(file.contentType, file.policy, file.content)
+	serve := func(content []byte, contentType, policy string, paths ...string) {
+		a := NewFile(contentType, policy, content)
 		a.budget = budget
-		router.Get(path, a.Send)
+		for _, path := range paths {
+			router.Get(path, a.Send)
+		}
 	}
-	return nil
+	page := func(content []byte, policy string, paths ...string) {
+		serve(content, fiber.MIMETextHTMLCharsetUTF8, policy, paths...)
+	}
+	page(read(files, "home.html"), plainPolicy, "/")
+	page(problems, plainPolicy, "/problems")
+	page(read(files, "reference.html"), referencePolicy, "/docs", "/docs/")
+	page(web.VerifyPage, web.VerifyPolicy(), "/verify", "/verify/")
+	serve(contractJSON, fiber.MIMEApplicationJSON, "", "/openapi.json")
+	serve(read(files, "reference.js"), script, "", "/docs/start.js")
+	serve(read(static.FS, "swagger-ui-bundle.js.gz"), script, "", "/docs/swagger-ui-bundle.js")
+	serve(read(static.FS, "swagger-ui.css.gz"), "text/css; charset=utf-8", "", "/docs/swagger-ui.css")
+	return err
 }
 
 // plainPolicy is for pages that load and run nothing.
 const plainPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// referencePage shows the contract with Swagger UI. Swagger UI's own page has inline
-// scripts, which referencePolicy does not allow.
-const (
-	referencePage = `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Triprize: the API</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="/docs/swagger-ui.css">
-</head>
-<body>
-<div id="swagger-ui"></div>
-<noscript>This page needs JavaScript; the contract itself is at <a href="/openapi.json">/openapi.json</a>.</noscript>
-<script src="/docs/swagger-ui-bundle.js"></script>
-<script src="/docs/start.js"></script>
-</body>
-</html>
-`
-	referenceScript = `SwaggerUIBundle({
-  url: "/openapi.json",
-  dom_id: "#swagger-ui",
-  deepLinking: true,
-  showExtensions: true, // x-roles: the roles that may call an operation
-  defaultModelsExpandDepth: 0,
-  validatorUrl: null,
-});
-`
-	referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+// referencePolicy is for the contract in Swagger UI, whose own page has inline scripts.
+const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // File is a file that stays the same while the process runs. All answers share its
 // bytes, so that many clients that read slowly cost no more than one.
@@ -187,7 +150,7 @@ func (a *File) Send(c *fiber.Ctx) error {
 	return c.Send(body)
 }
 
-//go:embed home.html problems.html problems.yaml
+//go:embed home.html problems.html problems.yaml reference.html reference.js
 var files embed.FS
 
 // problem is what the page says about a code. problems.yaml says what its members mean.
