@@ -45,7 +45,7 @@ func (s *server) mount(router fiber.Router) {
 			router.Add(http.MethodHead, path, guarded)
 		}
 	}
-	operations.RegisterHandlers(router, operations.NewStrictHandler(s))
+	operations.RegisterHandlers(router, s)
 }
 
 // guard lets a request through to its operation. The order of its steps is a promise:

@@ -6,9 +6,7 @@ package operations
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 
 	. "triprize/internal/entry/httpapi/contract"
@@ -17,4436 +15,443 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
-// ServerInterface represents all server handlers.
-type ServerInterface interface {
-	// ListCampaigns List campaigns, newest first
-	// (GET /v1/campaigns)
-	ListCampaigns(c *fiber.Ctx, params ListCampaignsParams) error
-	// CreateCampaign Create a campaign
-	// (POST /v1/campaigns)
-	CreateCampaign(c *fiber.Ctx, params CreateCampaignParams) error
-	// GetCampaign Read a campaign
-	// (GET /v1/campaigns/{campaign})
-	GetCampaign(c *fiber.Ctx, campaign CampaignID, params GetCampaignParams) error
-	// PatchCampaign Change a campaign
-	// (PATCH /v1/campaigns/{campaign})
-	PatchCampaign(c *fiber.Ctx, campaign CampaignID) error
-	// CancelCampaign Cancel a campaign
-	// (POST /v1/campaigns/{campaign}/cancel)
-	CancelCampaign(c *fiber.Ctx, campaign CampaignID, params CancelCampaignParams) error
-	// GetDraw Read the draw
-	// (GET /v1/campaigns/{campaign}/draw)
-	GetDraw(c *fiber.Ctx, campaign CampaignID) error
-	// RequestDraw Draw the prizes
-	// (POST /v1/campaigns/{campaign}/draw)
-	RequestDraw(c *fiber.Ctx, campaign CampaignID, params RequestDrawParams) error
-	// StreamDraw Follow a draw
-	// (GET /v1/campaigns/{campaign}/draw/events)
-	StreamDraw(c *fiber.Ctx, campaign CampaignID, params StreamDrawParams) error
-	// GetDrawLabels Read the labels of the positions
-	// (GET /v1/campaigns/{campaign}/draw/labels)
-	GetDrawLabels(c *fiber.Ctx, campaign CampaignID, params GetDrawLabelsParams) error
-	// GetDrawList Read the frozen list
-	// (GET /v1/campaigns/{campaign}/draw/list)
-	GetDrawList(c *fiber.Ctx, campaign CampaignID, params GetDrawListParams) error
-	// GetDrawProof Read the proof of a draw
-	// (GET /v1/campaigns/{campaign}/draw/proof)
-	GetDrawProof(c *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error
-	// SubmitDrawRound Submit the beacon's round
-	// (POST /v1/campaigns/{campaign}/draw/round)
-	SubmitDrawRound(c *fiber.Ctx, campaign CampaignID) error
-	// VoidDraw Void a stuck draw
-	// (POST /v1/campaigns/{campaign}/draw/void)
-	VoidDraw(c *fiber.Ctx, campaign CampaignID, params VoidDrawParams) error
-	// StreamCampaign Follow a campaign
-	// (GET /v1/campaigns/{campaign}/events)
-	StreamCampaign(c *fiber.Ctx, campaign CampaignID, params StreamCampaignParams) error
-	// CreateHold Hold positions
-	// (POST /v1/campaigns/{campaign}/holds)
-	CreateHold(c *fiber.Ctx, campaign CampaignID, params CreateHoldParams) error
-	// PauseCampaign Pause a campaign
-	// (POST /v1/campaigns/{campaign}/pause)
-	PauseCampaign(c *fiber.Ctx, campaign CampaignID, params PauseCampaignParams) error
-	// ListPositions Read the board
-	// (GET /v1/campaigns/{campaign}/positions)
-	ListPositions(c *fiber.Ctx, campaign CampaignID, params ListPositionsParams) error
-	// BlockPositions Block positions
-	// (POST /v1/campaigns/{campaign}/positions/block)
-	BlockPositions(c *fiber.Ctx, campaign CampaignID, params BlockPositionsParams) error
-	// UnblockPositions Unblock positions
-	// (POST /v1/campaigns/{campaign}/positions/unblock)
-	UnblockPositions(c *fiber.Ctx, campaign CampaignID, params UnblockPositionsParams) error
-	// GetPosition Read one position
-	// (GET /v1/campaigns/{campaign}/positions/{layer}/{column})
-	GetPosition(c *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber, params GetPositionParams) error
-	// PublishCampaign Publish a campaign
-	// (POST /v1/campaigns/{campaign}/publish)
-	PublishCampaign(c *fiber.Ctx, campaign CampaignID, params PublishCampaignParams) error
-	// ListCampaignPurchases List the purchases of a campaign, newest first
-	// (GET /v1/campaigns/{campaign}/purchases)
-	ListCampaignPurchases(c *fiber.Ctx, campaign CampaignID, params ListCampaignPurchasesParams) error
-	// RequestPurchase Buy positions
-	// (POST /v1/campaigns/{campaign}/purchases)
-	RequestPurchase(c *fiber.Ctx, campaign CampaignID, params RequestPurchaseParams) error
-	// ListRefunds List the refunds of a campaign
-	// (GET /v1/campaigns/{campaign}/refunds)
-	ListRefunds(c *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error
-	// ResolveRefunds Mark refunds of a campaign as made by hand
-	// (POST /v1/campaigns/{campaign}/refunds/resolve)
-	ResolveRefunds(c *fiber.Ctx, campaign CampaignID, params ResolveRefundsParams) error
-	// ResumeCampaign Resume a campaign
-	// (POST /v1/campaigns/{campaign}/resume)
-	ResumeCampaign(c *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error
-	// ListHolds List the holds of a campaign, newest first
-	// (GET /v1/holds)
-	ListHolds(c *fiber.Ctx, params ListHoldsParams) error
-	// ReleaseHold Release a hold
-	// (DELETE /v1/holds/{hold})
-	ReleaseHold(c *fiber.Ctx, hold HoldID) error
-	// GetHold Read a hold
-	// (GET /v1/holds/{hold})
-	GetHold(c *fiber.Ctx, hold HoldID) error
-	// ExtendHold Extend a hold
-	// (POST /v1/holds/{hold}/extend)
-	ExtendHold(c *fiber.Ctx, hold HoldID, params ExtendHoldParams) error
-	// ListJobs Find jobs, newest first
-	// (GET /v1/jobs)
-	ListJobs(c *fiber.Ctx, params ListJobsParams) error
-	// GetJob Read a job
-	// (GET /v1/jobs/{job})
-	GetJob(c *fiber.Ctx, job JobID, params GetJobParams) error
-	// StreamJob Follow a job
-	// (GET /v1/jobs/{job}/events)
-	StreamJob(c *fiber.Ctx, job JobID, params StreamJobParams) error
-	// ListPaymentDiscrepancies List discrepancies with the provider's balance
-	// (GET /v1/payment-discrepancies)
-	ListPaymentDiscrepancies(c *fiber.Ctx, params ListPaymentDiscrepanciesParams) error
-	// ExplainPaymentDiscrepancy Explain a discrepancy
-	// (POST /v1/payment-discrepancies/{discrepancy}/explain)
-	ExplainPaymentDiscrepancy(c *fiber.Ctx, discrepancy PaymentDiscrepancyID, params ExplainPaymentDiscrepancyParams) error
-	// ListPayments List waiting payments
-	// (GET /v1/payments)
-	ListPayments(c *fiber.Ctx, params ListPaymentsParams) error
-	// ResolvePayment Resolve a payment by hand
-	// (POST /v1/payments/{purchase}/resolve)
-	ResolvePayment(c *fiber.Ctx, purchase PurchaseID, params ResolvePaymentParams) error
-	// RetryPayment Check a payment with the provider immediately
-	// (POST /v1/payments/{purchase}/retry)
-	RetryPayment(c *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error
-	// FindPurchases Find purchases by their reference, newest first
-	// (GET /v1/purchases)
-	FindPurchases(c *fiber.Ctx, params FindPurchasesParams) error
-	// GetPurchase Read a purchase
-	// (GET /v1/purchases/{purchase})
-	GetPurchase(c *fiber.Ctx, purchase PurchaseID, params GetPurchaseParams) error
-	// CancelPurchase Cancel a purchase
-	// (POST /v1/purchases/{purchase}/cancel)
-	CancelPurchase(c *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error
-	// TryPayment Pay a purchase with another card
-	// (POST /v1/purchases/{purchase}/payment)
-	TryPayment(c *fiber.Ctx, purchase PurchaseID, params TryPaymentParams) error
-	// GetPurchaseProof Read the proof of a purchase
-	// (GET /v1/purchases/{purchase}/proof)
-	GetPurchaseProof(c *fiber.Ctx, purchase PurchaseID) error
-	// ListWaitingRefunds List refunds that wait for an operator
-	// (GET /v1/refunds)
-	ListWaitingRefunds(c *fiber.Ctx, params ListWaitingRefundsParams) error
-	// GetRefund Read a refund
-	// (GET /v1/refunds/{refund})
-	GetRefund(c *fiber.Ctx, refund RefundID) error
-	// ResolveRefund Mark a refund as made by hand
-	// (POST /v1/refunds/{refund}/resolve)
-	ResolveRefund(c *fiber.Ctx, refund RefundID, params ResolveRefundParams) error
-	// RetryRefund Retry a refund
-	// (POST /v1/refunds/{refund}/retry)
-	RetryRefund(c *fiber.Ctx, refund RefundID, params RetryRefundParams) error
-	// ListSweeps List the sweeps
-	// (GET /v1/sweeps)
-	ListSweeps(c *fiber.Ctx) error
-	// RunSweep Run a sweep now
-	// (POST /v1/sweeps/{sweep})
-	RunSweep(c *fiber.Ctx, sweep SweepPath) error
-	// Transfer Transfer money
-	// (POST /v1/transfers)
-	Transfer(c *fiber.Ctx, params TransferParams) error
-	// ListUserHolds List a user's holds, newest first
-	// (GET /v1/users/{user}/holds)
-	ListUserHolds(c *fiber.Ctx, user UserParam, params ListUserHoldsParams) error
-	// ListPurchases List a user's purchases, newest first
-	// (GET /v1/users/{user}/purchases)
-	ListPurchases(c *fiber.Ctx, user UserParam, params ListPurchasesParams) error
-	// ListWallets Find the wallets of an owner
-	// (GET /v1/wallets)
-	ListWallets(c *fiber.Ctx, params ListWalletsParams) error
-	// OpenWallet Open a wallet
-	// (POST /v1/wallets)
-	OpenWallet(c *fiber.Ctx, params OpenWalletParams) error
-	// GetWallet Read a wallet
-	// (GET /v1/wallets/{wallet})
-	GetWallet(c *fiber.Ctx, wallet WalletID) error
-	// Authorize Authorize a payment
-	// (POST /v1/wallets/{wallet}/authorizations)
-	Authorize(c *fiber.Ctx, wallet WalletID, params AuthorizeParams) error
-	// GetAuthorization Read an authorization
-	// (GET /v1/wallets/{wallet}/authorizations/{authorization})
-	GetAuthorization(c *fiber.Ctx, wallet WalletID, authorization AuthorizationID) error
-	// CaptureAuthorization Capture an authorization
-	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/capture)
-	CaptureAuthorization(c *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params CaptureAuthorizationParams) error
-	// VoidAuthorization Void an authorization
-	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/void)
-	VoidAuthorization(c *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params VoidAuthorizationParams) error
-	// CreditWallet Credit a wallet
-	// (POST /v1/wallets/{wallet}/credit)
-	CreditWallet(c *fiber.Ctx, wallet WalletID, params CreditWalletParams) error
-	// DebitWallet Debit a wallet
-	// (POST /v1/wallets/{wallet}/debit)
-	DebitWallet(c *fiber.Ctx, wallet WalletID, params DebitWalletParams) error
-	// ListWalletEvents Read a wallet's history
-	// (GET /v1/wallets/{wallet}/events)
-	ListWalletEvents(c *fiber.Ctx, wallet WalletID, params ListWalletEventsParams) error
-	// ListWebhookEndpoints List the endpoints
-	// (GET /v1/webhook-endpoints)
-	ListWebhookEndpoints(c *fiber.Ctx, params ListWebhookEndpointsParams) error
-	// CreateWebhookEndpoint Create a webhook endpoint
-	// (POST /v1/webhook-endpoints)
-	CreateWebhookEndpoint(c *fiber.Ctx, params CreateWebhookEndpointParams) error
-	// DeleteWebhookEndpoint Delete an endpoint
-	// (DELETE /v1/webhook-endpoints/{endpoint})
-	DeleteWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID) error
-	// GetWebhookEndpoint Read an endpoint
-	// (GET /v1/webhook-endpoints/{endpoint})
-	GetWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID) error
-	// PatchWebhookEndpoint Change an endpoint
-	// (PATCH /v1/webhook-endpoints/{endpoint})
-	PatchWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID) error
-	// ListWebhookDeliveries List the deliveries of an endpoint
-	// (GET /v1/webhook-endpoints/{endpoint}/deliveries)
-	ListWebhookDeliveries(c *fiber.Ctx, endpoint EndpointID, params ListWebhookDeliveriesParams) error
-	// GetWebhookDelivery Read a delivery with its attempts
-	// (GET /v1/webhook-endpoints/{endpoint}/deliveries/{event})
-	GetWebhookDelivery(c *fiber.Ctx, endpoint EndpointID, event EventID) error
-	// ReplayWebhookDelivery Replay one event
-	// (POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay)
-	ReplayWebhookDelivery(c *fiber.Ctx, endpoint EndpointID, event EventID, params ReplayWebhookDeliveryParams) error
-	// DisableWebhookEndpoint Disable an endpoint
-	// (POST /v1/webhook-endpoints/{endpoint}/disable)
-	DisableWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID, params DisableWebhookEndpointParams) error
-	// EnableWebhookEndpoint Enable an endpoint
-	// (POST /v1/webhook-endpoints/{endpoint}/enable)
-	EnableWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID, params EnableWebhookEndpointParams) error
-	// ReplayWebhookDeliveries Replay events
-	// (POST /v1/webhook-endpoints/{endpoint}/replay)
-	ReplayWebhookDeliveries(c *fiber.Ctx, endpoint EndpointID, params ReplayWebhookDeliveriesParams) error
-	// RotateWebhookSecret Rotate the secret
-	// (POST /v1/webhook-endpoints/{endpoint}/rotate-secret)
-	RotateWebhookSecret(c *fiber.Ctx, endpoint EndpointID, params RotateWebhookSecretParams) error
-	// TestWebhookEndpoint Send a test event
-	// (POST /v1/webhook-endpoints/{endpoint}/test)
-	TestWebhookEndpoint(c *fiber.Ctx, endpoint EndpointID, params TestWebhookEndpointParams) error
-	// GetWebhookEvent Read an event
-	// (GET /v1/webhook-events/{event})
-	GetWebhookEvent(c *fiber.Ctx, event EventID) error
+// binder reads a request that was checked against the contract; err is the first failure.
+type binder struct {
+	*fiber.Ctx
+
+	values url.Values
+	err    error
 }
 
-// ServerInterfaceWrapper converts contexts to parameters.
-type ServerInterfaceWrapper struct {
-	Handler            ServerInterface
-	HandlerMiddlewares []HandlerMiddlewareFunc
+func (b *binder) failed(err error) {
+	if b.err == nil && err != nil {
+		b.err = fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
 }
 
-type MiddlewareFunc fiber.Handler
-type HandlerMiddlewareFunc func(c *fiber.Ctx, next fiber.Handler) error
+func (b *binder) path(name string, into any, kind, format string) {
+	b.failed(runtime.BindStyledParameterWithOptions("simple", name, b.Params(name), into, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Required: true, Type: kind, Format: format}))
+}
 
-// ListCampaigns operation middleware
-func (siw *ServerInterfaceWrapper) ListCampaigns(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListCampaignsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+func (b *binder) query(name string, required, explode bool, into any, kind, format string) {
+	if b.values == nil {
+		var err error
+		b.values, err = url.ParseQuery(string(b.Request().URI().QueryString()))
+		b.failed(err)
 	}
+	b.failed(runtime.BindQueryParameterWithOptions("form", explode, required, name, b.values, into, runtime.BindQueryParameterOptions{Type: kind, Format: format}))
+}
 
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+func (b *binder) header(name string) string {
+	if len(b.Request().Header.PeekAll(name)) > 1 {
+		b.failed(errors.New(name + " was sent twice"))
 	}
+	return b.Get(name)
+}
 
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
+func header(b *binder, name string, into **string) {
+	if text := b.header(name); text != "" {
+		*into = &text
 	}
+}
 
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+func body[T any](b *binder, required bool, into **T) {
+	value := new(T)
+	switch err := b.BodyParser(value); {
+	case err == nil:
+		*into = value
+	case required || !errors.Is(err, io.EOF):
+		b.failed(err)
 	}
+}
 
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-None-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch IfNoneMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
+// serve reads requests of an operation, and sends its answers.
+func serve[R any](operation func(context.Context, R) (Answer, error), read func(b *binder, r *R)) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		var r R
+		b := binder{Ctx: c}
+		if read(&b, &r); b.err != nil {
+			return b.err
 		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		answer, err := operation(c.UserContext(), r)
 		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
-		}
-
-		params.IfNoneMatch = &IfNoneMatch
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListCampaigns(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CreateCampaign operation middleware
-func (siw *ServerInterfaceWrapper) CreateCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CreateCampaignParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CreateCampaign(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetCampaign operation middleware
-func (siw *ServerInterfaceWrapper) GetCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetCampaignParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-None-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch IfNoneMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
-		}
-
-		params.IfNoneMatch = &IfNoneMatch
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetCampaign(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// PatchCampaign operation middleware
-func (siw *ServerInterfaceWrapper) PatchCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.PatchCampaign(c, campaign)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CancelCampaign operation middleware
-func (siw *ServerInterfaceWrapper) CancelCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CancelCampaignParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	// ------------- Optional header parameter "Prefer" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
-		var Prefer Prefer
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
-		}
-
-		params.Prefer = &Prefer
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CancelCampaign(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetDraw operation middleware
-func (siw *ServerInterfaceWrapper) GetDraw(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetDraw(c, campaign)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// RequestDraw operation middleware
-func (siw *ServerInterfaceWrapper) RequestDraw(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RequestDrawParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	// ------------- Optional header parameter "Prefer" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
-		var Prefer Prefer
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
-		}
-
-		params.Prefer = &Prefer
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.RequestDraw(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// StreamDraw operation middleware
-func (siw *ServerInterfaceWrapper) StreamDraw(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params StreamDrawParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "Last-Event-ID" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
-		var LastEventID LastEventID
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Last-Event-ID, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Last-Event-ID: %w", err).Error())
-		}
-
-		params.LastEventID = &LastEventID
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StreamDraw(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetDrawLabels operation middleware
-func (siw *ServerInterfaceWrapper) GetDrawLabels(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetDrawLabelsParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-None-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch IfNoneMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
-		}
-
-		params.IfNoneMatch = &IfNoneMatch
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetDrawLabels(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetDrawList operation middleware
-func (siw *ServerInterfaceWrapper) GetDrawList(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetDrawListParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-None-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch IfNoneMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
-		}
-
-		params.IfNoneMatch = &IfNoneMatch
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetDrawList(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetDrawProof operation middleware
-func (siw *ServerInterfaceWrapper) GetDrawProof(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetDrawProofParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-None-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch IfNoneMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
-		}
-
-		params.IfNoneMatch = &IfNoneMatch
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetDrawProof(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// SubmitDrawRound operation middleware
-func (siw *ServerInterfaceWrapper) SubmitDrawRound(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.SubmitDrawRound(c, campaign)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// VoidDraw operation middleware
-func (siw *ServerInterfaceWrapper) VoidDraw(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params VoidDrawParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	// ------------- Optional header parameter "Prefer" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
-		var Prefer Prefer
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
-		}
-
-		params.Prefer = &Prefer
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.VoidDraw(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// StreamCampaign operation middleware
-func (siw *ServerInterfaceWrapper) StreamCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params StreamCampaignParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "positions" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "positions", query, &params.Positions, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter positions: %w", err).Error())
-	}
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "Last-Event-ID" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
-		var LastEventID LastEventID
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Last-Event-ID, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Last-Event-ID: %w", err).Error())
-		}
-
-		params.LastEventID = &LastEventID
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StreamCampaign(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CreateHold operation middleware
-func (siw *ServerInterfaceWrapper) CreateHold(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CreateHoldParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CreateHold(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// PauseCampaign operation middleware
-func (siw *ServerInterfaceWrapper) PauseCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params PauseCampaignParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.PauseCampaign(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListPositions operation middleware
-func (siw *ServerInterfaceWrapper) ListPositions(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListPositionsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "min_version" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "min_version", query, &params.MinVersion, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter min_version: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "since" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
-	}
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-None-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch IfNoneMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
-		}
-
-		params.IfNoneMatch = &IfNoneMatch
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListPositions(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// BlockPositions operation middleware
-func (siw *ServerInterfaceWrapper) BlockPositions(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params BlockPositionsParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.BlockPositions(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// UnblockPositions operation middleware
-func (siw *ServerInterfaceWrapper) UnblockPositions(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params UnblockPositionsParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.UnblockPositions(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetPosition operation middleware
-func (siw *ServerInterfaceWrapper) GetPosition(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// ------------- Path parameter "layer" -------------
-	var layer LayerNumber
-
-	err = runtime.BindStyledParameterWithOptions("simple", "layer", c.Params("layer"), &layer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter layer: %w", err).Error())
-	}
-
-	// ------------- Path parameter "column" -------------
-	var column ColumnNumber
-
-	err = runtime.BindStyledParameterWithOptions("simple", "column", c.Params("column"), &column, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter column: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetPositionParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-None-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch IfNoneMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-None-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-None-Match: %w", err).Error())
-		}
-
-		params.IfNoneMatch = &IfNoneMatch
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetPosition(c, campaign, layer, column, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// PublishCampaign operation middleware
-func (siw *ServerInterfaceWrapper) PublishCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params PublishCampaignParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.PublishCampaign(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListCampaignPurchases operation middleware
-func (siw *ServerInterfaceWrapper) ListCampaignPurchases(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListCampaignPurchasesParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "user_id" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", query, &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user_id: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "reference" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "reference", query, &params.Reference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter reference: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "method" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "method", query, &params.Method, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter method: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListCampaignPurchases(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// RequestPurchase operation middleware
-func (siw *ServerInterfaceWrapper) RequestPurchase(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RequestPurchaseParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	// ------------- Optional header parameter "Prefer" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
-		var Prefer Prefer
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
-		}
-
-		params.Prefer = &Prefer
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.RequestPurchase(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListRefunds operation middleware
-func (siw *ServerInterfaceWrapper) ListRefunds(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListRefundsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListRefunds(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ResolveRefunds operation middleware
-func (siw *ServerInterfaceWrapper) ResolveRefunds(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ResolveRefundsParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ResolveRefunds(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ResumeCampaign operation middleware
-func (siw *ServerInterfaceWrapper) ResumeCampaign(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "campaign" -------------
-	var campaign CampaignID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "campaign", c.Params("campaign"), &campaign, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ResumeCampaignParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ResumeCampaign(c, campaign, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListHolds operation middleware
-func (siw *ServerInterfaceWrapper) ListHolds(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListHoldsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Required query parameter "campaign_id" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "campaign_id", query, &params.CampaignID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign_id: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListHolds(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ReleaseHold operation middleware
-func (siw *ServerInterfaceWrapper) ReleaseHold(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "hold" -------------
-	var hold HoldID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "hold", c.Params("hold"), &hold, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter hold: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ReleaseHold(c, hold)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetHold operation middleware
-func (siw *ServerInterfaceWrapper) GetHold(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "hold" -------------
-	var hold HoldID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "hold", c.Params("hold"), &hold, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter hold: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetHold(c, hold)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ExtendHold operation middleware
-func (siw *ServerInterfaceWrapper) ExtendHold(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "hold" -------------
-	var hold HoldID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "hold", c.Params("hold"), &hold, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter hold: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ExtendHoldParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ExtendHold(c, hold, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListJobs operation middleware
-func (siw *ServerInterfaceWrapper) ListJobs(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListJobsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "kind" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "campaign_id" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "campaign_id", query, &params.CampaignID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign_id: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "user_id" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", query, &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user_id: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "code" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "code", query, &params.Code, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter code: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "idempotency_key" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "idempotency_key", query, &params.IdempotencyKey, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter idempotency_key: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "reference" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "reference", query, &params.Reference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter reference: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "include" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListJobs(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetJob operation middleware
-func (siw *ServerInterfaceWrapper) GetJob(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "job" -------------
-	var job JobID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "job", c.Params("job"), &job, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter job: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetJobParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "include" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
-	}
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "Prefer" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
-		var Prefer Prefer
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
-		}
-
-		params.Prefer = &Prefer
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetJob(c, job, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// StreamJob operation middleware
-func (siw *ServerInterfaceWrapper) StreamJob(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "job" -------------
-	var job JobID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "job", c.Params("job"), &job, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter job: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params StreamJobParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "Last-Event-ID" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
-		var LastEventID LastEventID
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Last-Event-ID, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Last-Event-ID: %w", err).Error())
-		}
-
-		params.LastEventID = &LastEventID
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StreamJob(c, job, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListPaymentDiscrepancies operation middleware
-func (siw *ServerInterfaceWrapper) ListPaymentDiscrepancies(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListPaymentDiscrepanciesParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListPaymentDiscrepancies(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ExplainPaymentDiscrepancy operation middleware
-func (siw *ServerInterfaceWrapper) ExplainPaymentDiscrepancy(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "discrepancy" -------------
-	var discrepancy PaymentDiscrepancyID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "discrepancy", c.Params("discrepancy"), &discrepancy, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter discrepancy: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ExplainPaymentDiscrepancyParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ExplainPaymentDiscrepancy(c, discrepancy, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListPayments operation middleware
-func (siw *ServerInterfaceWrapper) ListPayments(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListPaymentsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "waiting_for" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "waiting_for", query, &params.WaitingFor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter waiting_for: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListPayments(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ResolvePayment operation middleware
-func (siw *ServerInterfaceWrapper) ResolvePayment(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "purchase" -------------
-	var purchase PurchaseID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ResolvePaymentParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ResolvePayment(c, purchase, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// RetryPayment operation middleware
-func (siw *ServerInterfaceWrapper) RetryPayment(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "purchase" -------------
-	var purchase PurchaseID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RetryPaymentParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.RetryPayment(c, purchase, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// FindPurchases operation middleware
-func (siw *ServerInterfaceWrapper) FindPurchases(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params FindPurchasesParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Required query parameter "reference" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "reference", query, &params.Reference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter reference: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "include" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.FindPurchases(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetPurchase operation middleware
-func (siw *ServerInterfaceWrapper) GetPurchase(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "purchase" -------------
-	var purchase PurchaseID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params GetPurchaseParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "include" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetPurchase(c, purchase, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CancelPurchase operation middleware
-func (siw *ServerInterfaceWrapper) CancelPurchase(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "purchase" -------------
-	var purchase PurchaseID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CancelPurchaseParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	// ------------- Optional header parameter "Prefer" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
-		var Prefer Prefer
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
-		}
-
-		params.Prefer = &Prefer
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CancelPurchase(c, purchase, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// TryPayment operation middleware
-func (siw *ServerInterfaceWrapper) TryPayment(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "purchase" -------------
-	var purchase PurchaseID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params TryPaymentParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	// ------------- Optional header parameter "Prefer" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
-		var Prefer Prefer
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Prefer, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Prefer: %w", err).Error())
-		}
-
-		params.Prefer = &Prefer
-
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.TryPayment(c, purchase, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetPurchaseProof operation middleware
-func (siw *ServerInterfaceWrapper) GetPurchaseProof(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "purchase" -------------
-	var purchase PurchaseID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "purchase", c.Params("purchase"), &purchase, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter purchase: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetPurchaseProof(c, purchase)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListWaitingRefunds operation middleware
-func (siw *ServerInterfaceWrapper) ListWaitingRefunds(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListWaitingRefundsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Required query parameter "waiting_for" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "waiting_for", query, &params.WaitingFor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter waiting_for: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListWaitingRefunds(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetRefund operation middleware
-func (siw *ServerInterfaceWrapper) GetRefund(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "refund" -------------
-	var refund RefundID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetRefund(c, refund)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ResolveRefund operation middleware
-func (siw *ServerInterfaceWrapper) ResolveRefund(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "refund" -------------
-	var refund RefundID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ResolveRefundParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ResolveRefund(c, refund, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// RetryRefund operation middleware
-func (siw *ServerInterfaceWrapper) RetryRefund(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "refund" -------------
-	var refund RefundID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "refund", c.Params("refund"), &refund, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter refund: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RetryRefundParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.RetryRefund(c, refund, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListSweeps operation middleware
-func (siw *ServerInterfaceWrapper) ListSweeps(c *fiber.Ctx) error {
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListSweeps(c)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// RunSweep operation middleware
-func (siw *ServerInterfaceWrapper) RunSweep(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "sweep" -------------
-	var sweep SweepPath
-
-	err = runtime.BindStyledParameterWithOptions("simple", "sweep", c.Params("sweep"), &sweep, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sweep: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.RunSweep(c, sweep)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// Transfer operation middleware
-func (siw *ServerInterfaceWrapper) Transfer(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params TransferParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.Transfer(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListUserHolds operation middleware
-func (siw *ServerInterfaceWrapper) ListUserHolds(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "user" -------------
-	var user UserParam
-
-	err = runtime.BindStyledParameterWithOptions("simple", "user", c.Params("user"), &user, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListUserHoldsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListUserHolds(c, user, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListPurchases operation middleware
-func (siw *ServerInterfaceWrapper) ListPurchases(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "user" -------------
-	var user UserParam
-
-	err = runtime.BindStyledParameterWithOptions("simple", "user", c.Params("user"), &user, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListPurchasesParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "campaign_id" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "campaign_id", query, &params.CampaignID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter campaign_id: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "include" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "include", query, &params.Include, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter include: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListPurchases(c, user, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListWallets operation middleware
-func (siw *ServerInterfaceWrapper) ListWallets(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListWalletsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Required query parameter "owner_id" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, true, "owner_id", query, &params.OwnerID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter owner_id: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "currency" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "currency", query, &params.Currency, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter currency: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListWallets(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// OpenWallet operation middleware
-func (siw *ServerInterfaceWrapper) OpenWallet(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params OpenWalletParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.OpenWallet(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetWallet operation middleware
-func (siw *ServerInterfaceWrapper) GetWallet(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetWallet(c, wallet)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// Authorize operation middleware
-func (siw *ServerInterfaceWrapper) Authorize(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params AuthorizeParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.Authorize(c, wallet, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetAuthorization operation middleware
-func (siw *ServerInterfaceWrapper) GetAuthorization(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	// ------------- Path parameter "authorization" -------------
-	var authorization AuthorizationID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "authorization", c.Params("authorization"), &authorization, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter authorization: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetAuthorization(c, wallet, authorization)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CaptureAuthorization operation middleware
-func (siw *ServerInterfaceWrapper) CaptureAuthorization(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	// ------------- Path parameter "authorization" -------------
-	var authorization AuthorizationID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "authorization", c.Params("authorization"), &authorization, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter authorization: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CaptureAuthorizationParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CaptureAuthorization(c, wallet, authorization, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// VoidAuthorization operation middleware
-func (siw *ServerInterfaceWrapper) VoidAuthorization(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	// ------------- Path parameter "authorization" -------------
-	var authorization AuthorizationID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "authorization", c.Params("authorization"), &authorization, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter authorization: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params VoidAuthorizationParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.VoidAuthorization(c, wallet, authorization, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CreditWallet operation middleware
-func (siw *ServerInterfaceWrapper) CreditWallet(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CreditWalletParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CreditWallet(c, wallet, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// DebitWallet operation middleware
-func (siw *ServerInterfaceWrapper) DebitWallet(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params DebitWalletParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Optional header parameter "If-Match" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch IfMatch
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
-		}
-
-		params.IfMatch = &IfMatch
-
-	}
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DebitWallet(c, wallet, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListWalletEvents operation middleware
-func (siw *ServerInterfaceWrapper) ListWalletEvents(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "wallet" -------------
-	var wallet WalletID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "wallet", c.Params("wallet"), &wallet, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter wallet: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListWalletEventsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "from_version" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "from_version", query, &params.FromVersion, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter from_version: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListWalletEvents(c, wallet, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListWebhookEndpoints operation middleware
-func (siw *ServerInterfaceWrapper) ListWebhookEndpoints(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListWebhookEndpointsParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListWebhookEndpoints(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// CreateWebhookEndpoint operation middleware
-func (siw *ServerInterfaceWrapper) CreateWebhookEndpoint(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params CreateWebhookEndpointParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CreateWebhookEndpoint(c, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// DeleteWebhookEndpoint operation middleware
-func (siw *ServerInterfaceWrapper) DeleteWebhookEndpoint(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DeleteWebhookEndpoint(c, endpoint)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetWebhookEndpoint operation middleware
-func (siw *ServerInterfaceWrapper) GetWebhookEndpoint(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetWebhookEndpoint(c, endpoint)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// PatchWebhookEndpoint operation middleware
-func (siw *ServerInterfaceWrapper) PatchWebhookEndpoint(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.PatchWebhookEndpoint(c, endpoint)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ListWebhookDeliveries operation middleware
-func (siw *ServerInterfaceWrapper) ListWebhookDeliveries(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ListWebhookDeliveriesParams
-
-	var query url.Values
-	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "state" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "type" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "cursor" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter cursor: %w", err).Error())
-	}
-
-	// ------------- Optional query parameter "limit" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListWebhookDeliveries(c, endpoint, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetWebhookDelivery operation middleware
-func (siw *ServerInterfaceWrapper) GetWebhookDelivery(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// ------------- Path parameter "event" -------------
-	var event EventID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "event", c.Params("event"), &event, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter event: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetWebhookDelivery(c, endpoint, event)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ReplayWebhookDelivery operation middleware
-func (siw *ServerInterfaceWrapper) ReplayWebhookDelivery(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// ------------- Path parameter "event" -------------
-	var event EventID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "event", c.Params("event"), &event, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter event: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ReplayWebhookDeliveryParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ReplayWebhookDelivery(c, endpoint, event, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// DisableWebhookEndpoint operation middleware
-func (siw *ServerInterfaceWrapper) DisableWebhookEndpoint(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params DisableWebhookEndpointParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DisableWebhookEndpoint(c, endpoint, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// EnableWebhookEndpoint operation middleware
-func (siw *ServerInterfaceWrapper) EnableWebhookEndpoint(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params EnableWebhookEndpointParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.EnableWebhookEndpoint(c, endpoint, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// ReplayWebhookDeliveries operation middleware
-func (siw *ServerInterfaceWrapper) ReplayWebhookDeliveries(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ReplayWebhookDeliveriesParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ReplayWebhookDeliveries(c, endpoint, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// RotateWebhookSecret operation middleware
-func (siw *ServerInterfaceWrapper) RotateWebhookSecret(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RotateWebhookSecretParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.RotateWebhookSecret(c, endpoint, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// TestWebhookEndpoint operation middleware
-func (siw *ServerInterfaceWrapper) TestWebhookEndpoint(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "endpoint" -------------
-	var endpoint EndpointID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "endpoint", c.Params("endpoint"), &endpoint, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter endpoint: %w", err).Error())
-	}
-
-	// Parameter object where we will unmarshal all parameters from the context
-	var params TestWebhookEndpointParams
-
-	headers := c.GetReqHeaders()
-
-	// ------------- Required header parameter "Idempotency-Key" -------------
-	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
-		var IdempotencyKey IdempotencyKey
-		n := len(valueList)
-		if n != 1 {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
-		}
-
-		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
-		if err != nil {
-			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
-		}
-
-		params.IdempotencyKey = IdempotencyKey
-
-	} else {
-		return fiber.NewError(fiber.StatusBadRequest, "Header parameter Idempotency-Key is required, but not found")
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.TestWebhookEndpoint(c, endpoint, params)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// GetWebhookEvent operation middleware
-func (siw *ServerInterfaceWrapper) GetWebhookEvent(c *fiber.Ctx) error {
-
-	var err error
-	_ = err
-
-	// ------------- Path parameter "event" -------------
-	var event EventID
-
-	err = runtime.BindStyledParameterWithOptions("simple", "event", c.Params("event"), &event, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid"})
-	if err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter event: %w", err).Error())
-	}
-
-	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetWebhookEvent(c, event)
-	}
-
-	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
-		m := siw.HandlerMiddlewares[i]
-		next := handler
-		handler = func(c *fiber.Ctx) error {
-			return m(c, next)
-		}
-	}
-
-	return handler(c)
-}
-
-// FiberServerOptions provides options for the Fiber server.
-type FiberServerOptions struct {
-	BaseURL            string
-	Middlewares        []MiddlewareFunc
-	HandlerMiddlewares []HandlerMiddlewareFunc
-}
-
-// RegisterHandlers creates http.Handler with routing matching OpenAPI spec.
-func RegisterHandlers(router fiber.Router, si ServerInterface) {
-	RegisterHandlersWithOptions(router, si, FiberServerOptions{})
-}
-
-// RegisterHandlersWithOptions creates http.Handler with additional options
-func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, options FiberServerOptions) {
-	wrapper := ServerInterfaceWrapper{
-		Handler:            si,
-		HandlerMiddlewares: options.HandlerMiddlewares,
-	}
-
-	for _, m := range options.Middlewares {
-		router.Use(fiber.Handler(m))
-	}
-
-	router.Get(options.BaseURL+"/v1/campaigns", wrapper.ListCampaigns)
-
-	router.Post(options.BaseURL+"/v1/campaigns", wrapper.CreateCampaign)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign", wrapper.GetCampaign)
-
-	router.Patch(options.BaseURL+"/v1/campaigns/:campaign", wrapper.PatchCampaign)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/cancel", wrapper.CancelCampaign)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw", wrapper.GetDraw)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw", wrapper.RequestDraw)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/events", wrapper.StreamDraw)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/labels", wrapper.GetDrawLabels)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/list", wrapper.GetDrawList)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/draw/proof", wrapper.GetDrawProof)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw/round", wrapper.SubmitDrawRound)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/draw/void", wrapper.VoidDraw)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/events", wrapper.StreamCampaign)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/holds", wrapper.CreateHold)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/pause", wrapper.PauseCampaign)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/positions", wrapper.ListPositions)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/positions/:layer/:column", wrapper.GetPosition)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/positions/block", wrapper.BlockPositions)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/positions/unblock", wrapper.UnblockPositions)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/publish", wrapper.PublishCampaign)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.ListCampaignPurchases)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/purchases", wrapper.RequestPurchase)
-
-	router.Get(options.BaseURL+"/v1/campaigns/:campaign/refunds", wrapper.ListRefunds)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/refunds/resolve", wrapper.ResolveRefunds)
-
-	router.Post(options.BaseURL+"/v1/campaigns/:campaign/resume", wrapper.ResumeCampaign)
-
-	router.Get(options.BaseURL+"/v1/holds", wrapper.ListHolds)
-
-	router.Delete(options.BaseURL+"/v1/holds/:hold", wrapper.ReleaseHold)
-
-	router.Get(options.BaseURL+"/v1/holds/:hold", wrapper.GetHold)
-
-	router.Post(options.BaseURL+"/v1/holds/:hold/extend", wrapper.ExtendHold)
-
-	router.Get(options.BaseURL+"/v1/jobs", wrapper.ListJobs)
-
-	router.Get(options.BaseURL+"/v1/jobs/:job", wrapper.GetJob)
-
-	router.Get(options.BaseURL+"/v1/jobs/:job/events", wrapper.StreamJob)
-
-	router.Get(options.BaseURL+"/v1/payment-discrepancies", wrapper.ListPaymentDiscrepancies)
-
-	router.Post(options.BaseURL+"/v1/payment-discrepancies/:discrepancy/explain", wrapper.ExplainPaymentDiscrepancy)
-
-	router.Get(options.BaseURL+"/v1/payments", wrapper.ListPayments)
-
-	router.Post(options.BaseURL+"/v1/payments/:purchase/resolve", wrapper.ResolvePayment)
-
-	router.Post(options.BaseURL+"/v1/payments/:purchase/retry", wrapper.RetryPayment)
-
-	router.Get(options.BaseURL+"/v1/purchases", wrapper.FindPurchases)
-
-	router.Get(options.BaseURL+"/v1/purchases/:purchase", wrapper.GetPurchase)
-
-	router.Post(options.BaseURL+"/v1/purchases/:purchase/cancel", wrapper.CancelPurchase)
-
-	router.Post(options.BaseURL+"/v1/purchases/:purchase/payment", wrapper.TryPayment)
-
-	router.Get(options.BaseURL+"/v1/purchases/:purchase/proof", wrapper.GetPurchaseProof)
-
-	router.Get(options.BaseURL+"/v1/refunds", wrapper.ListWaitingRefunds)
-
-	router.Get(options.BaseURL+"/v1/refunds/:refund", wrapper.GetRefund)
-
-	router.Post(options.BaseURL+"/v1/refunds/:refund/resolve", wrapper.ResolveRefund)
-
-	router.Post(options.BaseURL+"/v1/refunds/:refund/retry", wrapper.RetryRefund)
-
-	router.Get(options.BaseURL+"/v1/sweeps", wrapper.ListSweeps)
-
-	router.Post(options.BaseURL+"/v1/sweeps/:sweep", wrapper.RunSweep)
-
-	router.Post(options.BaseURL+"/v1/transfers", wrapper.Transfer)
-
-	router.Get(options.BaseURL+"/v1/users/:user/holds", wrapper.ListUserHolds)
-
-	router.Get(options.BaseURL+"/v1/users/:user/purchases", wrapper.ListPurchases)
-
-	router.Get(options.BaseURL+"/v1/wallets", wrapper.ListWallets)
-
-	router.Post(options.BaseURL+"/v1/wallets", wrapper.OpenWallet)
-
-	router.Get(options.BaseURL+"/v1/wallets/:wallet", wrapper.GetWallet)
-
-	router.Post(options.BaseURL+"/v1/wallets/:wallet/authorizations", wrapper.Authorize)
-
-	router.Get(options.BaseURL+"/v1/wallets/:wallet/authorizations/:authorization", wrapper.GetAuthorization)
-
-	router.Post(options.BaseURL+"/v1/wallets/:wallet/authorizations/:authorization/capture", wrapper.CaptureAuthorization)
-
-	router.Post(options.BaseURL+"/v1/wallets/:wallet/authorizations/:authorization/void", wrapper.VoidAuthorization)
-
-	router.Post(options.BaseURL+"/v1/wallets/:wallet/credit", wrapper.CreditWallet)
-
-	router.Post(options.BaseURL+"/v1/wallets/:wallet/debit", wrapper.DebitWallet)
-
-	router.Get(options.BaseURL+"/v1/wallets/:wallet/events", wrapper.ListWalletEvents)
-
-	router.Get(options.BaseURL+"/v1/webhook-endpoints", wrapper.ListWebhookEndpoints)
-
-	router.Post(options.BaseURL+"/v1/webhook-endpoints", wrapper.CreateWebhookEndpoint)
-
-	router.Delete(options.BaseURL+"/v1/webhook-endpoints/:endpoint", wrapper.DeleteWebhookEndpoint)
-
-	router.Get(options.BaseURL+"/v1/webhook-endpoints/:endpoint", wrapper.GetWebhookEndpoint)
-
-	router.Patch(options.BaseURL+"/v1/webhook-endpoints/:endpoint", wrapper.PatchWebhookEndpoint)
-
-	router.Get(options.BaseURL+"/v1/webhook-endpoints/:endpoint/deliveries", wrapper.ListWebhookDeliveries)
-
-	router.Get(options.BaseURL+"/v1/webhook-endpoints/:endpoint/deliveries/:event", wrapper.GetWebhookDelivery)
-
-	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/deliveries/:event/replay", wrapper.ReplayWebhookDelivery)
-
-	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/disable", wrapper.DisableWebhookEndpoint)
-
-	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/enable", wrapper.EnableWebhookEndpoint)
-
-	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/replay", wrapper.ReplayWebhookDeliveries)
-
-	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/rotate-secret", wrapper.RotateWebhookSecret)
-
-	router.Post(options.BaseURL+"/v1/webhook-endpoints/:endpoint/test", wrapper.TestWebhookEndpoint)
-
-	router.Get(options.BaseURL+"/v1/webhook-events/:event", wrapper.GetWebhookEvent)
-
+			return err
+		}
+		return answer.Send(c)
+	}
+}
+
+// RegisterHandlers registers every operation of si.
+func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
+	router.Get("/v1/campaigns", serve(si.ListCampaigns, func(b *binder, r *ListCampaignsRequestObject) {
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+		header(b, "If-None-Match", &r.Params.IfNoneMatch)
+	}))
+	router.Post("/v1/campaigns", serve(si.CreateCampaign, func(b *binder, r *CreateCampaignRequestObject) {
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/campaigns/:campaign", serve(si.GetCampaign, func(b *binder, r *GetCampaignRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		header(b, "If-None-Match", &r.Params.IfNoneMatch)
+	}))
+	router.Patch("/v1/campaigns/:campaign", serve(si.PatchCampaign, func(b *binder, r *PatchCampaignRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/campaigns/:campaign/cancel", serve(si.CancelCampaign, func(b *binder, r *CancelCampaignRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		header(b, "Prefer", &r.Params.Prefer)
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/campaigns/:campaign/draw", serve(si.GetDraw, func(b *binder, r *GetDrawRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+	}))
+	router.Post("/v1/campaigns/:campaign/draw", serve(si.RequestDraw, func(b *binder, r *RequestDrawRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		header(b, "Prefer", &r.Params.Prefer)
+	}))
+	router.Get("/v1/campaigns/:campaign/draw/events", serve(si.StreamDraw, func(b *binder, r *StreamDrawRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		header(b, "Last-Event-ID", &r.Params.LastEventID)
+	}))
+	router.Get("/v1/campaigns/:campaign/draw/labels", serve(si.GetDrawLabels, func(b *binder, r *GetDrawLabelsRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		header(b, "If-None-Match", &r.Params.IfNoneMatch)
+	}))
+	router.Get("/v1/campaigns/:campaign/draw/list", serve(si.GetDrawList, func(b *binder, r *GetDrawListRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		header(b, "If-None-Match", &r.Params.IfNoneMatch)
+	}))
+	router.Get("/v1/campaigns/:campaign/draw/proof", serve(si.GetDrawProof, func(b *binder, r *GetDrawProofRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		header(b, "If-None-Match", &r.Params.IfNoneMatch)
+	}))
+	router.Post("/v1/campaigns/:campaign/draw/round", serve(si.SubmitDrawRound, func(b *binder, r *SubmitDrawRoundRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/campaigns/:campaign/draw/void", serve(si.VoidDraw, func(b *binder, r *VoidDrawRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		header(b, "Prefer", &r.Params.Prefer)
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/campaigns/:campaign/events", serve(si.StreamCampaign, func(b *binder, r *StreamCampaignRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		b.query("positions", false, true, &r.Params.Positions, "boolean", "")
+		header(b, "Last-Event-ID", &r.Params.LastEventID)
+	}))
+	router.Post("/v1/campaigns/:campaign/holds", serve(si.CreateHold, func(b *binder, r *CreateHoldRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/campaigns/:campaign/pause", serve(si.PauseCampaign, func(b *binder, r *PauseCampaignRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Get("/v1/campaigns/:campaign/positions", serve(si.ListPositions, func(b *binder, r *ListPositionsRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		b.query("min_version", false, true, &r.Params.MinVersion, "integer", "int64")
+		b.query("since", false, true, &r.Params.Since, "integer", "int64")
+		header(b, "If-None-Match", &r.Params.IfNoneMatch)
+	}))
+	router.Get("/v1/campaigns/:campaign/positions/:layer/:column", serve(si.GetPosition, func(b *binder, r *GetPositionRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		b.path("layer", &r.Layer, "integer", "")
+		b.path("column", &r.Column, "integer", "")
+		header(b, "If-None-Match", &r.Params.IfNoneMatch)
+	}))
+	router.Post("/v1/campaigns/:campaign/positions/block", serve(si.BlockPositions, func(b *binder, r *BlockPositionsRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/campaigns/:campaign/positions/unblock", serve(si.UnblockPositions, func(b *binder, r *UnblockPositionsRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/campaigns/:campaign/publish", serve(si.PublishCampaign, func(b *binder, r *PublishCampaignRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Get("/v1/campaigns/:campaign/purchases", serve(si.ListCampaignPurchases, func(b *binder, r *ListCampaignPurchasesRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("user_id", false, true, &r.Params.UserID, "string", "")
+		b.query("reference", false, true, &r.Params.Reference, "string", "")
+		b.query("method", false, true, &r.Params.Method, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Post("/v1/campaigns/:campaign/purchases", serve(si.RequestPurchase, func(b *binder, r *RequestPurchaseRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		header(b, "Prefer", &r.Params.Prefer)
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/campaigns/:campaign/refunds", serve(si.ListRefunds, func(b *binder, r *ListRefundsRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Post("/v1/campaigns/:campaign/refunds/resolve", serve(si.ResolveRefunds, func(b *binder, r *ResolveRefundsRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/campaigns/:campaign/resume", serve(si.ResumeCampaign, func(b *binder, r *ResumeCampaignRequestObject) {
+		b.path("campaign", &r.Campaign, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Get("/v1/holds", serve(si.ListHolds, func(b *binder, r *ListHoldsRequestObject) {
+		b.query("campaign_id", true, true, &r.Params.CampaignID, "string", "uuid")
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Delete("/v1/holds/:hold", serve(si.ReleaseHold, func(b *binder, r *ReleaseHoldRequestObject) {
+		b.path("hold", &r.Hold, "string", "uuid")
+	}))
+	router.Get("/v1/holds/:hold", serve(si.GetHold, func(b *binder, r *GetHoldRequestObject) {
+		b.path("hold", &r.Hold, "string", "uuid")
+	}))
+	router.Post("/v1/holds/:hold/extend", serve(si.ExtendHold, func(b *binder, r *ExtendHoldRequestObject) {
+		b.path("hold", &r.Hold, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, false, &r.Body)
+	}))
+	router.Get("/v1/jobs", serve(si.ListJobs, func(b *binder, r *ListJobsRequestObject) {
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("kind", false, true, &r.Params.Kind, "string", "")
+		b.query("campaign_id", false, true, &r.Params.CampaignID, "string", "uuid")
+		b.query("user_id", false, true, &r.Params.UserID, "string", "")
+		b.query("code", false, true, &r.Params.Code, "string", "")
+		b.query("idempotency_key", false, true, &r.Params.IdempotencyKey, "string", "")
+		b.query("reference", false, true, &r.Params.Reference, "string", "")
+		b.query("include", false, true, &r.Params.Include, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Get("/v1/jobs/:job", serve(si.GetJob, func(b *binder, r *GetJobRequestObject) {
+		b.path("job", &r.Job, "string", "uuid")
+		b.query("include", false, true, &r.Params.Include, "string", "")
+		header(b, "Prefer", &r.Params.Prefer)
+	}))
+	router.Get("/v1/jobs/:job/events", serve(si.StreamJob, func(b *binder, r *StreamJobRequestObject) {
+		b.path("job", &r.Job, "string", "uuid")
+		header(b, "Last-Event-ID", &r.Params.LastEventID)
+	}))
+	router.Get("/v1/payment-discrepancies", serve(si.ListPaymentDiscrepancies, func(b *binder, r *ListPaymentDiscrepanciesRequestObject) {
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Post("/v1/payment-discrepancies/:discrepancy/explain", serve(si.ExplainPaymentDiscrepancy, func(b *binder, r *ExplainPaymentDiscrepancyRequestObject) {
+		b.path("discrepancy", &r.Discrepancy, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/payments", serve(si.ListPayments, func(b *binder, r *ListPaymentsRequestObject) {
+		b.query("waiting_for", false, true, &r.Params.WaitingFor, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Post("/v1/payments/:purchase/resolve", serve(si.ResolvePayment, func(b *binder, r *ResolvePaymentRequestObject) {
+		b.path("purchase", &r.Purchase, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/payments/:purchase/retry", serve(si.RetryPayment, func(b *binder, r *RetryPaymentRequestObject) {
+		b.path("purchase", &r.Purchase, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Get("/v1/purchases", serve(si.FindPurchases, func(b *binder, r *FindPurchasesRequestObject) {
+		b.query("reference", true, true, &r.Params.Reference, "string", "")
+		b.query("include", false, true, &r.Params.Include, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Get("/v1/purchases/:purchase", serve(si.GetPurchase, func(b *binder, r *GetPurchaseRequestObject) {
+		b.path("purchase", &r.Purchase, "string", "uuid")
+		b.query("include", false, true, &r.Params.Include, "string", "")
+	}))
+	router.Post("/v1/purchases/:purchase/cancel", serve(si.CancelPurchase, func(b *binder, r *CancelPurchaseRequestObject) {
+		b.path("purchase", &r.Purchase, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		header(b, "Prefer", &r.Params.Prefer)
+		body(b, false, &r.Body)
+	}))
+	router.Post("/v1/purchases/:purchase/payment", serve(si.TryPayment, func(b *binder, r *TryPaymentRequestObject) {
+		b.path("purchase", &r.Purchase, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		header(b, "Prefer", &r.Params.Prefer)
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/purchases/:purchase/proof", serve(si.GetPurchaseProof, func(b *binder, r *GetPurchaseProofRequestObject) {
+		b.path("purchase", &r.Purchase, "string", "uuid")
+	}))
+	router.Get("/v1/refunds", serve(si.ListWaitingRefunds, func(b *binder, r *ListWaitingRefundsRequestObject) {
+		b.query("waiting_for", true, true, &r.Params.WaitingFor, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Get("/v1/refunds/:refund", serve(si.GetRefund, func(b *binder, r *GetRefundRequestObject) {
+		b.path("refund", &r.Refund, "string", "uuid")
+	}))
+	router.Post("/v1/refunds/:refund/resolve", serve(si.ResolveRefund, func(b *binder, r *ResolveRefundRequestObject) {
+		b.path("refund", &r.Refund, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/refunds/:refund/retry", serve(si.RetryRefund, func(b *binder, r *RetryRefundRequestObject) {
+		b.path("refund", &r.Refund, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Get("/v1/sweeps", serve(si.ListSweeps, func(b *binder, r *ListSweepsRequestObject) {
+	}))
+	router.Post("/v1/sweeps/:sweep", serve(si.RunSweep, func(b *binder, r *RunSweepRequestObject) {
+		b.path("sweep", &r.Sweep, "string", "")
+	}))
+	router.Post("/v1/transfers", serve(si.Transfer, func(b *binder, r *TransferRequestObject) {
+		header(b, "If-Match", &r.Params.IfMatch)
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/users/:user/holds", serve(si.ListUserHolds, func(b *binder, r *ListUserHoldsRequestObject) {
+		b.path("user", &r.User, "string", "")
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Get("/v1/users/:user/purchases", serve(si.ListPurchases, func(b *binder, r *ListPurchasesRequestObject) {
+		b.path("user", &r.User, "string", "")
+		b.query("campaign_id", false, true, &r.Params.CampaignID, "string", "uuid")
+		b.query("include", false, true, &r.Params.Include, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Get("/v1/wallets", serve(si.ListWallets, func(b *binder, r *ListWalletsRequestObject) {
+		b.query("owner_id", true, true, &r.Params.OwnerID, "string", "")
+		b.query("currency", false, true, &r.Params.Currency, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Post("/v1/wallets", serve(si.OpenWallet, func(b *binder, r *OpenWalletRequestObject) {
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/wallets/:wallet", serve(si.GetWallet, func(b *binder, r *GetWalletRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+	}))
+	router.Post("/v1/wallets/:wallet/authorizations", serve(si.Authorize, func(b *binder, r *AuthorizeRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		header(b, "If-Match", &r.Params.IfMatch)
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/wallets/:wallet/authorizations/:authorization", serve(si.GetAuthorization, func(b *binder, r *GetAuthorizationRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		b.path("authorization", &r.Authorization, "string", "uuid")
+	}))
+	router.Post("/v1/wallets/:wallet/authorizations/:authorization/capture", serve(si.CaptureAuthorization, func(b *binder, r *CaptureAuthorizationRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		b.path("authorization", &r.Authorization, "string", "uuid")
+		header(b, "If-Match", &r.Params.IfMatch)
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, false, &r.Body)
+	}))
+	router.Post("/v1/wallets/:wallet/authorizations/:authorization/void", serve(si.VoidAuthorization, func(b *binder, r *VoidAuthorizationRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		b.path("authorization", &r.Authorization, "string", "uuid")
+		header(b, "If-Match", &r.Params.IfMatch)
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, false, &r.Body)
+	}))
+	router.Post("/v1/wallets/:wallet/credit", serve(si.CreditWallet, func(b *binder, r *CreditWalletRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		header(b, "If-Match", &r.Params.IfMatch)
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/wallets/:wallet/debit", serve(si.DebitWallet, func(b *binder, r *DebitWalletRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		header(b, "If-Match", &r.Params.IfMatch)
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/wallets/:wallet/events", serve(si.ListWalletEvents, func(b *binder, r *ListWalletEventsRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		b.query("from_version", false, true, &r.Params.FromVersion, "integer", "int64")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Get("/v1/webhook-endpoints", serve(si.ListWebhookEndpoints, func(b *binder, r *ListWebhookEndpointsRequestObject) {
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Post("/v1/webhook-endpoints", serve(si.CreateWebhookEndpoint, func(b *binder, r *CreateWebhookEndpointRequestObject) {
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Delete("/v1/webhook-endpoints/:endpoint", serve(si.DeleteWebhookEndpoint, func(b *binder, r *DeleteWebhookEndpointRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+	}))
+	router.Get("/v1/webhook-endpoints/:endpoint", serve(si.GetWebhookEndpoint, func(b *binder, r *GetWebhookEndpointRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+	}))
+	router.Patch("/v1/webhook-endpoints/:endpoint", serve(si.PatchWebhookEndpoint, func(b *binder, r *PatchWebhookEndpointRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		body(b, true, &r.Body)
+	}))
+	router.Get("/v1/webhook-endpoints/:endpoint/deliveries", serve(si.ListWebhookDeliveries, func(b *binder, r *ListWebhookDeliveriesRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("type", false, true, &r.Params.Type, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	router.Get("/v1/webhook-endpoints/:endpoint/deliveries/:event", serve(si.GetWebhookDelivery, func(b *binder, r *GetWebhookDeliveryRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		b.path("event", &r.Event, "string", "uuid")
+	}))
+	router.Post("/v1/webhook-endpoints/:endpoint/deliveries/:event/replay", serve(si.ReplayWebhookDelivery, func(b *binder, r *ReplayWebhookDeliveryRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		b.path("event", &r.Event, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Post("/v1/webhook-endpoints/:endpoint/disable", serve(si.DisableWebhookEndpoint, func(b *binder, r *DisableWebhookEndpointRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Post("/v1/webhook-endpoints/:endpoint/enable", serve(si.EnableWebhookEndpoint, func(b *binder, r *EnableWebhookEndpointRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Post("/v1/webhook-endpoints/:endpoint/replay", serve(si.ReplayWebhookDeliveries, func(b *binder, r *ReplayWebhookDeliveriesRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	router.Post("/v1/webhook-endpoints/:endpoint/rotate-secret", serve(si.RotateWebhookSecret, func(b *binder, r *RotateWebhookSecretRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, false, &r.Body)
+	}))
+	router.Post("/v1/webhook-endpoints/:endpoint/test", serve(si.TestWebhookEndpoint, func(b *binder, r *TestWebhookEndpointRequestObject) {
+		b.path("endpoint", &r.Endpoint, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Get("/v1/webhook-events/:event", serve(si.GetWebhookEvent, func(b *binder, r *GetWebhookEventRequestObject) {
+		b.path("event", &r.Event, "string", "uuid")
+	}))
 }
 
 // Answer is what an operation answers with.
@@ -4465,12 +470,7 @@ type ListCampaignsRequestObject struct {
 }
 
 // ListCampaigns200 answers with a document, unless there is an error.
-func ListCampaigns200(body CampaignPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListCampaigns200(body CampaignPage, err error) (Answer, error) { return document{&body}, err }
 
 type CreateCampaignRequestObject struct {
 	Params CreateCampaignParams
@@ -4483,12 +483,7 @@ type GetCampaignRequestObject struct {
 }
 
 // GetCampaign200 answers with a document, unless there is an error.
-func GetCampaign200(body Campaign, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetCampaign200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
 type PatchCampaignRequestObject struct {
 	Campaign CampaignID
@@ -4496,12 +491,7 @@ type PatchCampaignRequestObject struct {
 }
 
 // PatchCampaign200 answers with a document, unless there is an error.
-func PatchCampaign200(body Campaign, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func PatchCampaign200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
 type CancelCampaignRequestObject struct {
 	Campaign CampaignID
@@ -4510,24 +500,14 @@ type CancelCampaignRequestObject struct {
 }
 
 // CancelCampaign200 answers with a document, unless there is an error.
-func CancelCampaign200(body Job, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func CancelCampaign200(body Job, err error) (Answer, error) { return document{&body}, err }
 
 type GetDrawRequestObject struct {
 	Campaign CampaignID
 }
 
 // GetDraw200 answers with a document, unless there is an error.
-func GetDraw200(body Draw, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetDraw200(body Draw, err error) (Answer, error) { return document{&body}, err }
 
 type RequestDrawRequestObject struct {
 	Campaign CampaignID
@@ -4535,12 +515,7 @@ type RequestDrawRequestObject struct {
 }
 
 // RequestDraw200 answers with a document, unless there is an error.
-func RequestDraw200(body Job, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func RequestDraw200(body Job, err error) (Answer, error) { return document{&body}, err }
 
 type StreamDrawRequestObject struct {
 	Campaign CampaignID
@@ -4553,12 +528,7 @@ type GetDrawLabelsRequestObject struct {
 }
 
 // GetDrawLabels200 answers with a document, unless there is an error.
-func GetDrawLabels200(body DrawLabels, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetDrawLabels200(body DrawLabels, err error) (Answer, error) { return document{&body}, err }
 
 type GetDrawListRequestObject struct {
 	Campaign CampaignID
@@ -4566,12 +536,7 @@ type GetDrawListRequestObject struct {
 }
 
 // GetDrawList200 answers with a document, unless there is an error.
-func GetDrawList200(body DrawList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetDrawList200(body DrawList, err error) (Answer, error) { return document{&body}, err }
 
 type GetDrawProofRequestObject struct {
 	Campaign CampaignID
@@ -4579,12 +544,7 @@ type GetDrawProofRequestObject struct {
 }
 
 // GetDrawProof200 answers with a document, unless there is an error.
-func GetDrawProof200(body DrawProof, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetDrawProof200(body DrawProof, err error) (Answer, error) { return document{&body}, err }
 
 type SubmitDrawRoundRequestObject struct {
 	Campaign CampaignID
@@ -4592,12 +552,7 @@ type SubmitDrawRoundRequestObject struct {
 }
 
 // SubmitDrawRound200 answers with a document, unless there is an error.
-func SubmitDrawRound200(body DrawRound, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func SubmitDrawRound200(body DrawRound, err error) (Answer, error) { return document{&body}, err }
 
 type VoidDrawRequestObject struct {
 	Campaign CampaignID
@@ -4606,12 +561,7 @@ type VoidDrawRequestObject struct {
 }
 
 // VoidDraw200 answers with a document, unless there is an error.
-func VoidDraw200(body Job, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func VoidDraw200(body Job, err error) (Answer, error) { return document{&body}, err }
 
 type StreamCampaignRequestObject struct {
 	Campaign CampaignID
@@ -4630,12 +580,7 @@ type PauseCampaignRequestObject struct {
 }
 
 // PauseCampaign200 answers with a document, unless there is an error.
-func PauseCampaign200(body Campaign, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func PauseCampaign200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
 type ListPositionsRequestObject struct {
 	Campaign CampaignID
@@ -4643,12 +588,7 @@ type ListPositionsRequestObject struct {
 }
 
 // ListPositions200 answers with a document, unless there is an error.
-func ListPositions200(body Board, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListPositions200(body Board, err error) (Answer, error) { return document{&body}, err }
 
 type BlockPositionsRequestObject struct {
 	Campaign CampaignID
@@ -4657,12 +597,7 @@ type BlockPositionsRequestObject struct {
 }
 
 // BlockPositions200 answers with a document, unless there is an error.
-func BlockPositions200(body Campaign, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func BlockPositions200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
 type UnblockPositionsRequestObject struct {
 	Campaign CampaignID
@@ -4671,12 +606,7 @@ type UnblockPositionsRequestObject struct {
 }
 
 // UnblockPositions200 answers with a document, unless there is an error.
-func UnblockPositions200(body Campaign, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func UnblockPositions200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
 type GetPositionRequestObject struct {
 	Campaign CampaignID
@@ -4686,12 +616,7 @@ type GetPositionRequestObject struct {
 }
 
 // GetPosition200 answers with a document, unless there is an error.
-func GetPosition200(body PositionNow, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetPosition200(body PositionNow, err error) (Answer, error) { return document{&body}, err }
 
 type PublishCampaignRequestObject struct {
 	Campaign CampaignID
@@ -4699,12 +624,7 @@ type PublishCampaignRequestObject struct {
 }
 
 // PublishCampaign200 answers with a document, unless there is an error.
-func PublishCampaign200(body Campaign, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func PublishCampaign200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
 type ListCampaignPurchasesRequestObject struct {
 	Campaign CampaignID
@@ -4713,10 +633,7 @@ type ListCampaignPurchasesRequestObject struct {
 
 // ListCampaignPurchases200 answers with a document, unless there is an error.
 func ListCampaignPurchases200(body PurchaseList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type RequestPurchaseRequestObject struct {
@@ -4726,12 +643,7 @@ type RequestPurchaseRequestObject struct {
 }
 
 // RequestPurchase200 answers with a document, unless there is an error.
-func RequestPurchase200(body Job, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func RequestPurchase200(body Job, err error) (Answer, error) { return document{&body}, err }
 
 type ListRefundsRequestObject struct {
 	Campaign CampaignID
@@ -4739,12 +651,7 @@ type ListRefundsRequestObject struct {
 }
 
 // ListRefunds200 answers with a document, unless there is an error.
-func ListRefunds200(body RefundPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListRefunds200(body RefundPage, err error) (Answer, error) { return document{&body}, err }
 
 type ResolveRefundsRequestObject struct {
 	Campaign CampaignID
@@ -4753,12 +660,7 @@ type ResolveRefundsRequestObject struct {
 }
 
 // ResolveRefunds200 answers with a document, unless there is an error.
-func ResolveRefunds200(body RefundsResolved, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ResolveRefunds200(body RefundsResolved, err error) (Answer, error) { return document{&body}, err }
 
 type ResumeCampaignRequestObject struct {
 	Campaign CampaignID
@@ -4766,24 +668,14 @@ type ResumeCampaignRequestObject struct {
 }
 
 // ResumeCampaign200 answers with a document, unless there is an error.
-func ResumeCampaign200(body Campaign, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ResumeCampaign200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
 type ListHoldsRequestObject struct {
 	Params ListHoldsParams
 }
 
 // ListHolds200 answers with a document, unless there is an error.
-func ListHolds200(body HoldList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListHolds200(body HoldList, err error) (Answer, error) { return document{&body}, err }
 
 type ReleaseHoldRequestObject struct {
 	Hold HoldID
@@ -4794,12 +686,7 @@ type GetHoldRequestObject struct {
 }
 
 // GetHold200 answers with a document, unless there is an error.
-func GetHold200(body Hold, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetHold200(body Hold, err error) (Answer, error) { return document{&body}, err }
 
 type ExtendHoldRequestObject struct {
 	Hold   HoldID
@@ -4808,24 +695,14 @@ type ExtendHoldRequestObject struct {
 }
 
 // ExtendHold200 answers with a document, unless there is an error.
-func ExtendHold200(body Hold, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ExtendHold200(body Hold, err error) (Answer, error) { return document{&body}, err }
 
 type ListJobsRequestObject struct {
 	Params ListJobsParams
 }
 
 // ListJobs200 answers with a document, unless there is an error.
-func ListJobs200(body JobList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListJobs200(body JobList, err error) (Answer, error) { return document{&body}, err }
 
 type GetJobRequestObject struct {
 	Job    JobID
@@ -4833,12 +710,7 @@ type GetJobRequestObject struct {
 }
 
 // GetJob200 answers with a document, unless there is an error.
-func GetJob200(body Job, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetJob200(body Job, err error) (Answer, error) { return document{&body}, err }
 
 type StreamJobRequestObject struct {
 	Job    JobID
@@ -4851,10 +723,7 @@ type ListPaymentDiscrepanciesRequestObject struct {
 
 // ListPaymentDiscrepancies200 answers with a document, unless there is an error.
 func ListPaymentDiscrepancies200(body PaymentDiscrepancyPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type ExplainPaymentDiscrepancyRequestObject struct {
@@ -4865,10 +734,7 @@ type ExplainPaymentDiscrepancyRequestObject struct {
 
 // ExplainPaymentDiscrepancy200 answers with a document, unless there is an error.
 func ExplainPaymentDiscrepancy200(body PaymentDiscrepancy, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type ListPaymentsRequestObject struct {
@@ -4876,12 +742,7 @@ type ListPaymentsRequestObject struct {
 }
 
 // ListPayments200 answers with a document, unless there is an error.
-func ListPayments200(body CardPaymentPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListPayments200(body CardPaymentPage, err error) (Answer, error) { return document{&body}, err }
 
 type ResolvePaymentRequestObject struct {
 	Purchase PurchaseID
@@ -4890,12 +751,7 @@ type ResolvePaymentRequestObject struct {
 }
 
 // ResolvePayment200 answers with a document, unless there is an error.
-func ResolvePayment200(body CardPayment, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ResolvePayment200(body CardPayment, err error) (Answer, error) { return document{&body}, err }
 
 type RetryPaymentRequestObject struct {
 	Purchase PurchaseID
@@ -4903,24 +759,14 @@ type RetryPaymentRequestObject struct {
 }
 
 // RetryPayment200 answers with a document, unless there is an error.
-func RetryPayment200(body CardPayment, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func RetryPayment200(body CardPayment, err error) (Answer, error) { return document{&body}, err }
 
 type FindPurchasesRequestObject struct {
 	Params FindPurchasesParams
 }
 
 // FindPurchases200 answers with a document, unless there is an error.
-func FindPurchases200(body PurchaseList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func FindPurchases200(body PurchaseList, err error) (Answer, error) { return document{&body}, err }
 
 type GetPurchaseRequestObject struct {
 	Purchase PurchaseID
@@ -4928,12 +774,7 @@ type GetPurchaseRequestObject struct {
 }
 
 // GetPurchase200 answers with a document, unless there is an error.
-func GetPurchase200(body Purchase, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetPurchase200(body Purchase, err error) (Answer, error) { return document{&body}, err }
 
 type CancelPurchaseRequestObject struct {
 	Purchase PurchaseID
@@ -4942,12 +783,7 @@ type CancelPurchaseRequestObject struct {
 }
 
 // CancelPurchase200 answers with a document, unless there is an error.
-func CancelPurchase200(body Job, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func CancelPurchase200(body Job, err error) (Answer, error) { return document{&body}, err }
 
 type TryPaymentRequestObject struct {
 	Purchase PurchaseID
@@ -4956,48 +792,28 @@ type TryPaymentRequestObject struct {
 }
 
 // TryPayment200 answers with a document, unless there is an error.
-func TryPayment200(body Job, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func TryPayment200(body Job, err error) (Answer, error) { return document{&body}, err }
 
 type GetPurchaseProofRequestObject struct {
 	Purchase PurchaseID
 }
 
 // GetPurchaseProof200 answers with a document, unless there is an error.
-func GetPurchaseProof200(body PurchaseProof, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetPurchaseProof200(body PurchaseProof, err error) (Answer, error) { return document{&body}, err }
 
 type ListWaitingRefundsRequestObject struct {
 	Params ListWaitingRefundsParams
 }
 
 // ListWaitingRefunds200 answers with a document, unless there is an error.
-func ListWaitingRefunds200(body RefundPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListWaitingRefunds200(body RefundPage, err error) (Answer, error) { return document{&body}, err }
 
 type GetRefundRequestObject struct {
 	Refund RefundID
 }
 
 // GetRefund200 answers with a document, unless there is an error.
-func GetRefund200(body Refund, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetRefund200(body Refund, err error) (Answer, error) { return document{&body}, err }
 
 type ResolveRefundRequestObject struct {
 	Refund RefundID
@@ -5006,12 +822,7 @@ type ResolveRefundRequestObject struct {
 }
 
 // ResolveRefund200 answers with a document, unless there is an error.
-func ResolveRefund200(body Refund, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ResolveRefund200(body Refund, err error) (Answer, error) { return document{&body}, err }
 
 type RetryRefundRequestObject struct {
 	Refund RefundID
@@ -5019,35 +830,20 @@ type RetryRefundRequestObject struct {
 }
 
 // RetryRefund200 answers with a document, unless there is an error.
-func RetryRefund200(body Refund, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func RetryRefund200(body Refund, err error) (Answer, error) { return document{&body}, err }
 
 type ListSweepsRequestObject struct {
 }
 
 // ListSweeps200 answers with a document, unless there is an error.
-func ListSweeps200(body SweepList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListSweeps200(body SweepList, err error) (Answer, error) { return document{&body}, err }
 
 type RunSweepRequestObject struct {
 	Sweep SweepPath
 }
 
 // RunSweep200 answers with a document, unless there is an error.
-func RunSweep200(body SweepReport, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func RunSweep200(body SweepReport, err error) (Answer, error) { return document{&body}, err }
 
 type TransferRequestObject struct {
 	Params TransferParams
@@ -5060,12 +856,7 @@ type ListUserHoldsRequestObject struct {
 }
 
 // ListUserHolds200 answers with a document, unless there is an error.
-func ListUserHolds200(body HoldList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListUserHolds200(body HoldList, err error) (Answer, error) { return document{&body}, err }
 
 type ListPurchasesRequestObject struct {
 	User   UserParam
@@ -5073,24 +864,14 @@ type ListPurchasesRequestObject struct {
 }
 
 // ListPurchases200 answers with a document, unless there is an error.
-func ListPurchases200(body PurchaseList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListPurchases200(body PurchaseList, err error) (Answer, error) { return document{&body}, err }
 
 type ListWalletsRequestObject struct {
 	Params ListWalletsParams
 }
 
 // ListWallets200 answers with a document, unless there is an error.
-func ListWallets200(body WalletList, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func ListWallets200(body WalletList, err error) (Answer, error) { return document{&body}, err }
 
 type OpenWalletRequestObject struct {
 	Params OpenWalletParams
@@ -5102,12 +883,7 @@ type GetWalletRequestObject struct {
 }
 
 // GetWallet200 answers with a document, unless there is an error.
-func GetWallet200(body Wallet, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetWallet200(body Wallet, err error) (Answer, error) { return document{&body}, err }
 
 type AuthorizeRequestObject struct {
 	Wallet WalletID
@@ -5121,12 +897,7 @@ type GetAuthorizationRequestObject struct {
 }
 
 // GetAuthorization200 answers with a document, unless there is an error.
-func GetAuthorization200(body Authorization, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetAuthorization200(body Authorization, err error) (Answer, error) { return document{&body}, err }
 
 type CaptureAuthorizationRequestObject struct {
 	Wallet        WalletID
@@ -5137,10 +908,7 @@ type CaptureAuthorizationRequestObject struct {
 
 // CaptureAuthorization200 answers with a document, unless there is an error.
 func CaptureAuthorization200(body Authorization, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type VoidAuthorizationRequestObject struct {
@@ -5151,12 +919,7 @@ type VoidAuthorizationRequestObject struct {
 }
 
 // VoidAuthorization200 answers with a document, unless there is an error.
-func VoidAuthorization200(body Authorization, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func VoidAuthorization200(body Authorization, err error) (Answer, error) { return document{&body}, err }
 
 type CreditWalletRequestObject struct {
 	Wallet WalletID
@@ -5165,12 +928,7 @@ type CreditWalletRequestObject struct {
 }
 
 // CreditWallet200 answers with a document, unless there is an error.
-func CreditWallet200(body Wallet, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func CreditWallet200(body Wallet, err error) (Answer, error) { return document{&body}, err }
 
 type DebitWalletRequestObject struct {
 	Wallet WalletID
@@ -5179,12 +937,7 @@ type DebitWalletRequestObject struct {
 }
 
 // DebitWallet200 answers with a document, unless there is an error.
-func DebitWallet200(body Wallet, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func DebitWallet200(body Wallet, err error) (Answer, error) { return document{&body}, err }
 
 type ListWalletEventsRequestObject struct {
 	Wallet WalletID
@@ -5193,10 +946,7 @@ type ListWalletEventsRequestObject struct {
 
 // ListWalletEvents200 answers with a document, unless there is an error.
 func ListWalletEvents200(body WalletEventPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type ListWebhookEndpointsRequestObject struct {
@@ -5205,10 +955,7 @@ type ListWebhookEndpointsRequestObject struct {
 
 // ListWebhookEndpoints200 answers with a document, unless there is an error.
 func ListWebhookEndpoints200(body WebhookEndpointPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type CreateWebhookEndpointRequestObject struct {
@@ -5226,10 +973,7 @@ type GetWebhookEndpointRequestObject struct {
 
 // GetWebhookEndpoint200 answers with a document, unless there is an error.
 func GetWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type PatchWebhookEndpointRequestObject struct {
@@ -5239,10 +983,7 @@ type PatchWebhookEndpointRequestObject struct {
 
 // PatchWebhookEndpoint200 answers with a document, unless there is an error.
 func PatchWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type ListWebhookDeliveriesRequestObject struct {
@@ -5252,10 +993,7 @@ type ListWebhookDeliveriesRequestObject struct {
 
 // ListWebhookDeliveries200 answers with a document, unless there is an error.
 func ListWebhookDeliveries200(body WebhookDeliveryPage, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type GetWebhookDeliveryRequestObject struct {
@@ -5265,10 +1003,7 @@ type GetWebhookDeliveryRequestObject struct {
 
 // GetWebhookDelivery200 answers with a document, unless there is an error.
 func GetWebhookDelivery200(body WebhookDelivery, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type ReplayWebhookDeliveryRequestObject struct {
@@ -5279,10 +1014,7 @@ type ReplayWebhookDeliveryRequestObject struct {
 
 // ReplayWebhookDelivery200 answers with a document, unless there is an error.
 func ReplayWebhookDelivery200(body WebhookDelivery, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type DisableWebhookEndpointRequestObject struct {
@@ -5292,10 +1024,7 @@ type DisableWebhookEndpointRequestObject struct {
 
 // DisableWebhookEndpoint200 answers with a document, unless there is an error.
 func DisableWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type EnableWebhookEndpointRequestObject struct {
@@ -5305,10 +1034,7 @@ type EnableWebhookEndpointRequestObject struct {
 
 // EnableWebhookEndpoint200 answers with a document, unless there is an error.
 func EnableWebhookEndpoint200(body WebhookEndpoint, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type ReplayWebhookDeliveriesRequestObject struct {
@@ -5319,10 +1045,7 @@ type ReplayWebhookDeliveriesRequestObject struct {
 
 // ReplayWebhookDeliveries200 answers with a document, unless there is an error.
 func ReplayWebhookDeliveries200(body WebhookReplayed, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type RotateWebhookSecretRequestObject struct {
@@ -5333,10 +1056,7 @@ type RotateWebhookSecretRequestObject struct {
 
 // RotateWebhookSecret200 answers with a document, unless there is an error.
 func RotateWebhookSecret200(body WebhookEndpoint, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type TestWebhookEndpointRequestObject struct {
@@ -5346,10 +1066,7 @@ type TestWebhookEndpointRequestObject struct {
 
 // TestWebhookEndpoint200 answers with a document, unless there is an error.
 func TestWebhookEndpoint200(body WebhookDelivery, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
+	return document{&body}, err
 }
 
 type GetWebhookEventRequestObject struct {
@@ -5357,930 +1074,160 @@ type GetWebhookEventRequestObject struct {
 }
 
 // GetWebhookEvent200 answers with a document, unless there is an error.
-func GetWebhookEvent200(body WebhookEvent, err error) (Answer, error) {
-	if err != nil {
-		return nil, err
-	}
-	return document{&body}, nil
-}
+func GetWebhookEvent200(body WebhookEvent, err error) (Answer, error) { return document{&body}, err }
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListCampaigns List campaigns, newest first
-	// (GET /v1/campaigns)
 	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (Answer, error)
 	// CreateCampaign Create a campaign
-	// (POST /v1/campaigns)
 	CreateCampaign(ctx context.Context, request CreateCampaignRequestObject) (Answer, error)
 	// GetCampaign Read a campaign
-	// (GET /v1/campaigns/{campaign})
 	GetCampaign(ctx context.Context, request GetCampaignRequestObject) (Answer, error)
 	// PatchCampaign Change a campaign
-	// (PATCH /v1/campaigns/{campaign})
 	PatchCampaign(ctx context.Context, request PatchCampaignRequestObject) (Answer, error)
 	// CancelCampaign Cancel a campaign
-	// (POST /v1/campaigns/{campaign}/cancel)
 	CancelCampaign(ctx context.Context, request CancelCampaignRequestObject) (Answer, error)
 	// GetDraw Read the draw
-	// (GET /v1/campaigns/{campaign}/draw)
 	GetDraw(ctx context.Context, request GetDrawRequestObject) (Answer, error)
 	// RequestDraw Draw the prizes
-	// (POST /v1/campaigns/{campaign}/draw)
 	RequestDraw(ctx context.Context, request RequestDrawRequestObject) (Answer, error)
 	// StreamDraw Follow a draw
-	// (GET /v1/campaigns/{campaign}/draw/events)
 	StreamDraw(ctx context.Context, request StreamDrawRequestObject) (Answer, error)
 	// GetDrawLabels Read the labels of the positions
-	// (GET /v1/campaigns/{campaign}/draw/labels)
 	GetDrawLabels(ctx context.Context, request GetDrawLabelsRequestObject) (Answer, error)
 	// GetDrawList Read the frozen list
-	// (GET /v1/campaigns/{campaign}/draw/list)
 	GetDrawList(ctx context.Context, request GetDrawListRequestObject) (Answer, error)
 	// GetDrawProof Read the proof of a draw
-	// (GET /v1/campaigns/{campaign}/draw/proof)
 	GetDrawProof(ctx context.Context, request GetDrawProofRequestObject) (Answer, error)
 	// SubmitDrawRound Submit the beacon's round
-	// (POST /v1/campaigns/{campaign}/draw/round)
 	SubmitDrawRound(ctx context.Context, request SubmitDrawRoundRequestObject) (Answer, error)
 	// VoidDraw Void a stuck draw
-	// (POST /v1/campaigns/{campaign}/draw/void)
 	VoidDraw(ctx context.Context, request VoidDrawRequestObject) (Answer, error)
 	// StreamCampaign Follow a campaign
-	// (GET /v1/campaigns/{campaign}/events)
 	StreamCampaign(ctx context.Context, request StreamCampaignRequestObject) (Answer, error)
 	// CreateHold Hold positions
-	// (POST /v1/campaigns/{campaign}/holds)
 	CreateHold(ctx context.Context, request CreateHoldRequestObject) (Answer, error)
 	// PauseCampaign Pause a campaign
-	// (POST /v1/campaigns/{campaign}/pause)
 	PauseCampaign(ctx context.Context, request PauseCampaignRequestObject) (Answer, error)
 	// ListPositions Read the board
-	// (GET /v1/campaigns/{campaign}/positions)
 	ListPositions(ctx context.Context, request ListPositionsRequestObject) (Answer, error)
 	// BlockPositions Block positions
-	// (POST /v1/campaigns/{campaign}/positions/block)
 	BlockPositions(ctx context.Context, request BlockPositionsRequestObject) (Answer, error)
 	// UnblockPositions Unblock positions
-	// (POST /v1/campaigns/{campaign}/positions/unblock)
 	UnblockPositions(ctx context.Context, request UnblockPositionsRequestObject) (Answer, error)
 	// GetPosition Read one position
-	// (GET /v1/campaigns/{campaign}/positions/{layer}/{column})
 	GetPosition(ctx context.Context, request GetPositionRequestObject) (Answer, error)
 	// PublishCampaign Publish a campaign
-	// (POST /v1/campaigns/{campaign}/publish)
 	PublishCampaign(ctx context.Context, request PublishCampaignRequestObject) (Answer, error)
 	// ListCampaignPurchases List the purchases of a campaign, newest first
-	// (GET /v1/campaigns/{campaign}/purchases)
 	ListCampaignPurchases(ctx context.Context, request ListCampaignPurchasesRequestObject) (Answer, error)
 	// RequestPurchase Buy positions
-	// (POST /v1/campaigns/{campaign}/purchases)
 	RequestPurchase(ctx context.Context, request RequestPurchaseRequestObject) (Answer, error)
 	// ListRefunds List the refunds of a campaign
-	// (GET /v1/campaigns/{campaign}/refunds)
 	ListRefunds(ctx context.Context, request ListRefundsRequestObject) (Answer, error)
 	// ResolveRefunds Mark refunds of a campaign as made by hand
-	// (POST /v1/campaigns/{campaign}/refunds/resolve)
 	ResolveRefunds(ctx context.Context, request ResolveRefundsRequestObject) (Answer, error)
 	// ResumeCampaign Resume a campaign
-	// (POST /v1/campaigns/{campaign}/resume)
 	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (Answer, error)
 	// ListHolds List the holds of a campaign, newest first
-	// (GET /v1/holds)
 	ListHolds(ctx context.Context, request ListHoldsRequestObject) (Answer, error)
 	// ReleaseHold Release a hold
-	// (DELETE /v1/holds/{hold})
 	ReleaseHold(ctx context.Context, request ReleaseHoldRequestObject) (Answer, error)
 	// GetHold Read a hold
-	// (GET /v1/holds/{hold})
 	GetHold(ctx context.Context, request GetHoldRequestObject) (Answer, error)
 	// ExtendHold Extend a hold
-	// (POST /v1/holds/{hold}/extend)
 	ExtendHold(ctx context.Context, request ExtendHoldRequestObject) (Answer, error)
 	// ListJobs Find jobs, newest first
-	// (GET /v1/jobs)
 	ListJobs(ctx context.Context, request ListJobsRequestObject) (Answer, error)
 	// GetJob Read a job
-	// (GET /v1/jobs/{job})
 	GetJob(ctx context.Context, request GetJobRequestObject) (Answer, error)
 	// StreamJob Follow a job
-	// (GET /v1/jobs/{job}/events)
 	StreamJob(ctx context.Context, request StreamJobRequestObject) (Answer, error)
 	// ListPaymentDiscrepancies List discrepancies with the provider's balance
-	// (GET /v1/payment-discrepancies)
 	ListPaymentDiscrepancies(ctx context.Context, request ListPaymentDiscrepanciesRequestObject) (Answer, error)
 	// ExplainPaymentDiscrepancy Explain a discrepancy
-	// (POST /v1/payment-discrepancies/{discrepancy}/explain)
 	ExplainPaymentDiscrepancy(ctx context.Context, request ExplainPaymentDiscrepancyRequestObject) (Answer, error)
 	// ListPayments List waiting payments
-	// (GET /v1/payments)
 	ListPayments(ctx context.Context, request ListPaymentsRequestObject) (Answer, error)
 	// ResolvePayment Resolve a payment by hand
-	// (POST /v1/payments/{purchase}/resolve)
 	ResolvePayment(ctx context.Context, request ResolvePaymentRequestObject) (Answer, error)
 	// RetryPayment Check a payment with the provider immediately
-	// (POST /v1/payments/{purchase}/retry)
 	RetryPayment(ctx context.Context, request RetryPaymentRequestObject) (Answer, error)
 	// FindPurchases Find purchases by their reference, newest first
-	// (GET /v1/purchases)
 	FindPurchases(ctx context.Context, request FindPurchasesRequestObject) (Answer, error)
 	// GetPurchase Read a purchase
-	// (GET /v1/purchases/{purchase})
 	GetPurchase(ctx context.Context, request GetPurchaseRequestObject) (Answer, error)
 	// CancelPurchase Cancel a purchase
-	// (POST /v1/purchases/{purchase}/cancel)
 	CancelPurchase(ctx context.Context, request CancelPurchaseRequestObject) (Answer, error)
 	// TryPayment Pay a purchase with another card
-	// (POST /v1/purchases/{purchase}/payment)
 	TryPayment(ctx context.Context, request TryPaymentRequestObject) (Answer, error)
 	// GetPurchaseProof Read the proof of a purchase
-	// (GET /v1/purchases/{purchase}/proof)
 	GetPurchaseProof(ctx context.Context, request GetPurchaseProofRequestObject) (Answer, error)
 	// ListWaitingRefunds List refunds that wait for an operator
-	// (GET /v1/refunds)
 	ListWaitingRefunds(ctx context.Context, request ListWaitingRefundsRequestObject) (Answer, error)
 	// GetRefund Read a refund
-	// (GET /v1/refunds/{refund})
 	GetRefund(ctx context.Context, request GetRefundRequestObject) (Answer, error)
 	// ResolveRefund Mark a refund as made by hand
-	// (POST /v1/refunds/{refund}/resolve)
 	ResolveRefund(ctx context.Context, request ResolveRefundRequestObject) (Answer, error)
 	// RetryRefund Retry a refund
-	// (POST /v1/refunds/{refund}/retry)
 	RetryRefund(ctx context.Context, request RetryRefundRequestObject) (Answer, error)
 	// ListSweeps List the sweeps
-	// (GET /v1/sweeps)
 	ListSweeps(ctx context.Context, request ListSweepsRequestObject) (Answer, error)
 	// RunSweep Run a sweep now
-	// (POST /v1/sweeps/{sweep})
 	RunSweep(ctx context.Context, request RunSweepRequestObject) (Answer, error)
 	// Transfer Transfer money
-	// (POST /v1/transfers)
 	Transfer(ctx context.Context, request TransferRequestObject) (Answer, error)
 	// ListUserHolds List a user's holds, newest first
-	// (GET /v1/users/{user}/holds)
 	ListUserHolds(ctx context.Context, request ListUserHoldsRequestObject) (Answer, error)
 	// ListPurchases List a user's purchases, newest first
-	// (GET /v1/users/{user}/purchases)
 	ListPurchases(ctx context.Context, request ListPurchasesRequestObject) (Answer, error)
 	// ListWallets Find the wallets of an owner
-	// (GET /v1/wallets)
 	ListWallets(ctx context.Context, request ListWalletsRequestObject) (Answer, error)
 	// OpenWallet Open a wallet
-	// (POST /v1/wallets)
 	OpenWallet(ctx context.Context, request OpenWalletRequestObject) (Answer, error)
 	// GetWallet Read a wallet
-	// (GET /v1/wallets/{wallet})
 	GetWallet(ctx context.Context, request GetWalletRequestObject) (Answer, error)
 	// Authorize Authorize a payment
-	// (POST /v1/wallets/{wallet}/authorizations)
 	Authorize(ctx context.Context, request AuthorizeRequestObject) (Answer, error)
 	// GetAuthorization Read an authorization
-	// (GET /v1/wallets/{wallet}/authorizations/{authorization})
 	GetAuthorization(ctx context.Context, request GetAuthorizationRequestObject) (Answer, error)
 	// CaptureAuthorization Capture an authorization
-	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/capture)
 	CaptureAuthorization(ctx context.Context, request CaptureAuthorizationRequestObject) (Answer, error)
 	// VoidAuthorization Void an authorization
-	// (POST /v1/wallets/{wallet}/authorizations/{authorization}/void)
 	VoidAuthorization(ctx context.Context, request VoidAuthorizationRequestObject) (Answer, error)
 	// CreditWallet Credit a wallet
-	// (POST /v1/wallets/{wallet}/credit)
 	CreditWallet(ctx context.Context, request CreditWalletRequestObject) (Answer, error)
 	// DebitWallet Debit a wallet
-	// (POST /v1/wallets/{wallet}/debit)
 	DebitWallet(ctx context.Context, request DebitWalletRequestObject) (Answer, error)
 	// ListWalletEvents Read a wallet's history
-	// (GET /v1/wallets/{wallet}/events)
 	ListWalletEvents(ctx context.Context, request ListWalletEventsRequestObject) (Answer, error)
 	// ListWebhookEndpoints List the endpoints
-	// (GET /v1/webhook-endpoints)
 	ListWebhookEndpoints(ctx context.Context, request ListWebhookEndpointsRequestObject) (Answer, error)
 	// CreateWebhookEndpoint Create a webhook endpoint
-	// (POST /v1/webhook-endpoints)
 	CreateWebhookEndpoint(ctx context.Context, request CreateWebhookEndpointRequestObject) (Answer, error)
 	// DeleteWebhookEndpoint Delete an endpoint
-	// (DELETE /v1/webhook-endpoints/{endpoint})
 	DeleteWebhookEndpoint(ctx context.Context, request DeleteWebhookEndpointRequestObject) (Answer, error)
 	// GetWebhookEndpoint Read an endpoint
-	// (GET /v1/webhook-endpoints/{endpoint})
 	GetWebhookEndpoint(ctx context.Context, request GetWebhookEndpointRequestObject) (Answer, error)
 	// PatchWebhookEndpoint Change an endpoint
-	// (PATCH /v1/webhook-endpoints/{endpoint})
 	PatchWebhookEndpoint(ctx context.Context, request PatchWebhookEndpointRequestObject) (Answer, error)
 	// ListWebhookDeliveries List the deliveries of an endpoint
-	// (GET /v1/webhook-endpoints/{endpoint}/deliveries)
 	ListWebhookDeliveries(ctx context.Context, request ListWebhookDeliveriesRequestObject) (Answer, error)
 	// GetWebhookDelivery Read a delivery with its attempts
-	// (GET /v1/webhook-endpoints/{endpoint}/deliveries/{event})
 	GetWebhookDelivery(ctx context.Context, request GetWebhookDeliveryRequestObject) (Answer, error)
 	// ReplayWebhookDelivery Replay one event
-	// (POST /v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay)
 	ReplayWebhookDelivery(ctx context.Context, request ReplayWebhookDeliveryRequestObject) (Answer, error)
 	// DisableWebhookEndpoint Disable an endpoint
-	// (POST /v1/webhook-endpoints/{endpoint}/disable)
 	DisableWebhookEndpoint(ctx context.Context, request DisableWebhookEndpointRequestObject) (Answer, error)
 	// EnableWebhookEndpoint Enable an endpoint
-	// (POST /v1/webhook-endpoints/{endpoint}/enable)
 	EnableWebhookEndpoint(ctx context.Context, request EnableWebhookEndpointRequestObject) (Answer, error)
 	// ReplayWebhookDeliveries Replay events
-	// (POST /v1/webhook-endpoints/{endpoint}/replay)
 	ReplayWebhookDeliveries(ctx context.Context, request ReplayWebhookDeliveriesRequestObject) (Answer, error)
 	// RotateWebhookSecret Rotate the secret
-	// (POST /v1/webhook-endpoints/{endpoint}/rotate-secret)
 	RotateWebhookSecret(ctx context.Context, request RotateWebhookSecretRequestObject) (Answer, error)
 	// TestWebhookEndpoint Send a test event
-	// (POST /v1/webhook-endpoints/{endpoint}/test)
 	TestWebhookEndpoint(ctx context.Context, request TestWebhookEndpointRequestObject) (Answer, error)
 	// GetWebhookEvent Read an event
-	// (GET /v1/webhook-events/{event})
 	GetWebhookEvent(ctx context.Context, request GetWebhookEventRequestObject) (Answer, error)
-}
-
-// NewStrictHandler returns what reads requests for ssi, and sends its answers.
-func NewStrictHandler(ssi StrictServerInterface) ServerInterface { return &strictHandler{ssi} }
-
-type strictHandler struct{ ssi StrictServerInterface }
-
-func send(c *fiber.Ctx, answer Answer, err error) error {
-	if err != nil {
-		return err
-	}
-	return answer.Send(c)
-}
-
-// ListCampaigns implements ServerInterface.
-func (sh *strictHandler) ListCampaigns(ctx *fiber.Ctx, params ListCampaignsParams) error {
-	request := ListCampaignsRequestObject{Params: params}
-	answer, err := sh.ssi.ListCampaigns(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// CreateCampaign implements ServerInterface.
-func (sh *strictHandler) CreateCampaign(ctx *fiber.Ctx, params CreateCampaignParams) error {
-	request := CreateCampaignRequestObject{Params: params}
-	var body CreateCampaignJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.CreateCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetCampaign implements ServerInterface.
-func (sh *strictHandler) GetCampaign(ctx *fiber.Ctx, campaign CampaignID, params GetCampaignParams) error {
-	request := GetCampaignRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.GetCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// PatchCampaign implements ServerInterface.
-func (sh *strictHandler) PatchCampaign(ctx *fiber.Ctx, campaign CampaignID) error {
-	request := PatchCampaignRequestObject{Campaign: campaign}
-	var body PatchCampaignJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.PatchCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// CancelCampaign implements ServerInterface.
-func (sh *strictHandler) CancelCampaign(ctx *fiber.Ctx, campaign CampaignID, params CancelCampaignParams) error {
-	request := CancelCampaignRequestObject{Campaign: campaign, Params: params}
-	var body CancelCampaignJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.CancelCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetDraw implements ServerInterface.
-func (sh *strictHandler) GetDraw(ctx *fiber.Ctx, campaign CampaignID) error {
-	request := GetDrawRequestObject{Campaign: campaign}
-	answer, err := sh.ssi.GetDraw(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// RequestDraw implements ServerInterface.
-func (sh *strictHandler) RequestDraw(ctx *fiber.Ctx, campaign CampaignID, params RequestDrawParams) error {
-	request := RequestDrawRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.RequestDraw(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// StreamDraw implements ServerInterface.
-func (sh *strictHandler) StreamDraw(ctx *fiber.Ctx, campaign CampaignID, params StreamDrawParams) error {
-	request := StreamDrawRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.StreamDraw(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetDrawLabels implements ServerInterface.
-func (sh *strictHandler) GetDrawLabels(ctx *fiber.Ctx, campaign CampaignID, params GetDrawLabelsParams) error {
-	request := GetDrawLabelsRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.GetDrawLabels(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetDrawList implements ServerInterface.
-func (sh *strictHandler) GetDrawList(ctx *fiber.Ctx, campaign CampaignID, params GetDrawListParams) error {
-	request := GetDrawListRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.GetDrawList(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetDrawProof implements ServerInterface.
-func (sh *strictHandler) GetDrawProof(ctx *fiber.Ctx, campaign CampaignID, params GetDrawProofParams) error {
-	request := GetDrawProofRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.GetDrawProof(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// SubmitDrawRound implements ServerInterface.
-func (sh *strictHandler) SubmitDrawRound(ctx *fiber.Ctx, campaign CampaignID) error {
-	request := SubmitDrawRoundRequestObject{Campaign: campaign}
-	var body SubmitDrawRoundJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.SubmitDrawRound(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// VoidDraw implements ServerInterface.
-func (sh *strictHandler) VoidDraw(ctx *fiber.Ctx, campaign CampaignID, params VoidDrawParams) error {
-	request := VoidDrawRequestObject{Campaign: campaign, Params: params}
-	var body VoidDrawJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.VoidDraw(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// StreamCampaign implements ServerInterface.
-func (sh *strictHandler) StreamCampaign(ctx *fiber.Ctx, campaign CampaignID, params StreamCampaignParams) error {
-	request := StreamCampaignRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.StreamCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// CreateHold implements ServerInterface.
-func (sh *strictHandler) CreateHold(ctx *fiber.Ctx, campaign CampaignID, params CreateHoldParams) error {
-	request := CreateHoldRequestObject{Campaign: campaign, Params: params}
-	var body CreateHoldJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.CreateHold(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// PauseCampaign implements ServerInterface.
-func (sh *strictHandler) PauseCampaign(ctx *fiber.Ctx, campaign CampaignID, params PauseCampaignParams) error {
-	request := PauseCampaignRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.PauseCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListPositions implements ServerInterface.
-func (sh *strictHandler) ListPositions(ctx *fiber.Ctx, campaign CampaignID, params ListPositionsParams) error {
-	request := ListPositionsRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.ListPositions(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// BlockPositions implements ServerInterface.
-func (sh *strictHandler) BlockPositions(ctx *fiber.Ctx, campaign CampaignID, params BlockPositionsParams) error {
-	request := BlockPositionsRequestObject{Campaign: campaign, Params: params}
-	var body BlockPositionsJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.BlockPositions(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// UnblockPositions implements ServerInterface.
-func (sh *strictHandler) UnblockPositions(ctx *fiber.Ctx, campaign CampaignID, params UnblockPositionsParams) error {
-	request := UnblockPositionsRequestObject{Campaign: campaign, Params: params}
-	var body UnblockPositionsJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.UnblockPositions(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetPosition implements ServerInterface.
-func (sh *strictHandler) GetPosition(ctx *fiber.Ctx, campaign CampaignID, layer LayerNumber, column ColumnNumber, params GetPositionParams) error {
-	request := GetPositionRequestObject{Campaign: campaign, Layer: layer, Column: column, Params: params}
-	answer, err := sh.ssi.GetPosition(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// PublishCampaign implements ServerInterface.
-func (sh *strictHandler) PublishCampaign(ctx *fiber.Ctx, campaign CampaignID, params PublishCampaignParams) error {
-	request := PublishCampaignRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.PublishCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListCampaignPurchases implements ServerInterface.
-func (sh *strictHandler) ListCampaignPurchases(ctx *fiber.Ctx, campaign CampaignID, params ListCampaignPurchasesParams) error {
-	request := ListCampaignPurchasesRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.ListCampaignPurchases(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// RequestPurchase implements ServerInterface.
-func (sh *strictHandler) RequestPurchase(ctx *fiber.Ctx, campaign CampaignID, params RequestPurchaseParams) error {
-	request := RequestPurchaseRequestObject{Campaign: campaign, Params: params}
-	var body RequestPurchaseJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.RequestPurchase(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListRefunds implements ServerInterface.
-func (sh *strictHandler) ListRefunds(ctx *fiber.Ctx, campaign CampaignID, params ListRefundsParams) error {
-	request := ListRefundsRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.ListRefunds(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ResolveRefunds implements ServerInterface.
-func (sh *strictHandler) ResolveRefunds(ctx *fiber.Ctx, campaign CampaignID, params ResolveRefundsParams) error {
-	request := ResolveRefundsRequestObject{Campaign: campaign, Params: params}
-	var body ResolveRefundsJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.ResolveRefunds(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ResumeCampaign implements ServerInterface.
-func (sh *strictHandler) ResumeCampaign(ctx *fiber.Ctx, campaign CampaignID, params ResumeCampaignParams) error {
-	request := ResumeCampaignRequestObject{Campaign: campaign, Params: params}
-	answer, err := sh.ssi.ResumeCampaign(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListHolds implements ServerInterface.
-func (sh *strictHandler) ListHolds(ctx *fiber.Ctx, params ListHoldsParams) error {
-	request := ListHoldsRequestObject{Params: params}
-	answer, err := sh.ssi.ListHolds(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ReleaseHold implements ServerInterface.
-func (sh *strictHandler) ReleaseHold(ctx *fiber.Ctx, hold HoldID) error {
-	request := ReleaseHoldRequestObject{Hold: hold}
-	answer, err := sh.ssi.ReleaseHold(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetHold implements ServerInterface.
-func (sh *strictHandler) GetHold(ctx *fiber.Ctx, hold HoldID) error {
-	request := GetHoldRequestObject{Hold: hold}
-	answer, err := sh.ssi.GetHold(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ExtendHold implements ServerInterface.
-func (sh *strictHandler) ExtendHold(ctx *fiber.Ctx, hold HoldID, params ExtendHoldParams) error {
-	request := ExtendHoldRequestObject{Hold: hold, Params: params}
-	var body ExtendHoldJSONRequestBody
-	switch err := ctx.BodyParser(&body); {
-	case err == nil:
-		request.Body = &body
-	case !errors.Is(err, io.EOF):
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	answer, err := sh.ssi.ExtendHold(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListJobs implements ServerInterface.
-func (sh *strictHandler) ListJobs(ctx *fiber.Ctx, params ListJobsParams) error {
-	request := ListJobsRequestObject{Params: params}
-	answer, err := sh.ssi.ListJobs(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetJob implements ServerInterface.
-func (sh *strictHandler) GetJob(ctx *fiber.Ctx, job JobID, params GetJobParams) error {
-	request := GetJobRequestObject{Job: job, Params: params}
-	answer, err := sh.ssi.GetJob(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// StreamJob implements ServerInterface.
-func (sh *strictHandler) StreamJob(ctx *fiber.Ctx, job JobID, params StreamJobParams) error {
-	request := StreamJobRequestObject{Job: job, Params: params}
-	answer, err := sh.ssi.StreamJob(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListPaymentDiscrepancies implements ServerInterface.
-func (sh *strictHandler) ListPaymentDiscrepancies(ctx *fiber.Ctx, params ListPaymentDiscrepanciesParams) error {
-	request := ListPaymentDiscrepanciesRequestObject{Params: params}
-	answer, err := sh.ssi.ListPaymentDiscrepancies(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ExplainPaymentDiscrepancy implements ServerInterface.
-func (sh *strictHandler) ExplainPaymentDiscrepancy(ctx *fiber.Ctx, discrepancy PaymentDiscrepancyID, params ExplainPaymentDiscrepancyParams) error {
-	request := ExplainPaymentDiscrepancyRequestObject{Discrepancy: discrepancy, Params: params}
-	var body ExplainPaymentDiscrepancyJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.ExplainPaymentDiscrepancy(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListPayments implements ServerInterface.
-func (sh *strictHandler) ListPayments(ctx *fiber.Ctx, params ListPaymentsParams) error {
-	request := ListPaymentsRequestObject{Params: params}
-	answer, err := sh.ssi.ListPayments(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ResolvePayment implements ServerInterface.
-func (sh *strictHandler) ResolvePayment(ctx *fiber.Ctx, purchase PurchaseID, params ResolvePaymentParams) error {
-	request := ResolvePaymentRequestObject{Purchase: purchase, Params: params}
-	var body ResolvePaymentJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.ResolvePayment(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// RetryPayment implements ServerInterface.
-func (sh *strictHandler) RetryPayment(ctx *fiber.Ctx, purchase PurchaseID, params RetryPaymentParams) error {
-	request := RetryPaymentRequestObject{Purchase: purchase, Params: params}
-	answer, err := sh.ssi.RetryPayment(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// FindPurchases implements ServerInterface.
-func (sh *strictHandler) FindPurchases(ctx *fiber.Ctx, params FindPurchasesParams) error {
-	request := FindPurchasesRequestObject{Params: params}
-	answer, err := sh.ssi.FindPurchases(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetPurchase implements ServerInterface.
-func (sh *strictHandler) GetPurchase(ctx *fiber.Ctx, purchase PurchaseID, params GetPurchaseParams) error {
-	request := GetPurchaseRequestObject{Purchase: purchase, Params: params}
-	answer, err := sh.ssi.GetPurchase(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// CancelPurchase implements ServerInterface.
-func (sh *strictHandler) CancelPurchase(ctx *fiber.Ctx, purchase PurchaseID, params CancelPurchaseParams) error {
-	request := CancelPurchaseRequestObject{Purchase: purchase, Params: params}
-	var body CancelPurchaseJSONRequestBody
-	switch err := ctx.BodyParser(&body); {
-	case err == nil:
-		request.Body = &body
-	case !errors.Is(err, io.EOF):
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	answer, err := sh.ssi.CancelPurchase(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// TryPayment implements ServerInterface.
-func (sh *strictHandler) TryPayment(ctx *fiber.Ctx, purchase PurchaseID, params TryPaymentParams) error {
-	request := TryPaymentRequestObject{Purchase: purchase, Params: params}
-	var body TryPaymentJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.TryPayment(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetPurchaseProof implements ServerInterface.
-func (sh *strictHandler) GetPurchaseProof(ctx *fiber.Ctx, purchase PurchaseID) error {
-	request := GetPurchaseProofRequestObject{Purchase: purchase}
-	answer, err := sh.ssi.GetPurchaseProof(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListWaitingRefunds implements ServerInterface.
-func (sh *strictHandler) ListWaitingRefunds(ctx *fiber.Ctx, params ListWaitingRefundsParams) error {
-	request := ListWaitingRefundsRequestObject{Params: params}
-	answer, err := sh.ssi.ListWaitingRefunds(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetRefund implements ServerInterface.
-func (sh *strictHandler) GetRefund(ctx *fiber.Ctx, refund RefundID) error {
-	request := GetRefundRequestObject{Refund: refund}
-	answer, err := sh.ssi.GetRefund(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ResolveRefund implements ServerInterface.
-func (sh *strictHandler) ResolveRefund(ctx *fiber.Ctx, refund RefundID, params ResolveRefundParams) error {
-	request := ResolveRefundRequestObject{Refund: refund, Params: params}
-	var body ResolveRefundJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.ResolveRefund(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// RetryRefund implements ServerInterface.
-func (sh *strictHandler) RetryRefund(ctx *fiber.Ctx, refund RefundID, params RetryRefundParams) error {
-	request := RetryRefundRequestObject{Refund: refund, Params: params}
-	answer, err := sh.ssi.RetryRefund(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListSweeps implements ServerInterface.
-func (sh *strictHandler) ListSweeps(ctx *fiber.Ctx) error {
-	request := ListSweepsRequestObject{}
-	answer, err := sh.ssi.ListSweeps(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// RunSweep implements ServerInterface.
-func (sh *strictHandler) RunSweep(ctx *fiber.Ctx, sweep SweepPath) error {
-	request := RunSweepRequestObject{Sweep: sweep}
-	answer, err := sh.ssi.RunSweep(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// Transfer implements ServerInterface.
-func (sh *strictHandler) Transfer(ctx *fiber.Ctx, params TransferParams) error {
-	request := TransferRequestObject{Params: params}
-	var body TransferJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.Transfer(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListUserHolds implements ServerInterface.
-func (sh *strictHandler) ListUserHolds(ctx *fiber.Ctx, user UserParam, params ListUserHoldsParams) error {
-	request := ListUserHoldsRequestObject{User: user, Params: params}
-	answer, err := sh.ssi.ListUserHolds(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListPurchases implements ServerInterface.
-func (sh *strictHandler) ListPurchases(ctx *fiber.Ctx, user UserParam, params ListPurchasesParams) error {
-	request := ListPurchasesRequestObject{User: user, Params: params}
-	answer, err := sh.ssi.ListPurchases(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListWallets implements ServerInterface.
-func (sh *strictHandler) ListWallets(ctx *fiber.Ctx, params ListWalletsParams) error {
-	request := ListWalletsRequestObject{Params: params}
-	answer, err := sh.ssi.ListWallets(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// OpenWallet implements ServerInterface.
-func (sh *strictHandler) OpenWallet(ctx *fiber.Ctx, params OpenWalletParams) error {
-	request := OpenWalletRequestObject{Params: params}
-	var body OpenWalletJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.OpenWallet(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetWallet implements ServerInterface.
-func (sh *strictHandler) GetWallet(ctx *fiber.Ctx, wallet WalletID) error {
-	request := GetWalletRequestObject{Wallet: wallet}
-	answer, err := sh.ssi.GetWallet(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// Authorize implements ServerInterface.
-func (sh *strictHandler) Authorize(ctx *fiber.Ctx, wallet WalletID, params AuthorizeParams) error {
-	request := AuthorizeRequestObject{Wallet: wallet, Params: params}
-	var body AuthorizeJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.Authorize(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetAuthorization implements ServerInterface.
-func (sh *strictHandler) GetAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID) error {
-	request := GetAuthorizationRequestObject{Wallet: wallet, Authorization: authorization}
-	answer, err := sh.ssi.GetAuthorization(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// CaptureAuthorization implements ServerInterface.
-func (sh *strictHandler) CaptureAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params CaptureAuthorizationParams) error {
-	request := CaptureAuthorizationRequestObject{Wallet: wallet, Authorization: authorization, Params: params}
-	var body CaptureAuthorizationJSONRequestBody
-	switch err := ctx.BodyParser(&body); {
-	case err == nil:
-		request.Body = &body
-	case !errors.Is(err, io.EOF):
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	answer, err := sh.ssi.CaptureAuthorization(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// VoidAuthorization implements ServerInterface.
-func (sh *strictHandler) VoidAuthorization(ctx *fiber.Ctx, wallet WalletID, authorization AuthorizationID, params VoidAuthorizationParams) error {
-	request := VoidAuthorizationRequestObject{Wallet: wallet, Authorization: authorization, Params: params}
-	var body VoidAuthorizationJSONRequestBody
-	switch err := ctx.BodyParser(&body); {
-	case err == nil:
-		request.Body = &body
-	case !errors.Is(err, io.EOF):
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	answer, err := sh.ssi.VoidAuthorization(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// CreditWallet implements ServerInterface.
-func (sh *strictHandler) CreditWallet(ctx *fiber.Ctx, wallet WalletID, params CreditWalletParams) error {
-	request := CreditWalletRequestObject{Wallet: wallet, Params: params}
-	var body CreditWalletJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.CreditWallet(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// DebitWallet implements ServerInterface.
-func (sh *strictHandler) DebitWallet(ctx *fiber.Ctx, wallet WalletID, params DebitWalletParams) error {
-	request := DebitWalletRequestObject{Wallet: wallet, Params: params}
-	var body DebitWalletJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.DebitWallet(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListWalletEvents implements ServerInterface.
-func (sh *strictHandler) ListWalletEvents(ctx *fiber.Ctx, wallet WalletID, params ListWalletEventsParams) error {
-	request := ListWalletEventsRequestObject{Wallet: wallet, Params: params}
-	answer, err := sh.ssi.ListWalletEvents(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListWebhookEndpoints implements ServerInterface.
-func (sh *strictHandler) ListWebhookEndpoints(ctx *fiber.Ctx, params ListWebhookEndpointsParams) error {
-	request := ListWebhookEndpointsRequestObject{Params: params}
-	answer, err := sh.ssi.ListWebhookEndpoints(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// CreateWebhookEndpoint implements ServerInterface.
-func (sh *strictHandler) CreateWebhookEndpoint(ctx *fiber.Ctx, params CreateWebhookEndpointParams) error {
-	request := CreateWebhookEndpointRequestObject{Params: params}
-	var body CreateWebhookEndpointJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.CreateWebhookEndpoint(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// DeleteWebhookEndpoint implements ServerInterface.
-func (sh *strictHandler) DeleteWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID) error {
-	request := DeleteWebhookEndpointRequestObject{Endpoint: endpoint}
-	answer, err := sh.ssi.DeleteWebhookEndpoint(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetWebhookEndpoint implements ServerInterface.
-func (sh *strictHandler) GetWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID) error {
-	request := GetWebhookEndpointRequestObject{Endpoint: endpoint}
-	answer, err := sh.ssi.GetWebhookEndpoint(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// PatchWebhookEndpoint implements ServerInterface.
-func (sh *strictHandler) PatchWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID) error {
-	request := PatchWebhookEndpointRequestObject{Endpoint: endpoint}
-	var body PatchWebhookEndpointJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.PatchWebhookEndpoint(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ListWebhookDeliveries implements ServerInterface.
-func (sh *strictHandler) ListWebhookDeliveries(ctx *fiber.Ctx, endpoint EndpointID, params ListWebhookDeliveriesParams) error {
-	request := ListWebhookDeliveriesRequestObject{Endpoint: endpoint, Params: params}
-	answer, err := sh.ssi.ListWebhookDeliveries(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetWebhookDelivery implements ServerInterface.
-func (sh *strictHandler) GetWebhookDelivery(ctx *fiber.Ctx, endpoint EndpointID, event EventID) error {
-	request := GetWebhookDeliveryRequestObject{Endpoint: endpoint, Event: event}
-	answer, err := sh.ssi.GetWebhookDelivery(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ReplayWebhookDelivery implements ServerInterface.
-func (sh *strictHandler) ReplayWebhookDelivery(ctx *fiber.Ctx, endpoint EndpointID, event EventID, params ReplayWebhookDeliveryParams) error {
-	request := ReplayWebhookDeliveryRequestObject{Endpoint: endpoint, Event: event, Params: params}
-	answer, err := sh.ssi.ReplayWebhookDelivery(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// DisableWebhookEndpoint implements ServerInterface.
-func (sh *strictHandler) DisableWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID, params DisableWebhookEndpointParams) error {
-	request := DisableWebhookEndpointRequestObject{Endpoint: endpoint, Params: params}
-	answer, err := sh.ssi.DisableWebhookEndpoint(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// EnableWebhookEndpoint implements ServerInterface.
-func (sh *strictHandler) EnableWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID, params EnableWebhookEndpointParams) error {
-	request := EnableWebhookEndpointRequestObject{Endpoint: endpoint, Params: params}
-	answer, err := sh.ssi.EnableWebhookEndpoint(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// ReplayWebhookDeliveries implements ServerInterface.
-func (sh *strictHandler) ReplayWebhookDeliveries(ctx *fiber.Ctx, endpoint EndpointID, params ReplayWebhookDeliveriesParams) error {
-	request := ReplayWebhookDeliveriesRequestObject{Endpoint: endpoint, Params: params}
-	var body ReplayWebhookDeliveriesJSONRequestBody
-	if err := ctx.BodyParser(&body); err != nil {
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	request.Body = &body
-	answer, err := sh.ssi.ReplayWebhookDeliveries(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// RotateWebhookSecret implements ServerInterface.
-func (sh *strictHandler) RotateWebhookSecret(ctx *fiber.Ctx, endpoint EndpointID, params RotateWebhookSecretParams) error {
-	request := RotateWebhookSecretRequestObject{Endpoint: endpoint, Params: params}
-	var body RotateWebhookSecretJSONRequestBody
-	switch err := ctx.BodyParser(&body); {
-	case err == nil:
-		request.Body = &body
-	case !errors.Is(err, io.EOF):
-		return fiber.NewError(fiber.StatusBadRequest, err.Error())
-	}
-	answer, err := sh.ssi.RotateWebhookSecret(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// TestWebhookEndpoint implements ServerInterface.
-func (sh *strictHandler) TestWebhookEndpoint(ctx *fiber.Ctx, endpoint EndpointID, params TestWebhookEndpointParams) error {
-	request := TestWebhookEndpointRequestObject{Endpoint: endpoint, Params: params}
-	answer, err := sh.ssi.TestWebhookEndpoint(ctx.UserContext(), request)
-	return send(ctx, answer, err)
-}
-
-// GetWebhookEvent implements ServerInterface.
-func (sh *strictHandler) GetWebhookEvent(ctx *fiber.Ctx, event EventID) error {
-	request := GetWebhookEventRequestObject{Event: event}
-	answer, err := sh.ssi.GetWebhookEvent(ctx.UserContext(), request)
-	return send(ctx, answer, err)
 }
