@@ -125,7 +125,6 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 // what has shared the key of such a purchase in a batch.
 var errUndecided = fault.New(fault.Unavailable, "the campaign has just changed, or another request with this key arrived at the same time; retry with the same Idempotency-Key")
 
-// explain says why campaigns that never sell again sell nothing.
 func (a *acceptor) explain(ctx context.Context, requests []job.Request, accepted []job.Done, campaigns []uuid.UUID) {
 	slices.SortFunc(campaigns, uuidv7.Compare)
 	campaigns = slices.Compact(campaigns)
@@ -147,7 +146,6 @@ func (a *acceptor) explain(ctx context.Context, requests []job.Request, accepted
 	}
 }
 
-// write stores final answers in Redis.
 func (a *acceptor) write(ctx context.Context, final []job.Job) ([]struct{}, error) {
 	records := make(map[idempotency.Request]idempotency.Record, len(final))
 	for _, j := range final {

@@ -92,18 +92,14 @@ func (s *server) StreamCampaign(ctx context.Context, r operations.StreamCampaign
 	if now := list[0]; now.Over() && now.Version == seen {
 		return response.Stream{Over: true}, nil
 	}
-	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
-	if err != nil {
-		return nil, err
-	}
 	event := campaignEvent
 	if response.ValueOf(r.Params.Positions) {
 		event = (&boardFollower{server: s, seen: board}).event
 	}
 	subscription := s.changes.Subscribe(r.Campaign, seen)
-	return response.Stream{Call: who, Draining: s.draining, Stop: func() { subscription.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
+	return s.openStream(who, subscription.Stop, func(ctx context.Context, w *bufio.Writer) {
 		_ = stream.Relay(ctx, w, s.settings.Streams, subscription.Progress(), event) // the client is gone
-	}}, nil
+	})
 }
 
 func campaignEvent(now progress.Progress) stream.Event {
@@ -151,8 +147,9 @@ func (s *server) openCaches() {
 	s.lists = readcache.New(bounds, func(ctx context.Context, of listCopy) (response.Tagged, error) {
 		return readCampaigns(ctx, s.db, of.Page, of.reader)
 	}, size)
-	s.draws = readcache.New(bounds, func(ctx context.Context, id uuid.UUID) (drawAnswer, error) { return readPublicDraw(ctx, s.db, id) },
-		func(a drawAnswer) int { return len(a.body) })
+	s.draws = readcache.New(bounds, func(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
+		return readDraw(ctx, s.db, id, call.Caller{Role: resource.Anonymous})
+	}, func(a drawAnswer) int { return len(a.body) })
 	bounds.MaxAge, bounds.MaxBytes = positionsAge, positionsBytes
 	s.boards = readcache.New(bounds, func(ctx context.Context, id uuid.UUID) (*positions.Board, error) {
 		all, err := inventory.All(ctx, s.db, id)
@@ -167,25 +164,6 @@ func (s *server) openCaches() {
 // a campaign.
 func (s *server) isFresh(id uuid.UUID, readAt time.Time) bool {
 	return readAt.After(s.changes.ChangedAt(id))
-}
-
-// campaign returns a campaign as it was half a second ago at most, and fresh.
-func (s *server) campaign(ctx context.Context, id uuid.UUID, who resource.Role) (response.Tagged, error) {
-	if who == resource.Operator {
-		return readCampaign(ctx, s.db, id, who)
-	}
-	found, err := s.campaigns.Get(ctx, campaignCopy{id, readerOf(who)}, func(known readcache.Copy[response.Tagged]) bool { return s.isFresh(id, known.ReadAt) })
-	return found.Value, err
-}
-
-// campaignList returns a page of a list. The first one, which crowds read, is as it was half a
-// second ago at most.
-func (s *server) campaignList(ctx context.Context, page campaign.Page, who resource.Role) (response.Tagged, error) {
-	if who == resource.Operator || page.After != uuid.Nil {
-		return readCampaigns(ctx, s.db, page, who)
-	}
-	found, err := s.lists.Get(ctx, listCopy{page, readerOf(who)}, nil)
-	return found.Value, err
 }
 
 // board returns a board that is a second old at most, and fresh. It is as new as version, unless the

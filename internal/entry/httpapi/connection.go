@@ -107,7 +107,6 @@ const maxHead = 16 << 10
 // slowest is how long the head of a request may take, and a body or the reading of an answer may be slower than 2 KiB/s.
 const slowest = 10 * time.Second
 
-// listen opens the door for clients.
 func (s *server) listen(ctx context.Context) (net.Listener, error) {
 	api := s.settings.API
 	return httpconn.Listen(ctx, api.Listen, httpconn.Options{
@@ -163,7 +162,6 @@ func shareAcrossOrigins(allows func(origin string) bool) fiber.Handler {
 	})
 }
 
-// handleError answers a request whose handler returned an error.
 func (s *server) handleError(c *fiber.Ctx, err error) error {
 	f := classify(err)
 	p := resource.Problem(f)
@@ -199,7 +197,6 @@ func (s *server) handleError(c *fiber.Ctx, err error) error {
 	return nil
 }
 
-// classify turns any error of a handler into a fault.Error.
 func classify(err error) *fault.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f
@@ -229,7 +226,6 @@ var framework = map[int]*fault.Error{
 	http.StatusRequestHeaderFieldsTooLarge: fault.New(fault.HeadersTooLarge, "the header fields are larger than this server accepts"),
 }
 
-// ofFramework translates errors of Fiber.
 func ofFramework(f *fiber.Error) *fault.Error {
 	if known, ok := framework[f.Code]; ok {
 		return known

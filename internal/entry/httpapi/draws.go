@@ -2,17 +2,21 @@ package httpapi
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
@@ -24,6 +28,7 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/job"
+	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/stream"
@@ -68,13 +73,6 @@ type drawAnswer struct {
 	isOver bool   // nothing will change any more
 }
 
-func newDrawAnswer(d contract.Draw) (drawAnswer, error) {
-	body, err := json.Marshal(d) //nolint:gosec // a secret that is in it is public
-	sum := sha256.Sum256(body)
-	return drawAnswer{body: body, tag: base64.RawURLEncoding.EncodeToString(sum[:9]),
-		isOver: d.State == contract.CampaignStateCompleted || d.State == contract.CampaignStateCancelled}, err
-}
-
 // Send implements operations.Answer.
 func (a drawAnswer) Send(c *fiber.Ctx) error {
 	c.Vary(fiber.HeaderAuthorization) // who may see winners sees them
@@ -82,31 +80,25 @@ func (a drawAnswer) Send(c *fiber.Ctx) error {
 	return response.SendJSON(c, http.StatusOK, false, a.body)
 }
 
-// readPublicDraw reads what anonymous callers see of a draw.
-func readPublicDraw(ctx context.Context, db postgres.DB, id uuid.UUID) (drawAnswer, error) {
+// readDraw reads a draw with those winners whom the caller may see. Anonymous callers learn nothing of drafts.
+func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who call.Caller) (drawAnswer, error) {
 	now, err := drawing.ProofStateOf(ctx, db, id)
-	if err == nil && now.Commitment == nil {
+	if err == nil && now.Commitment == nil && who.Role == resource.Anonymous {
 		err = campaign.NotFound(id)
 	}
 	if err != nil {
 		return drawAnswer{}, err
 	}
-	return newDrawAnswer(resource.Draw(now))
-}
-
-// readDraw reads a draw with those winners whom the caller may see.
-func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who call.Caller) (drawAnswer, error) {
-	now, err := drawing.ProofStateOf(ctx, db, id)
-	if err != nil {
-		return drawAnswer{}, err
-	}
 	document := resource.Draw(now)
-	if who.Role != resource.Viewer {
+	if who.Role != resource.Viewer && who.Role != resource.Anonymous {
 		if err := addWinners(ctx, db, document.Winners, who); err != nil {
 			return drawAnswer{}, err
 		}
 	}
-	return newDrawAnswer(document)
+	body, err := json.Marshal(document) //nolint:gosec // a secret that is in it is public
+	sum := sha256.Sum256(body)
+	return drawAnswer{body: body, tag: base64.RawURLEncoding.EncodeToString(sum[:9]),
+		isOver: document.State == contract.CampaignStateCompleted || document.State == contract.CampaignStateCancelled}, err
 }
 
 // addWinners says of winners who they are, as far as the caller may see it.
@@ -160,12 +152,8 @@ func (s *server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestO
 	if now.isOver && now.tag == seen {
 		return response.Stream{Over: true}, nil
 	}
-	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
-	if err != nil {
-		return nil, err
-	}
 	changes := s.changes.Subscribe(r.Campaign, "")
-	return response.Stream{Call: who, Draining: s.draining, Stop: func() { changes.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
+	return s.openStream(who, changes.Stop, func(ctx context.Context, w *bufio.Writer) {
 		events := make(chan stream.Event)
 		passing, stop := context.WithCancel(context.WithoutCancel(ctx)) // Relay says why it ends
 		go func() {
@@ -176,7 +164,7 @@ func (s *server) StreamDraw(ctx context.Context, r operations.StreamDrawRequestO
 		stop()
 		for range events { // lets it end
 		}
-	}}, nil
+	})
 }
 
 // followDraw passes on the draw whenever it differs from what the client has, by its tag, until it is over
@@ -216,4 +204,117 @@ func (s *server) followDraw(ctx context.Context, id uuid.UUID, seen string, chan
 			return
 		}
 	}
+}
+
+func newProofs(registry prometheus.Registerer) documents {
+	return newDocuments("proofs", mostProofs, registry, "triprize_proofs_total",
+		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
+		"sent", "cut", "failed", "false-list")
+}
+
+func (s *server) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {
+	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proof.Document)
+}
+
+func (s *server) GetDrawList(ctx context.Context, r operations.GetDrawListRequestObject) (operations.Answer, error) {
+	return s.sendDocument(ctx, r.Campaign, r.Params.IfNoneMatch, s.proof.List)
+}
+
+func (s *server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *string, open func(context.Context, uuid.UUID) (*drawing.Proof, error)) (operations.Answer, error) {
+	who := call.Of(ctx)
+	document, err := open(ctx, id)
+	if err != nil {
+		return nil, s.refusalTo(ctx, who.Caller, id, err)
+	}
+	tagged := response.Tagged{Tag: `"` + document.Tag + `"`}.Matched(ifNoneMatch)
+	var release func()
+	if !tagged.Unchanged {
+		most := proofsOfClient
+		if who.Role == resource.Anonymous && s.settings.Limits.AddressRate > 0 {
+			most = proofsOfAddress
+		}
+		release, err = s.proofs.enter(who.Caller, most)
+	}
+	return csvSender(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err //nolint:contextcheck // it is sent after the request
+}
+
+const (
+	mostProofs      = 64               // sent at once, per process; beyond it 503 overloaded. Callers without a key have half of them
+	proofsOfClient  = 2                // of these; beyond it 429 rate-limited
+	mostExports     = 4                // lists as CSV that are sent at once, per process
+	exportsOfClient = 2                // of these
+	proofsOfAddress = 1                // the same of one address without a key, if addresses have a rate (behind a proxy it is everybody's)
+	slowestDocument = 10 * time.Minute // a proof, or a list as CSV, that is not read completely within this is cut off
+)
+
+func (s *server) sendProof(c *fiber.Ctx, document *drawing.Proof, tagged response.Tagged, release func()) error {
+	zipped := strings.Contains(c.Get(fiber.HeaderAcceptEncoding), "gzip") && c.AcceptsEncodings("gzip") != ""
+	tag := tagged.Tag
+	if zipped {
+		tag = "W/" + tag // compressors differ
+	}
+	c.Set(fiber.HeaderETag, tag)
+	c.Set(fiber.HeaderCacheControl, response.Forever)
+	c.Vary(fiber.HeaderAcceptEncoding)
+	if tagged.Unchanged {
+		return c.SendStatus(http.StatusNotModified)
+	}
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	if zipped {
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+	}
+	write := func(ctx context.Context, w io.Writer) error {
+		failpoint.Hit("httpapi.proof", nil)
+		if !zipped {
+			return document.Write(ctx, w)
+		}
+		archive, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err != nil {
+			return err
+		}
+		if err := document.Write(ctx, archive); err != nil {
+			return err
+		}
+		return archive.Close()
+	}
+	ended := func(outcome string, err error) {
+		switch {
+		case errors.Is(err, drawing.ErrNotFrozenList):
+			outcome = "false-list"
+			s.logger.Error("a proof or a list was cut off: the stored list is not the one that was frozen", "error", err)
+		case outcome == "failed":
+			s.logger.Warn("a proof or a list was cut off", "error", err)
+		}
+		s.proofs.ended.WithLabelValues(outcome).Inc()
+	}
+	return response.Pipe{Sending: s.sending, Timeout: slowestDocument, Release: release, Write: write, Ended: ended}.Send(c)
+}
+
+func (s *server) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRequestObject) (operations.Answer, error) {
+	found, err := s.facts.Of(ctx, s.db, r.Campaign)
+	if err == nil && found.IsDraft { // an operator's, too: its labels may change
+		err = campaign.NotFound(r.Campaign)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := response.Tag(resource.DrawLabels(r.Campaign, found.Shape))
+	answer.KeepForever = true
+	return answer.Matched(r.Params.IfNoneMatch), err
+}
+
+func (s *server) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseProofRequestObject) (operations.Answer, error) {
+	p, err := purchase.Get(ctx, s.db, call.Of(ctx).Grant(), r.Purchase)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.proof.Purchase(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	body, err := found.Canonical()
+	return csvSender(func(c *fiber.Ctx) error { // canonical JSON
+		c.Set(fiber.HeaderCacheControl, "private, no-cache")
+		return response.SendJSON(c, http.StatusOK, false, body)
+	}), err
 }

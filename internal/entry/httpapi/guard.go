@@ -137,7 +137,6 @@ func (s *server) orEarlier(c *fiber.Ctx, request *call.Call, refusal error) erro
 	return answer.Send(c)
 }
 
-// answerAgain answers a repeated request with the job of its key.
 func (s *server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Call, earlier job.Accepted) (operations.Answer, error) {
 	wait, done, err := s.waitOf(request)
 	if err != nil {
@@ -262,7 +261,6 @@ func (s *server) check(ctx context.Context, c *fiber.Ctx, o *openapi.Operation, 
 	return actsFor, nil
 }
 
-// parametersOf returns how to get the parameters of a request.
 func parametersOf(c *fiber.Ctx) func(in, name string) (text string, sent bool) {
 	return func(in, name string) (text string, sent bool) {
 		switch in {

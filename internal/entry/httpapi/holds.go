@@ -4,12 +4,17 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
+	"triprize/internal/domain/shape"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
@@ -17,6 +22,7 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
+	"triprize/internal/platform/failpoint"
 )
 
 // holdsPath is the path of holds; the id follows.
@@ -136,4 +142,164 @@ func (s *server) holdList(ctx context.Context, f inventory.HoldFilter, cursor *c
 	}
 	return contract.HoldList{Holds: response.Documents(list, func(h inventory.Hold) contract.Hold { return resource.Hold(h, who.Role) }),
 		NextCursor: response.ListCursor(next)}, nil
+}
+
+// selection adds the chosen positions to what a request wants of a campaign, in at most so many, or returns
+// an invalid-request Error if the campaign can never give it: its key can then be used again, as no
+// job is made of it. at is the JSON pointer of the selection. The contract has checked what goes
+// with what; the sale checks what can change.
+func (s *server) selection(ctx context.Context, id uuid.UUID, selection inventory.Selection, chosen []contract.PlaceDraft, at string, most int) (inventory.Selection, error) {
+	if selection.Quantity > most {
+		return selection, fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
+	}
+	known, err := s.facts.Of(ctx, s.db, id)
+	if err != nil || len(chosen) == 0 && selection.Quantity == 0 { // a hold has its positions already
+		return selection, err
+	}
+	if selection.Positions, selection.Numbers, err = placesOf(chosen, at, known.Shape); err != nil {
+		return selection, err
+	}
+	if err := selection.Check(known.Shape, at); err != nil {
+		return selection, err
+	}
+	if known.CheckLimit(0, selection.Size()) == nil {
+		return selection, nil
+	}
+	if known, err = s.facts.Read(ctx, s.db, id); err == nil && known.CheckLimit(0, selection.Size()) != nil { // the limit may have been raised
+		pointer := "/quantity"
+		if len(chosen) > 0 {
+			pointer = "/positions"
+		}
+		err = fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf("the campaign allows %d positions per user", *known.PurchaseLimit)})
+	}
+	return selection, err
+}
+
+// placesOf returns the chosen positions, each once, and the numbers by which they were chosen, if
+// any was; 0: by layer and column. An invalid-request Error names every one at fault.
+func placesOf(chosen []contract.PlaceDraft, at string, form shape.Shape) (places []shape.Position, numbers []int, err error) {
+	var wrong []fault.Field
+	seen := make(map[shape.Position]bool, len(chosen))
+	for i, p := range chosen {
+		bad := func(pointer, detail string) {
+			wrong = append(wrong, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d%s", at, i, pointer), Detail: detail})
+		}
+		place, ok := shape.Position{Layer: p.Layer, Column: p.Column}, true
+		if p.Number > 0 {
+			if place, ok = form.At(p.Number); numbers == nil {
+				numbers = make([]int, len(chosen))
+			}
+			numbers[i] = p.Number
+		}
+		switch missing := inventory.Missing(form, place); {
+		case (p.Number > 0) == (p.Layer > 0) || (p.Layer > 0) != (p.Column > 0):
+			bad("", "must have layer and column, or number alone")
+		case !ok:
+			bad("/number", fmt.Sprintf("the campaign has positions 1 to %d", form.Count()))
+		case missing != "":
+			bad("", missing)
+		case seen[place]:
+			bad("", "position "+form.Name(place)+" was sent twice")
+		default:
+			seen[place] = true
+			places = append(places, place)
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, nil, fault.Invalid(wrong...)
+	}
+	return places, numbers, nil
+}
+
+const (
+	// refusedFor is how long a refusal for want of a free run is remembered.
+	refusedFor = time.Second
+	// mostRefused is in how many pools, and mostFollowed how many purchases are followed to their end at once,
+	// for followedFor at most.
+	mostRefused  = 4096
+	mostFollowed = 64
+	followedFor  = 5 * time.Second
+)
+
+// noRuns remembers which requests for positions side by side were refused, because no free run was as long: a
+// search in vain reads every free position under the lock of the campaign. Each process remembers what its own
+// requests have met.
+type noRuns struct {
+	mu        sync.Mutex // makes a read and the write after it one step
+	known     *lru.Cache[inventory.Pool, noRun]
+	followers *semaphore.Weighted
+	following sync.WaitGroup
+	now       func() time.Time // tests set it
+}
+
+// noRun is what is known of a pool.
+type noRun struct {
+	least int // the smallest quantity that was refused
+	until time.Time
+}
+
+func newNoRuns() *noRuns {
+	known, _ := lru.New[inventory.Pool, noRun](mostRefused) // fails only for a size of 0
+	return &noRuns{known: known, followers: semaphore.NewWeighted(mostFollowed), now: time.Now}
+}
+
+// learn notes how a request has ended; a refusal that is of its user alone is not noted.
+func (n *noRuns) learn(campaignID uuid.UUID, sel inventory.Selection, end *job.Problem) {
+	if !sel.Adjacent || end == nil || !end.ForAll {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pool, now := inventory.Pool{CampaignID: campaignID, Layer: sel.Layer}, n.now()
+	if last, ok := n.known.Get(pool); !ok || sel.Quantity <= last.least || !now.Before(last.until) {
+		n.known.Add(pool, noRun{least: sel.Quantity, until: now.Add(refusedFor)})
+	}
+}
+
+// refusal returns why a request is refused without a read of the positions, or nil. What is not there in the
+// whole campaign is in no layer of it.
+func (n *noRuns) refusal(campaignID uuid.UUID, sel inventory.Selection) error {
+	if !sel.Adjacent {
+		return nil
+	}
+	for _, layer := range []int{0, sel.Layer} {
+		if last, ok := n.known.Get(inventory.Pool{CampaignID: campaignID, Layer: layer}); ok && sel.Quantity >= last.least && n.isFresh(campaignID, last) {
+			return fault.New(fault.NoneAvailable, "%d adjacent positions requested; less than a second ago no free run had %d; held and reserved positions may become free",
+				sel.Quantity, last.least)
+		}
+	}
+	return nil
+}
+
+func (n *noRuns) isFresh(campaignID uuid.UUID, last noRun) bool {
+	return n.now().Before(last.until) || failpoint.Off("httpapi.runs.second", func() []string { return []string{campaignID.String()} })
+}
+
+// learnRun learns how a purchase ends, whether or not its client has waited for it.
+func (s *server) learnRun(answer response.Result, campaignID uuid.UUID, sel inventory.Selection) {
+	if answer.Status != http.StatusAccepted {
+		s.noRuns.learn(campaignID, sel, answer.Problem)
+		return
+	}
+	if !sel.Adjacent || s.draining.Err() != nil || !s.noRuns.followers.TryAcquire(1) {
+		return
+	}
+	s.noRuns.following.Go(func() {
+		defer s.noRuns.followers.Release(1)
+		ctx, cancel := context.WithTimeout(s.draining, followedFor)
+		defer cancel()
+		waiter := s.jobs.Waiter(answer.Job)
+		defer waiter.Stop()
+		j, err := job.Get(ctx, s.db, answer.Job)
+		for err == nil && j.State == job.Queued {
+			select {
+			case j = <-waiter.Changes():
+			case <-ctx.Done():
+				return
+			}
+		}
+		if err == nil {
+			s.noRuns.learn(campaignID, sel, j.Problem)
+		}
+	})
 }

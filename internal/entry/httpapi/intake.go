@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/httpapi/call"
+	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/job"
@@ -25,10 +27,19 @@ func (s *server) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.settings.API.RequestTimeout)
 }
 
-// requireCampaign returns a not-found Error when there is no such campaign.
 func (s *server) requireCampaign(ctx context.Context, id uuid.UUID) error {
 	_, err := s.facts.Of(ctx, s.db, id)
 	return err
+}
+
+// openStream answers with a stream, if the caller may have one more. stop releases what it uses.
+func (s *server) openStream(who *call.Call, stop func(), run func(ctx context.Context, w *bufio.Writer)) (operations.Answer, error) {
+	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return response.Stream{Call: who, Draining: s.draining, Stop: func() { stop(); release() }, Run: run}, nil
 }
 
 // mostStreams is how many streams a caller may have open here: an app has many users. Without

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -79,7 +78,7 @@ func (s *server) ListJobs(ctx context.Context, r operations.ListJobsRequestObjec
 		State: job.State(response.ValueOf(r.Params.State)), Code: fault.Code(response.ValueOf(r.Params.Code)),
 		Key: response.ValueOf(r.Params.IdempotencyKey), Reference: response.ValueOf(r.Params.Reference)}
 	if r.Params.Code != nil && !f.Code.Known() {
-		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "must be one of: " + strings.Join(codes(), ", ")})
+		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "must be the code of a problem"})
 	}
 	if f.Code != "" && f.State != "" && f.State != job.Failed {
 		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "requires state failed: only failed jobs have a problem"})
@@ -105,16 +104,6 @@ func (s *server) ListJobs(ctx context.Context, r operations.ListJobsRequestObjec
 		err = s.includePurchases(ctx, who.Caller, answer.Jobs)
 	}
 	return operations.ListJobs200(answer, err)
-}
-
-// codes lists the codes of problems for people.
-func codes() []string {
-	var list []string
-	for _, code := range fault.Codes() {
-		list = append(list, string(code))
-	}
-	slices.Sort(list)
-	return list
 }
 
 // includePurchases adds to jobs the purchases that they are about, as far as the caller may
@@ -160,18 +149,13 @@ func (s *server) StreamJob(ctx context.Context, r operations.StreamJobRequestObj
 		waiter.Stop()
 		return response.Stream{Over: true}, nil
 	}
-	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
-	if err != nil {
-		waiter.Stop()
-		return nil, err
-	}
 	first := []job.Job{now}
 	if seen {
 		first = nil
 	}
-	return response.Stream{Call: who, Draining: s.draining, Stop: func() { waiter.Stop(); release() }, Run: func(ctx context.Context, w *bufio.Writer) {
+	return s.openStream(who, waiter.Stop, func(ctx context.Context, w *bufio.Writer) {
 		_ = stream.Relay(ctx, w, s.settings.Streams, waiter.Changes(), jobEvent, first...) // the client is gone
-	}}, nil
+	})
 }
 
 func jobEvent(j job.Job) stream.Event {

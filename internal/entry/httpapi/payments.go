@@ -2,20 +2,36 @@ package httpapi
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
+	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
+	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/job"
+	"triprize/internal/lease"
 	"triprize/internal/payment"
+	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/platform/batch"
+	"triprize/internal/platform/httpconn"
+	"triprize/internal/platform/openapi"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/telemetry"
 )
 
 func (s *server) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
@@ -146,4 +162,145 @@ func discrepancyJSON(d reconciliation.Discrepancy) contract.PaymentDiscrepancy {
 		doc.Explanation = &contract.PaymentDiscrepancyExplanation{By: *d.ExplainedBy, Reason: *d.Explanation, At: *d.ExplainedAt}
 	}
 	return doc
+}
+
+// Events of the provider share transactions, as requests do. Nobody waits for an answer
+// but the provider, so one that comes soon after others waits for those that follow.
+const (
+	eventsPerBatch  = 100
+	eventBatches    = 1 // under way at once
+	eventsEvery     = 200 * time.Millisecond
+	eventsPending   = 1024            // that wait for a batch; any more are answered 503
+	eventBodies     = 4 << 20         // bytes of long ones at once: an address has half of them at most
+	eventArrives    = 5 * time.Second // a long one has come by then: the provider sends it at once
+	stripeSignature = "Stripe-Signature"
+)
+
+// webhooks takes the events of the provider. A sender that knows the secret of the webhook
+// may send them, and no one else; so nothing is done for a body before its signature is
+// checked, and nothing but that check depends on how many bad ones come. A body is not even
+// read when its signature has not the form of one or is old; long ones have room by address, for
+// a short time.
+type webhooks struct {
+	provider  payprovider.Provider
+	events    *batch.Coalescer[payprovider.Event, struct{}]
+	bodies    body.Bodies // of their own: anybody may send some
+	outcomes  *prometheus.CounterVec
+	logger    *slog.Logger
+	sometimes rate.Sometimes
+	storing   atomic.Int64 // events that are believed and not answered yet
+}
+
+// stripeWebhook answers 200 when an event is stored, and not before.
+func (s *server) stripeWebhook(c *fiber.Ctx, o *openapi.Operation) error {
+	w := s.webhooks
+	if w == nil {
+		return errNoCards
+	}
+	event, err := s.readEvent(c, o)
+	if err != nil {
+		w.refuse(err)
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.settings.Accept.Timeout)
+	defer cancel()
+	w.storing.Add(1)
+	defer w.storing.Add(-1)
+	if _, err := w.events.Do(ctx, event); err != nil {
+		if errors.Is(err, cards.ErrEvent) {
+			err = fault.Wrap(fault.InvalidRequest, err, "the event is not for this system")
+			w.refuse(err)
+			return err
+		}
+		w.outcomes.WithLabelValues("failed").Inc()
+		if errors.Is(err, batch.ErrFull) {
+			return fault.Wrap(fault.Overloaded, err, "too many events are being received; send this one again later")
+		}
+		return fault.Wrap(fault.Unavailable, err, "the event may not have been stored; send it again later")
+	}
+	w.outcomes.WithLabelValues("stored").Inc()
+	return c.Status(http.StatusOK).JSON(fiber.Map{"received": true})
+}
+
+func (s *server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovider.Event, err error) {
+	signature := c.Get(stripeSignature)
+	if signature == "" {
+		return event, invalidSignature("is missing: this address is for the payment provider")
+	}
+	if err := s.webhooks.provider.CheckSignature(signature); err != nil {
+		return event, refusalOf(err)
+	}
+	if err := body.CheckMedia(c, o); err != nil {
+		return event, err
+	}
+	address := httpconn.AddressOf(c.Context().Conn()).String()
+	ctx, cancel := s.context()
+	defer cancel()
+	err = s.webhooks.bodies.Read(ctx, c, address, min(o.MaxBody, s.settings.API.BodyLimitBytes), func(sent []byte) (err error) {
+		event, err = s.webhooks.provider.ParseEvent(sent, signature)
+		return err
+	})
+	return event, refusalOf(err)
+}
+
+func invalidSignature(detail string) *fault.Error {
+	return fault.Invalid(fault.Field{Pointer: stripeSignature, Detail: detail})
+}
+
+// refuse counts a refusal and says from time to time why: a secret that was not changed
+// here would otherwise be noticed by nobody.
+func (w *webhooks) refuse(err error) {
+	w.outcomes.WithLabelValues("refused").Inc()
+	w.sometimes.Do(func() {
+		w.logger.Warn("a webhook is refused; the next minute's are only counted (triprize_provider_events_received_total)", "error", err)
+	})
+}
+
+func refusalOf(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, payprovider.ErrTooOld):
+		return invalidSignature("was made too long ago: is the clock of this server right?")
+	case errors.Is(err, payprovider.ErrSignature):
+		return invalidSignature("does not fit the body; is payments.stripe.webhook_secret that of this webhook?")
+	}
+	if f, ok := errors.AsType[*fault.Error](err); ok { // of the body
+		return f
+	}
+	return fault.Wrap(fault.InvalidRequest, err, "the body is not an event for this system")
+}
+
+// openPayments makes what is needed where cards are accepted, and returns the events of the
+// provider. The api calls the provider only when an operator runs a sweep that asks it.
+func (s *server) openPayments(provider payprovider.Provider) *cards.Events {
+	if provider == nil {
+		return nil
+	}
+	events := cards.NewEvents(s.db, provider, s.logger, s.registry)
+	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(eventBodies, s.settings.API.RequestTimeout, eventArrives), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
+			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
+	s.registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",
+		Help: "Events of webhooks that are being stored."}, func() float64 { return float64(w.storing.Load()) }))
+	telemetry.Expect(w.outcomes, "stored", "refused", "failed")
+	w.events = batch.New(batch.Options{Size: eventsPerBatch, MinInterval: eventsEvery, InFlight: eventBatches, Pending: eventsPending, Timeout: s.settings.Accept.Timeout,
+		Whole: func(err error) bool { return !errors.Is(err, cards.ErrEvent) }},
+		func(ctx context.Context, list []payprovider.Event) ([]struct{}, error) {
+			open, err := events.Store(postgres.As(ctx, postgres.TxPayment), list)
+			if err == nil && open > 0 {
+				s.dispatcher.Dispatch(cards.EventsTask())
+			}
+			return make([]struct{}, len(list)), err
+		})
+	s.webhooks = w
+	return events
+}
+
+// dispatchDue enqueues payments that an operator has made due, where cards are accepted.
+// Elsewhere the sweep due-items sees to them.
+func (s *server) dispatchDue(items []lease.Item) {
+	if s.webhooks != nil {
+		s.dispatcher.Dispatch(lease.Tasks(items)...)
+	}
 }

@@ -151,7 +151,6 @@ func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 	return s.answerPurchase(ctx, who, p, wait, tried.Replayed)
 }
 
-// answerPurchase answers with the job of a purchase.
 func (s *server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Result, error) {
 	j, err := job.Get(ctx, s.db, p.JobID)
 	if err != nil {
@@ -248,7 +247,6 @@ func (s *server) ofReference(ctx context.Context, f *purchase.Filter, reference 
 // intentPrefix begins the ids of payments at the provider.
 const intentPrefix = "pi_"
 
-// purchaseList reads a page of purchases as a caller sees them.
 func (s *server) purchaseList(ctx context.Context, who call.Caller, f purchase.Filter, page postgres.ListPage, campaigns bool) (answer contract.PurchaseList, err error) {
 	list, next, err := purchase.List(ctx, s.db, f, page)
 	if err != nil {
@@ -275,7 +273,6 @@ func (s *server) purchaseDocuments(ctx context.Context, who call.Caller, list []
 	return documents, err
 }
 
-// includeCampaigns adds to purchases their campaigns.
 func (s *server) includeCampaigns(ctx context.Context, who call.Caller, purchases []contract.Purchase) error {
 	var ids []uuid.UUID
 	for _, p := range purchases {
@@ -343,7 +340,6 @@ func checkPayment(p sale.Payment, defaults config.Payments) error {
 	return nil
 }
 
-// isPage reports whether a text is the address of a page that a browser can be sent to.
 func isPage(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.User == nil

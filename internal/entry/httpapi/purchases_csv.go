@@ -57,7 +57,6 @@ func newExports(registry prometheus.Registerer) documents {
 		"Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
 }
 
-// exportPurchases answers with a list of purchases as CSV.
 func (s *server) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
 	release, err := s.exports.enter(who, exportsOfClient)
 	ended := func(outcome string, err error) {

@@ -191,7 +191,6 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	return s.Run, nil
 }
 
-// newApp makes the Fiber app, without routes.
 func (s *server) newApp() *fiber.App {
 	return fiber.New(fiber.Config{
 		AppName:                  "Triprize",
@@ -211,7 +210,6 @@ func (s *server) newApp() *fiber.App {
 	})
 }
 
-// openHandlers makes what the operations need.
 func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, locks *lock.Locker, key keyring.Keyring, provider payprovider.Provider) error {
 	var chain *beacon.Chain
 	if s.settings.Beacon.Enabled() {

@@ -36,7 +36,6 @@ func versionOf(ifMatch *string) *int64 {
 	return &version
 }
 
-// execute runs a wallet command with these metadata and answers with its result.
 func (s *server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallet.Action, path string) (response.Result, error) {
 	if err := call.CheckMetadata(given); err != nil {
 		return response.Result{}, err
@@ -134,17 +133,9 @@ func (s *server) ListWallets(ctx context.Context, r operations.ListWalletsReques
 		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
 	}
 	limit := response.PageSize(r.Params.Limit)
-	list, err := wallet.OfOwner(ctx, s.db, who.Grant(), r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit+1)
-	if err != nil {
-		return nil, err
-	}
-	var next *uuid.UUID
-	if len(list) > limit {
-		list = list[:limit]
-		next = &list[limit-1].ID
-	}
-	answer := contract.WalletList{Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) }), NextCursor: next}
-	return operations.ListWallets200(answer, nil)
+	list, err := wallet.OfOwner(ctx, s.db, who.Grant(), r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit)
+	return operations.ListWallets200(contract.WalletList{Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) }),
+		NextCursor: response.NextCursor(list, limit, func(last wallet.Wallet) uuid.UUID { return last.ID })}, err)
 }
 
 func (s *server) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {

@@ -82,16 +82,12 @@ func (s *server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebh
 }
 
 func (s *server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
-	e, err := s.visibleEndpoint(ctx, r.Endpoint)
+	e, err := webhook.FindEndpoint(ctx, s.db, endpointsOf(ctx), r.Endpoint)
 	if err != nil {
 		return nil, err
 	}
 	secrets, err := webhook.Secrets(ctx, s.db, e.ID)
 	return operations.GetWebhookEndpoint200(resource.WebhookEndpoint(e, secrets), err)
-}
-
-func (s *server) visibleEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoint, error) {
-	return webhook.FindEndpoint(ctx, s.db, endpointsOf(ctx), id)
 }
 
 func (s *server) PatchWebhookEndpoint(ctx context.Context, r operations.PatchWebhookEndpointRequestObject) (operations.Answer, error) {
@@ -144,7 +140,6 @@ func (s *server) RotateWebhookSecret(ctx context.Context, r operations.RotateWeb
 // defaultOverlap is how long a secret signs beside the next one, unless the client says.
 const defaultOverlap = 24 * time.Hour
 
-// onEndpoint runs a command on an endpoint and answers with its result.
 func (s *server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request) (job.Accepted, error)) (response.Result, error) {
 	done, err := do(s.command(ctx, kind, http.StatusOK))
 	return s.commandDone(ctx, done, err, "")
@@ -176,7 +171,7 @@ func (s *server) ReplayWebhookDeliveries(ctx context.Context, r operations.Repla
 }
 
 func (s *server) ListWebhookDeliveries(ctx context.Context, r operations.ListWebhookDeliveriesRequestObject) (operations.Answer, error) {
-	e, err := s.visibleEndpoint(ctx, r.Endpoint)
+	e, err := webhook.FindEndpoint(ctx, s.db, endpointsOf(ctx), r.Endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +186,7 @@ func (s *server) ListWebhookDeliveries(ctx context.Context, r operations.ListWeb
 }
 
 func (s *server) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.Answer, error) {
-	e, err := s.visibleEndpoint(ctx, r.Endpoint)
+	e, err := webhook.FindEndpoint(ctx, s.db, endpointsOf(ctx), r.Endpoint)
 	if err != nil {
 		return nil, err
 	}

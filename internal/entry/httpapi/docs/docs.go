@@ -42,10 +42,10 @@ func Mount(router fiber.Router, contractJSON []byte) error {
 	const script = fiber.MIMETextJavaScriptCharsetUTF8
 	budget := rate.NewLimiter(publicBytes, 2*publicBytes)
 	serve := func(content []byte, contentType, policy string, paths ...string) {
-		a := NewFile(contentType, policy, content)
+		a := newFile(contentType, policy, content)
 		a.budget = budget
 		for _, path := range paths {
-			router.Get(path, a.Send)
+			router.Get(path, a.send)
 		}
 	}
 	page := func(content []byte, policy string, paths ...string) {
@@ -69,9 +69,9 @@ const plainPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'no
 const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// File is a file that stays the same while the process runs. All answers share its
+// file is a file that stays the same while the process runs. All answers share its
 // bytes, so that many clients that read slowly cost no more than one.
-type File struct {
+type file struct {
 	contentType string
 	policy      string // Content-Security-Policy; empty: none
 	plain       func() []byte
@@ -89,11 +89,11 @@ var errBusyFiles = fault.New(fault.RateLimited, "too many requests for the pages
 
 var gzipMagic = []byte("\x1f\x8b")
 
-// NewFile returns the asset of some bytes, or of a gzip file. The other form is made
+// newFile returns the asset of some bytes, or of a gzip file. The other form is made
 // when somebody first wants it.
-func NewFile(contentType, policy string, content []byte) *File {
+func newFile(contentType, policy string, content []byte) *file {
 	digest := sha256.Sum256(content)
-	a := &File{contentType: contentType, policy: policy, tagged: response.Tagged{Tag: `W/"` + hex.EncodeToString(digest[:12]) + `"`}} // weak: it stands for both forms
+	a := &file{contentType: contentType, policy: policy, tagged: response.Tagged{Tag: `W/"` + hex.EncodeToString(digest[:12]) + `"`}} // weak: it stands for both forms
 	here := func() []byte { return content }
 	if bytes.HasPrefix(content, gzipMagic) {
 		a.zipped, a.plain = here, sync.OnceValue(func() []byte { return unzip(content) })
@@ -122,8 +122,8 @@ func unzip(content []byte) []byte {
 	return bytes.Clone(plain)
 }
 
-// Send answers with the file, or with 304.
-func (a *File) Send(c *fiber.Ctx) error {
+// send answers with the file, or with 304.
+func (a *file) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderETag, a.tagged.Tag)
 	c.Set(fiber.HeaderCacheControl, "no-cache") // kept, and asked for each time: another release has other files
 	c.Vary(fiber.HeaderAcceptEncoding)
@@ -183,7 +183,6 @@ type group struct {
 	Problems    []problem
 }
 
-// groups returns all problems.
 func groups() ([]group, error) {
 	source, err := files.ReadFile("problems.yaml")
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// answered asks for an File, and returns the answer while it is still in memory.
-func answered(t *testing.T, a *File, header map[string]string) *fasthttp.Response {
+// answered asks for a file, and returns the answer while it is still in memory.
+func answered(t *testing.T, a *file, header map[string]string) *fasthttp.Response {
 	t.Helper()
 	app := fiber.New()
 	request := &fasthttp.RequestCtx{}
 	for name, value := range header {
 		request.Request.Header.Set(name, value)
 	}
-	if err := a.Send(app.AcquireCtx(request)); err != nil {
+	if err := a.send(app.AcquireCtx(request)); err != nil {
 		t.Fatal(err)
 	}
 	return &request.Response
@@ -35,7 +35,7 @@ func answered(t *testing.T, a *File, header map[string]string) *fasthttp.Respons
 func TestAllAnswersShareOneCopyOfAFile(t *testing.T) {
 	t.Parallel()
 	content := bytes.Repeat([]byte("let a = 1;\n"), 10_000)
-	for name, a := range map[string]*File{"plain": NewFile("text/javascript", "", content), "zipped": NewFile("text/javascript", "", zip(content))} {
+	for name, a := range map[string]*file{"plain": newFile("text/javascript", "", content), "zipped": newFile("text/javascript", "", zip(content))} {
 		for encoding, want := range map[string]string{"": "", "gzip, br": "gzip", "br": "", "gzip;q=0": "", "identity": ""} {
 			first, second := answered(t, a, map[string]string{"Accept-Encoding": encoding}), answered(t, a, map[string]string{"Accept-Encoding": encoding})
 			if string(first.Header.ContentEncoding()) != want || string(first.Header.Peek("Vary")) != "Accept-Encoding" {
@@ -66,11 +66,11 @@ func TestAllAnswersShareOneCopyOfAFile(t *testing.T) {
 
 func TestACrowdThatWantsOnlyFilesGetsSoMuchAndNoMore(t *testing.T) {
 	t.Parallel()
-	a := NewFile("text/javascript", "", bytes.Repeat([]byte("x"), 1000))
+	a := newFile("text/javascript", "", bytes.Repeat([]byte("x"), 1000))
 	a.budget = rate.NewLimiter(0, 2500)
 	app := fiber.New()
 	for i, want := range []error{nil, nil, errBusyFiles, errBusyFiles} {
-		if err := a.Send(app.AcquireCtx(&fasthttp.RequestCtx{})); !errors.Is(err, want) {
+		if err := a.send(app.AcquireCtx(&fasthttp.RequestCtx{})); !errors.Is(err, want) {
 			t.Errorf("answer %d: %v, want %v", i, err, want)
 		}
 	}

@@ -62,7 +62,6 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 	return document
 }
 
-// waitOf is what a campaign waits for.
 func waitOf(w *campaign.Wait) *contract.CampaignWait {
 	if w == nil {
 		return nil
@@ -114,7 +113,6 @@ func Draw(now drawing.ProofState) contract.Draw {
 	return d
 }
 
-// freeze is the freeze record of a draw that has one.
 func freeze(p drawing.Progress) *contract.Freeze {
 	return &contract.Freeze{Hash: p.FreezeHash.String(), Record: p.Record}
 }

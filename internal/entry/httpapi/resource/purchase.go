@@ -62,15 +62,12 @@ func ReadPurchaseDetails(ctx context.Context, db postgres.DB, list ...purchase.P
 // Purchase is a purchase, for a caller in the role of who.
 func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.Purchase {
 	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: contract.PurchaseState(p.State),
-		Amount: int64(p.Amount), Currency: p.Currency, Positions: make([]contract.PricedPosition, len(p.Items)),
+		Amount: int64(p.Amount), Currency: p.Currency, Positions: positionsJSON(p.Items),
 		Payment: contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
 		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: timelineJSON(p, details.steps[p.ID], who), Metadata: metadataFor(p.Metadata, who)}
 	if p.Failure != nil {
 		code := string(*p.Failure)
 		d.Failure = &code
-	}
-	for i, item := range p.Items {
-		d.Positions[i] = positionJSON(item.Place, item.Price)
 	}
 	if c := p.Cancellation; c != nil {
 		d.Cancellation = &contract.Cancellation{At: c.At, By: roleFor(c.By, who), Reason: c.Reason}
@@ -105,9 +102,16 @@ func disputeJSON(p payment.Payment, who Role) *contract.Dispute {
 	return d
 }
 
-// positionJSON is a position and its price.
 func positionJSON(p shape.Place, price money.Amount) contract.PricedPosition {
 	return contract.PricedPosition{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(price)}
+}
+
+func positionsJSON(items []purchase.Item) []contract.PricedPosition {
+	positions := make([]contract.PricedPosition, len(items))
+	for i, item := range items {
+		positions[i] = positionJSON(item.Place, item.Price)
+	}
+	return positions
 }
 
 // Payment is a payment by card, as its purchase shows it.
@@ -156,18 +160,14 @@ func timelineJSON(p purchase.Purchase, steps []payment.Step, who Role) []contrac
 }
 
 func partJSON(part purchase.PartialCancellation, who Role) contract.PartialCancellation {
-	d := contract.PartialCancellation{JobID: part.JobID, At: part.At, By: roleFor(part.By, who), Amount: int64(part.Amount),
-		Positions: make([]contract.PricedPosition, len(part.Items))}
+	d := contract.PartialCancellation{JobID: part.JobID, At: part.At, By: roleFor(part.By, who), Amount: int64(part.Amount), Positions: positionsJSON(part.Items)}
 	if part.Reason != "" {
 		d.Reason = &part.Reason
-	}
-	for i, item := range part.Items {
-		d.Positions[i] = positionJSON(item.Place, item.Price)
 	}
 	return d
 }
 
-// roleFor shows users only the role of the one that cancelled, not the name of the client.
+// roleFor shows users only the role of the one that did something, not the name of the client.
 func roleFor(by string, who Role) string {
 	if who == User {
 		by, _, _ = strings.Cut(by, ":")
@@ -175,8 +175,7 @@ func roleFor(by string, who Role) string {
 	return by
 }
 
-// Refund shows users only the role of the one that resolved a refund, not the name of the
-// client, and not the provider.s text.
+// Refund shows users not the provider's text.
 func Refund(r payment.Refund, who Role) contract.Refund {
 	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
 		Amount: int64(r.Amount), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),
@@ -189,11 +188,7 @@ func Refund(r payment.Refund, who Role) contract.Refund {
 		d.WaitingFor = &waiter
 	}
 	if r.ResolvedBy != nil && r.ResolveReason != nil { // the table allows both or neither
-		by := *r.ResolvedBy
-		if who == User {
-			by, _, _ = strings.Cut(by, ":")
-		}
-		d.Resolution = &contract.RefundResolution{By: by, Reason: *r.ResolveReason}
+		d.Resolution = &contract.RefundResolution{By: roleFor(*r.ResolvedBy, who), Reason: *r.ResolveReason}
 	}
 	return d
 }

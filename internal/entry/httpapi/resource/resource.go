@@ -103,7 +103,6 @@ func Problem(f *fault.Error) contract.Problem {
 	return p
 }
 
-// problemOfJob describes why a job failed.
 func problemOfJob(p *job.Problem) *contract.Problem {
 	if p == nil {
 		return nil

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/inventory"
@@ -86,57 +88,58 @@ func (d WebhookDocuments) Render(ctx context.Context, events []webhook.Event) (m
 	}
 	rendered := make(map[uuid.UUID]json.RawMessage, len(events))
 	for kind, list := range byKind {
-		found, err := d.read(ctx, kind, list)
+		documentOf, err := d.read(ctx, kind, list)
 		if err != nil {
 			return nil, fmt.Errorf("render %s: %w", kind, err)
 		}
-		for id, document := range found {
-			if rendered[id], err = json.Marshal(document); err != nil {
-				return nil, fmt.Errorf("render event %s: %w", id, err)
+		for _, e := range list {
+			document, err := documentOf(e)
+			if known, ok := errors.AsType[*fault.Error](err); document == nil && err == nil || ok && known.Code == fault.NotFound {
+				continue
+			}
+			if err == nil {
+				rendered[e.ID], err = json.Marshal(document)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("render event %s: %w", e.ID, err)
 			}
 		}
 	}
 	return rendered, nil
 }
 
-// read returns the documents of events of one kind, by event.
-func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhook.Event) (map[uuid.UUID]any, error) {
+// documents returns the document of what an event is about; nil: it is gone.
+type documents func(webhook.Event) (any, error)
+
+// read reads what events of one kind are about.
+func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhook.Event) (documents, error) {
+	subjects := make([]uuid.UUID, len(events))
+	for i, e := range events {
+		subjects[i] = e.Subject
+	}
+	slices.SortFunc(subjects, uuidv7.Compare)
+	subjects = slices.Compact(subjects)
 	switch kind {
 	case "purchase", "dispute":
-		return d.purchases(ctx, events)
-	case "refund":
-		refunds, err := payment.GetRefunds(ctx, d.DB, subjects(events))
-		return bySubject(events, refunds, func(r payment.Refund) (uuid.UUID, any) { return r.ID, Refund(r, App) }), err
-	case "hold":
-		holds, err := inventory.GetHolds(ctx, d.DB, subjects(events))
-		return bySubject(events, holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, Hold(h, App) }), err
-	case "job":
-		jobs, err := job.GetAll(ctx, d.DB, subjects(events))
-		return bySubject(events, jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, Job(j) }), err
-	case "wallet":
-		return d.wallets(ctx, events)
-	}
-	found := make(map[uuid.UUID]any, len(events))
-	for _, e := range events { // few at a time
-		document, err := d.one(ctx, kind, e)
-		if known, ok := errors.AsType[*fault.Error](err); ok && known.Code == fault.NotFound {
-			continue
-		}
+		list, err := purchase.GetAll(ctx, d.DB, access.Everything(), subjects)
 		if err != nil {
 			return nil, err
 		}
-		found[e.ID] = document
+		details, err := ReadPurchaseDetails(ctx, d.DB, list...)
+		return bySubject(list, func(p purchase.Purchase) (uuid.UUID, any) { return p.ID, details.Purchase(p, App) }), err
+	case "refund":
+		refunds, err := payment.GetRefunds(ctx, d.DB, subjects)
+		return bySubject(refunds, func(r payment.Refund) (uuid.UUID, any) { return r.ID, Refund(r, App) }), err
+	case "hold":
+		holds, err := inventory.GetHolds(ctx, d.DB, subjects)
+		return bySubject(holds, func(h inventory.Hold) (uuid.UUID, any) { return h.ID, Hold(h, App) }), err
+	case "job":
+		jobs, err := job.GetAll(ctx, d.DB, subjects)
+		return bySubject(jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, Job(j) }), err
+	case "wallet":
+		return d.wallets(ctx, events, subjects)
 	}
-	return found, nil
-}
-
-func (d WebhookDocuments) purchases(ctx context.Context, events []webhook.Event) (map[uuid.UUID]any, error) {
-	list, err := purchase.GetAll(ctx, d.DB, access.Everything(), subjects(events))
-	if err != nil {
-		return nil, err
-	}
-	details, err := ReadPurchaseDetails(ctx, d.DB, list...)
-	return bySubject(events, list, func(p purchase.Purchase) (uuid.UUID, any) { return p.ID, details.Purchase(p, App) }), err
+	return func(e webhook.Event) (any, error) { return d.one(ctx, kind, e) }, nil // few at a time
 }
 
 func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event) (any, error) {
@@ -172,8 +175,8 @@ func (d WebhookDocuments) one(ctx context.Context, kind string, e webhook.Event)
 }
 
 // wallets reads what events of wallets are about: as many statements for a hundred as for one.
-func (d WebhookDocuments) wallets(ctx context.Context, events []webhook.Event) (map[uuid.UUID]any, error) {
-	list, err := wallet.GetAll(ctx, d.DB, subjects(events))
+func (d WebhookDocuments) wallets(ctx context.Context, events []webhook.Event, subjects []uuid.UUID) (documents, error) {
+	list, err := wallet.GetAll(ctx, d.DB, subjects)
 	if err != nil {
 		return nil, err
 	}
@@ -181,55 +184,32 @@ func (d WebhookDocuments) wallets(ctx context.Context, events []webhook.Event) (
 	for _, w := range list {
 		now[w.ID] = w
 	}
-	places := make([]wallet.EventID, 0, len(events))
+	var changes []wallet.EventID
 	for _, e := range events {
 		if e.Version != nil {
-			places = append(places, wallet.EventID{Wallet: e.Subject, Version: *e.Version})
+			changes = append(changes, wallet.EventID{Wallet: e.Subject, Version: *e.Version})
 		}
 	}
-	history, err := wallet.EventsAt(ctx, d.DB, places)
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[uuid.UUID]any, len(events))
-	for _, e := range events {
-		if e.Version == nil {
-			continue
-		}
+	history, err := wallet.EventsAt(ctx, d.DB, changes)
+	return func(e webhook.Event) (any, error) {
 		w, there := now[e.Subject]
+		if e.Version == nil || !there {
+			return nil, nil
+		}
 		moved, known := history[wallet.EventID{Wallet: e.Subject, Version: *e.Version}]
-		if there && known {
-			found[e.ID] = contract.WebhookWallet{Wallet: Wallet(w, App), Event: WalletEvent(moved, App)}
+		if !known {
+			return nil, nil
 		}
-	}
-	return found, nil
-}
-
-// subjects lists what events are about, each once.
-func subjects(events []webhook.Event) []uuid.UUID {
-	seen := make(map[uuid.UUID]bool, len(events))
-	ids := make([]uuid.UUID, 0, len(events))
-	for _, e := range events {
-		if !seen[e.Subject] {
-			seen[e.Subject] = true
-			ids = append(ids, e.Subject)
-		}
-	}
-	return ids
+		return contract.WebhookWallet{Wallet: Wallet(w, App), Event: WalletEvent(moved, App)}, nil
+	}, err
 }
 
 // bySubject gives every event the document of what it is about.
-func bySubject[T any](events []webhook.Event, list []T, render func(T) (uuid.UUID, any)) map[uuid.UUID]any {
+func bySubject[T any](list []T, render func(T) (uuid.UUID, any)) documents {
 	of := make(map[uuid.UUID]any, len(list))
 	for _, item := range list {
 		id, document := render(item)
 		of[id] = document
 	}
-	found := make(map[uuid.UUID]any, len(events))
-	for _, e := range events {
-		if document, ok := of[e.Subject]; ok {
-			found[e.ID] = document
-		}
-	}
-	return found
+	return func(e webhook.Event) (any, error) { return of[e.Subject], nil }
 }

@@ -2,16 +2,19 @@ package response
 
 import (
 	"bufio"
+	"container/list"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
@@ -86,7 +89,6 @@ type Stream struct {
 	Over     bool
 	Call     *call.Call
 	Draining context.Context
-	Open     func() error                               // begins what the stream needs, and HEAD does not; nil: nothing
 	Run      func(ctx context.Context, w *bufio.Writer) // returns when the stream ends: with ctx, if not before
 	Stop     func()                                     // releases what the stream uses
 }
@@ -95,12 +97,6 @@ type Stream struct {
 func (a Stream) Send(c *fiber.Ctx) error {
 	if a.Over {
 		return c.SendStatus(http.StatusNoContent)
-	}
-	if a.Open != nil && c.Method() != http.MethodHead {
-		if err := a.Open(); err != nil {
-			a.Stop()
-			return err
-		}
 	}
 	c.Set(fiber.HeaderContentType, stream.ContentType)
 	c.Set(fiber.HeaderCacheControl, "no-store")
@@ -161,4 +157,172 @@ func (p Pipe) run(w *io.PipeWriter) {
 		outcome = "failed"
 	}
 	p.Ended(outcome, err)
+}
+
+const (
+	sendingBytes = 256 << 20 // of the long answers that a process sends at once
+	chunk        = 32 << 10  // what is copied for a connection at a time
+)
+
+// LongAnswer is the length of an answer from which on it is counted as being sent. A
+// connection may keep a shorter one to itself.
+const LongAnswer = 64 << 10
+
+var errCut = errors.New("response: the answer was cut: too much is being sent to slow readers")
+
+// Sending bounds the memory of long answers that are being sent. Bytes that several
+// answers share count once. When there are too many, the answers that began first are
+// cut: their readers are the slowest.
+type Sending struct {
+	most int
+	cut  prometheus.Counter
+
+	mu      sync.Mutex
+	bytes   int
+	answers list.List     // of *longAnswer, in the order of their beginning
+	shared  map[*byte]int // how many answers use the bytes that begin here
+}
+
+// NewSending returns the bound of a process and counts what is cut in registry.
+func NewSending(registry prometheus.Registerer) *Sending {
+	s := &Sending{most: sendingBytes, shared: make(map[*byte]int), cut: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "triprize_http_answers_cut_total", Help: "Long answers that were cut because too many were read too slowly."})}
+	registry.MustRegister(s.cut, prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: "triprize_http_answer_bytes", Help: "Bytes of long answers that are being sent. Shared bytes count once."},
+		func() float64 { s.mu.Lock(); defer s.mu.Unlock(); return float64(s.bytes) }))
+	return s
+}
+
+// Long is the body of a long answer.
+type Long struct {
+	Size    int
+	Shared  []byte        // many answers are made of these bytes
+	Own     int           // bytes that only this answer has
+	Pieces  func() []byte // returns the next piece; nil at the end
+	Retains int           // bytes that Shared keeps in memory beside itself
+}
+
+// Send sends a body with the status that c has.
+func (s *Sending) Send(c *fiber.Ctx, body Long) {
+	c.Context().SetBodyStream(s.begin(body), body.Size)
+}
+
+// Bound makes a body that a handler has set count as being sent, if it is long.
+func (s *Sending) Bound(c *fiber.Ctx) {
+	response := c.Response()
+	if response.IsBodyStream() || len(response.Body()) < LongAnswer {
+		return
+	}
+	body := response.Body()
+	rest := body
+	s.Send(c, Long{Size: len(body), Shared: body, Pieces: func() []byte {
+		piece := rest
+		rest = nil
+		return piece
+	}})
+}
+
+func (s *Sending) begin(body Long) *longAnswer {
+	a := &longAnswer{sending: s, body: body}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes += body.Own; s.use(body, 1) == 1 {
+		s.bytes += len(body.Shared) + body.Retains
+	}
+	a.place = s.answers.PushBack(a)
+	for s.bytes > s.most && s.answers.Len() > 1 {
+		s.end(s.answers.Front().Value.(*longAnswer)) //nolint:forcetypeassert // it has no other
+		s.cut.Inc()
+	}
+	return a
+}
+
+// use counts answers of shared bytes, and returns how many there are now.
+func (s *Sending) use(body Long, by int) int {
+	if len(body.Shared) == 0 {
+		return 0
+	}
+	key := &body.Shared[0]
+	n := s.shared[key] + by
+	if s.shared[key] = n; n == 0 {
+		delete(s.shared, key)
+	}
+	return n
+}
+
+// end drops what an answer keeps; s.mu is held.
+func (s *Sending) end(a *longAnswer) {
+	if a.place == nil {
+		return
+	}
+	s.answers.Remove(a.place)
+	a.place = nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.bytes -= a.body.Own
+	if s.use(a.body, -1) == 0 {
+		s.bytes -= len(a.body.Shared) + a.body.Retains
+	}
+	a.body, a.piece, a.isCut = Long{}, nil, true
+}
+
+// longAnswer reads a body. It refers to the body only through fields that end clears, so
+// that a connection that waits for its reader keeps nothing but one chunk.
+type longAnswer struct {
+	sending *Sending
+	place   *list.Element // under sending.mu; nil when the answer has ended
+
+	mu    sync.Mutex
+	body  Long
+	piece []byte // what is left of it
+	isCut bool
+}
+
+// Read implements io.Reader.
+func (a *longAnswer) Read(p []byte) (n int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isCut {
+		return 0, errCut
+	}
+	for n < len(p) {
+		if len(a.piece) == 0 {
+			if a.piece = a.body.Pieces(); a.piece == nil {
+				return n, io.EOF
+			}
+		}
+		taken := copy(p[n:], a.piece)
+		a.piece = a.piece[taken:]
+		n += taken
+	}
+	return n, nil
+}
+
+var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
+
+// WriteTo implements io.WriterTo.
+func (a *longAnswer) WriteTo(w io.Writer) (written int64, err error) {
+	buffer := chunks.Get().(*[chunk]byte) //nolint:forcetypeassert // it has no other
+	defer chunks.Put(buffer)
+	for err == nil {
+		n, atEnd := a.Read(buffer[:])
+		var sent int
+		sent, err = w.Write(buffer[:n])
+		written += int64(sent)
+		if atEnd != nil && err == nil {
+			err = atEnd
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return written, err
+}
+
+// Close implements io.Closer.
+func (a *longAnswer) Close() error {
+	a.sending.mu.Lock()
+	defer a.sending.mu.Unlock()
+	a.sending.end(a)
+	return nil
 }
