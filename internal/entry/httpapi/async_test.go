@@ -1,11 +1,8 @@
 package httpapi_test
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -112,40 +109,6 @@ func TestABacklogOfCancellationsRefusesCancellationsOnly(t *testing.T) {
 	a := shop(s, "/v1/campaigns/"+id.String()+"/purchases", "k", goodPurchase)
 	wantAnswer(t, "a purchase", a, 202, valued{"Retry-After", "1"})
 	wantAnswer(t, "a cancellation after it", cancel(), 503)
-}
-
-func TestARequestIsTheSameHoweverItIsSpelled(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	id := s.Campaign(4)
-	plain := "/v1/campaigns/" + id.String() + "/purchases"
-	first := shop(s, plain, "k", goodPurchase, "Prefer", fleet.UntilFinal)
-	mustAnswer(t, "", first, job.Succeeded)
-	upper := "/v1/campaigns/" + strings.ToUpper(id.String()) + "/purchases"
-	for what, c := range map[string]struct{ path, key, body string }{
-		"upper-case UUID":   {path: upper},
-		"slash at the end":  {path: plain + "/"},
-		"both":              {path: upper + "/"},
-		"escaped UUID":      {path: strings.ReplaceAll(plain, "-", "%2D")},
-		"escaped word":      {path: strings.Replace(plain, "purchases", "purch%61ses", 1)},
-		"capital words":     {path: strings.Replace(plain, "/v1/campaigns", "/V1/Campaigns", 1)},
-		"two slashes":       {path: strings.Replace(plain, "/v1/", "/v1//", 1)},
-		"a dot segment":     {path: strings.Replace(plain, "/v1/", "/v1/./", 1)},
-		"urn":               {path: strings.Replace(plain, id.String(), "urn:uuid:"+id.String(), 1)},
-		"UUID in braces":    {path: strings.Replace(plain, id.String(), url.PathEscape("{"+id.String()+"}"), 1)},
-		"no hyphens":        {path: strings.Replace(plain, id.String(), strings.ReplaceAll(id.String(), "-", ""), 1)},
-		"quoted key":        {key: `"k"`},
-		"order and blanks":  {body: "{ \"payment\" : {\"method\":\"external\"},\n\t\"selection\":{\"quantity\":1}, \"user_id\":\"a\"}"},
-		"escapes, a number": {body: `{"user_id":"\u0061","selection":{"quantity":1.0},"payment":{"method":"ext\u0065rnal"}}`},
-	} {
-		a := shop(s, cmp.Or(c.path, plain), cmp.Or(c.key, "k"), cmp.Or(c.body, goodPurchase))
-		if a.Status == http.StatusNotFound {
-			fleet.CheckProblem(t, a)
-			continue
-		}
-		wantAnswer(t, what, a, 202, first.ID, string(first.Body), isReplayed)
-	}
-	wantEqual(t, "purchases", s.Purchases(id), 1)
 }
 
 // The queue of payments is judged for cards only, and the others for all.

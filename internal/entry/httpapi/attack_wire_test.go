@@ -11,7 +11,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -72,21 +71,9 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 	inner := "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n"
 	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
 	chunked := "2\r\n{}\r\n0\r\n\r\n" + inner
-	for name, rest := range map[string]string{
-		"a length and chunks": "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked, "chunks and a length": "Transfer-Encoding: chunked\r\nContent-Length: 60\r\n\r\n" + chunked,
-		"two lengths": fmt.Sprintf("Content-Length: %d\r\nContent-Length: 2\r\n\r\n{}%s", 2+len(inner), inner), "two lengths the other way": fmt.Sprintf("Content-Length: 2\r\nContent-Length: %d\r\n\r\n{}%s", 2+len(inner), inner),
-		"the same length twice": "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}" + inner, "a list of lengths": "Content-Length: 2, 2\r\n\r\n{}" + inner, "a signed length": "Content-Length: +2\r\n\r\n{}" + inner,
-		"a negative length": "Content-Length: -1\r\n\r\n{}" + inner, "a hex length": "Content-Length: 0x2\r\n\r\n{}" + inner, "no length": "Content-Length: \r\n\r\n{}" + inner, "a huge length": "Content-Length: 99999999999999999999\r\n\r\n{}" + inner,
-		"a blank before the colon": "Content-Length : 2\r\n\r\n{}" + inner, "a tab before the colon": "Transfer-Encoding\t: chunked\r\n\r\n" + chunked, "xchunked": "Transfer-Encoding: xchunked\r\n\r\n" + chunked,
-		"chunked, then more": "Transfer-Encoding: chunked, identity\r\n\r\n" + chunked, "gzip and chunked": "Transfer-Encoding: gzip, chunked\r\n\r\n" + chunked, "identity": "Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}" + inner,
-		"chunked twice": "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked, "chunked, then not": "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}" + inner,
-		"folded": "X-A: b\r\n c\r\nContent-Length: 2\r\n\r\n{}" + inner, "folded chunked": "Transfer-Encoding:\r\n chunked\r\n\r\n" + chunked, "a header folded away": "X-A: b\r\n Content-Length: 40\r\nContent-Length: 2\r\n\r\n{}" + inner,
-		"bare LF": "X-A: b\nContent-Length: 2\r\n\r\n{}" + inner, "bare CR": "X-A: b\rTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}" + inner, "NUL": "X-A: b\x00\r\nContent-Length: 2\r\n\r\n{}" + inner,
-		"no chunk size": "Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n" + inner, "a negative chunk": "Transfer-Encoding: chunked\r\n\r\n-2\r\n{}\r\n0\r\n\r\n" + inner, "a huge chunk": "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n{}\r\n0\r\n\r\n" + inner,
-		"a large chunk": "Transfer-Encoding: chunked\r\n\r\n7fffffffffffff\r\n{}\r\n0\r\n\r\n" + inner, "a chunk without an end": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}xx0\r\n\r\n" + inner, "a length behind": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nContent-Length: 9\r\n\r\n" + inner,
-		"chunks": "Transfer-Encoding: chunked\r\n\r\n" + chunked, "a newline in a chunk extension": "Transfer-Encoding: chunked\r\n\r\n2;a\n{}\r\n0\r\n\r\n" + inner, "a trailer with a bare LF": "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: a\n\n" + inner,
-		"a chunk extension": "Transfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n" + inner, "a trailer": "Trailer: X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: a\r\n\r\n" + inner, "a blank in a name": "Transfer Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}" + inner,
-		"another type": "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}" + inner, "another host": "Host: other\r\nContent-Length: 2\r\n\r\n{}" + inner, "another client": "Authorization: Bearer " + s.App + "\r\nContent-Length: 2\r\n\r\n{}" + inner, "another key": "Idempotency-Key: l\r\nContent-Length: 2\r\n\r\n{}" + inner,
+	for name, rest := range map[string]string{ // package httpconn has all of the grammar
+		"a length and chunks": "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked, "the same length twice": "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}" + inner, "chunks": "Transfer-Encoding: chunked\r\n\r\n" + chunked,
+		"a blank before the colon": "Content-Length : 2\r\n\r\n{}" + inner, "folded": "X-A: b\r\n c\r\nContent-Length: 2\r\n\r\n{}" + inner, "bare LF": "X-A: b\nContent-Length: 2\r\n\r\n{}" + inner, "another host": "Host: other\r\nContent-Length: 2\r\n\r\n{}" + inner,
 	} {
 		answers := wire(s, name, head+rest)
 		if len(answers) != 1 || answers[0].Status < 400 || answers[0].Status >= 500 || answers[0].Header.Get("Connection") != "close" {
@@ -108,43 +95,10 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 	}
 }
 
-// drip sends something at once, then something else again and again.
-func drip(conn net.Conn, first, then string, until <-chan struct{}) {
-	_, err := io.WriteString(conn, first)
-	ticker := time.NewTicker(50 * time.Millisecond) // how fast the attacker is
-	defer ticker.Stop()
-	for err == nil && then != "" {
-		select {
-		case <-ticker.C:
-			_, err = io.WriteString(conn, then)
-		case <-until:
-			return
-		}
-	}
-}
-
-func TestClientsThatAreTooSlowAreLetGo(t *testing.T) {
+func TestAClientThatNeverReadsIsLetGo(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_READ_TIMEOUT=500ms", "TRIPRIZE_API_WRITE_TIMEOUT=500ms", "TRIPRIZE_API_IDLE_TIMEOUT=1s", "TRIPRIZE_API_MAX_WAIT=1s",
 		"TRIPRIZE_STREAMS_HEARTBEAT=200ms", "TRIPRIZE_STREAMS_MAX_AGE=1s")
-	head := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + s.Operator + "\r\n"
-	var slow sync.WaitGroup
-	for name, c := range map[string]struct{ at, drip string }{
-		"silent": {}, "half a head": {at: head}, "a head without end": {at: head, drip: "X-A: b\r\n"}, "a head by bytes": {at: "G", drip: "E"},
-		"half a body": {at: head + "Content-Length: 100\r\n\r\n{"}, "a body by bytes": {at: head + "Content-Length: 100000\r\n\r\n", drip: " "},
-		"chunks": {at: head + "Transfer-Encoding: chunked\r\n\r\n", drip: "1\r\n \r\n"}, "half a chunk": {at: head + "Transfer-Encoding: chunked\r\n\r\nff\r\n", drip: " "},
-		"kept alive": {at: "GET /healthz HTTP/1.1\r\nHost: api\r\n\r\n"},
-	} {
-		conn, ended := dial(s), make(chan struct{})
-		slow.Go(func() { drip(conn, c.at, c.drip, ended) })
-		slow.Go(func() {
-			defer close(ended)
-			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("%s: the connection is still open after %s", name, servers.Patience)
-			}
-		})
-	}
-	slow.Wait()
 	// One that asks and never reads is let go when writing to it takes too long;
 	// nobody else has to wait for it.
 	conn := dial(s)

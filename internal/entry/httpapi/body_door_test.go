@@ -177,26 +177,6 @@ func TestABodyThatTakesLongLeavesTheRestOfItsRequestTheWholeTime(t *testing.T) {
 	t.Errorf("a change whose body took longer than a request may: %d", status)
 }
 
-func TestPromisedBodiesCostNoMemory(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_READ_TIMEOUT=2s"}})
-	s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns", nil, nil)
-	before := peak(t, s.APIs[0].PID())
-	var all sync.WaitGroup
-	for i := range 400 { // some promise all that may be, of which one byte comes, or all that is read before it is known who sends it
-		text := "POST /v1/campaigns HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer " + []string{s.Operator, s.App, "x"}[i%3] + "\r\nContent-Length: 1048576\r\n\r\n{" + strings.Repeat(" ", i%2*8191)
-		all.Go(func() {
-			conn := dial(s)
-			_, _ = io.WriteString(conn, text)
-			_, _ = io.Copy(io.Discard, conn) // it is let go when its time is over
-		})
-	}
-	all.Wait()
-	if grown := peak(t, s.APIs[0].PID()) - before; grown > 100<<20 {
-		t.Errorf("400 promises of 1 MB grew the process by %d MB", grown>>20)
-	}
-}
-
 func TestNothingIsSentAsNothing(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)

@@ -125,35 +125,6 @@ func TestTheFirstPageOfAListIsThatOfItsReader(t *testing.T) {
 	}
 }
 
-func TestACampaignSellsAndDrawsWhatItsDraftSays(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	path, id := sells(s, fleet.Fields{"name": "Spring raffle", "base_length": 4, "currency": "EUR", "purchase_limit": 9, "metadata": fleet.Fields{"of": "draft"}, "layers": []fleet.Fields{
-		{"layer": 1, "price": 100}, {"layer": 2, "price": 250, "prizes": []fleet.Fields{{"name": "A lamp", "count": 2}}},
-		{"layer": 3, "price": 300}, {"layer": 4, "price": 400},
-	}})
-	wantAnswer(t, "on sale", s.Read(path), 200, `"name":"Spring raffle"`, `"positions":{"total":10,`, `"metadata":{"of":"draft"}`)
-	in := func(currency string) string {
-		return "/v1/wallets/" + s.Execute("/v1/wallets", fleet.Fields{"owner_id": s.User("mina"), "currency": currency, "initial_balance": 1000}).ID.String()
-	}
-	pair := fleet.Fields{"layer": 2, "quantity": 2}
-	yen := in("JPY")
-	wantAnswer(t, "with a wallet in another currency", buys(s, path, s.User("mina"), pair, fleet.Fields{"method": "wallet"}), coded("insufficient-funds"))
-	euros := in("EUR")
-	if a := buys(s, path, s.User("mina"), pair, fleet.Fields{"method": "wallet"}); a.Result.Amount != 500 || len(a.Result.Positions) != 2 || a.Result.Positions[0].Layer != 2 {
-		t.Errorf("two at 250: %v", a)
-	}
-	s.ExpectWallet(yen, 1000, 0)
-	s.ExpectWallet(euros, 500, 0)
-	wantAnswer(t, "a tenth position", buys(s, path, s.User("mina"), fleet.Fields{"quantity": 8}, external), coded("purchase-limit-exceeded"))
-	mustAnswer(t, "", buys(s, path, s.User("otto"), fleet.Fields{"quantity": 8}, external), coded(""))
-	s.AwaitDrawn(id)
-	type winner struct{ Name string }
-	if winners := fleet.As[struct{ Winners []winner }](t, s.Read(path+"/draw")).Winners; !slices.Equal(winners, []winner{{"A lamp"}, {"A lamp"}}) {
-		t.Errorf("two lamps were to be won, and these were: %+v", winners)
-	}
-}
-
 func TestEverythingInADraftCanBeChangedBeforeItIsPublished(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, busy)
@@ -219,26 +190,6 @@ func TestACancelledCampaignTellsEverybodyWhy(t *testing.T) {
 	}
 	refused(t, "none", s.Post("/v1/campaigns/"+uuid.NewString()+"/cancel", fleet.Fields{"reason": "r"}), 404, "not-found")
 	wantAnswer(t, "a purchase", buys(s, path, "late", fleet.Fields{"quantity": 1}, external), coded("campaign-not-active"))
-}
-
-func TestAPurchaseIsOfWhatAndForWhomItsRequestSays(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	path, _ := sells(s, nil)
-	chosen := buys(s, path, s.User("mina"), fleet.Fields{"positions": []fleet.Fields{{"layer": 3, "column": 2}}}, fleet.Fields{"method": "external", "reference": "till-1"})
-	if len(chosen.Result.Positions) != 1 || chosen.Result.Positions[0].Layer != 3 || chosen.Result.Positions[0].Column != 2 {
-		t.Fatalf("the second of layer 3: %v", chosen)
-	}
-	if a := buys(s, path, s.User("otto"), fleet.Fields{"layer": 2, "quantity": 2}, external); len(a.Result.Positions) != 2 || a.Result.Positions[0].Layer != 2 {
-		t.Errorf("two of layer 2: %v", a)
-	}
-	hers := "/v1/users/" + s.User("mina") + "/purchases"
-	wantAnswer(t, "hers are", s.Read(hers), `"method":"external","reference":"till-1"`)
-	second := buys(s, path, s.User("mina"), fleet.Fields{"layer": 3, "quantity": 1}, external).Result.PurchaseID
-	want(s, s.App, hers, second, chosen.Result.PurchaseID)
-	want(s, s.App, hers+"?cursor="+fleet.As[struct {
-		Next string `json:"next_cursor"`
-	}](t, s.Read(hers+"?limit=1")).Next, chosen.Result.PurchaseID)
 }
 
 // row is a layer of a draft with a label.

@@ -166,30 +166,6 @@ func TestWhoWaitsIsToldAtOnceThatTheBuyerHasToAct(t *testing.T) {
 	}
 }
 
-func TestAPurchaseRequestThatWaitsAndOneWithAnotherCardEndWithTheAction(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, cardsTaken)
-	id := s.Campaign(3)
-	bought, of := declinedOf(s, id, s.User("mina"))
-	waiting := make(chan fleet.Answer)
-	go func() {
-		waiting <- s.Execute("/v1/purchases/"+bought.String()+"/payment", fleet.Fields{"payment_method": "pm_card_visa"}, "Prefer", "wait=170")
-	}()
-	servers.Eventually(t, "the card is tried", func() bool { return fixture.Payment(t, s.DB, bought).Phase == payment.Confirming })
-	announced(s, of, "awaiting_action", redirect)
-	wantAnswer(t, "with another card", <-waiting, 202, job.AwaitingAction, of)
-	announced(s, of, "queued", "null")
-
-	go func() { waiting <- orderByCard(s, s.App, id, "u", "k", "Prefer", "wait=170") }()
-	var accepted uuid.UUID
-	servers.Eventually(t, "the job is there", func() bool {
-		return s.DB.QueryRow(t.Context(), `SELECT id FROM jobs WHERE client = $1 AND user_id = 'u'`, s.Client("shop")).Scan(&accepted) == nil
-	})
-	announced(s, accepted, "awaiting_action", redirect)
-	wantAnswer(t, "a purchase", <-waiting, 202, job.AwaitingAction, accepted)
-	announced(s, accepted, "failed", "null")
-}
-
 func TestTheStreamOfAJobTellsWhatItAwaitsAndWaitsFor(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, cardsTaken)

@@ -38,19 +38,10 @@ func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 				t.Fatalf("%s reads %s: %v, %v", who, path, first, first.Header)
 			}
 			tags[who+path] = tag
-			for _, known := range []string{tag, strings.TrimPrefix(tag, "W/"), "*", `"x", ` + tag + `, W/"y"`, `"x",` + tag} {
-				for api := range 2 { // a tag is the same everywhere
-					a := readAs(s, api, key, path, known)
-					if a.Status != http.StatusNotModified || len(a.Body) != 0 || a.Header.Get("ETag") != tag {
-						t.Errorf("%s has %s of %s at api %d: %v, %v", who, known, path, api, a, a.Header)
-					}
-				}
+			for api := range 2 { // a tag is the same everywhere
+				wantAnswer(t, fmt.Sprintf("%s has %s, at api %d", who, path, api), readAs(s, api, key, path, tag), 304, valued{"ETag", tag})
 			}
-			for _, unknown := range []string{`"x"`, `W/"x", "y"`, strings.Trim(strings.TrimPrefix(tag, "W/"), `"`), tag[:len(tag)-3] + `"`, `"*"`} {
-				if a := readAs(s, 0, key, path, unknown); a.Status != http.StatusOK || string(a.Body) != string(first.Body) {
-					t.Errorf("%s has %s of %s: %v", who, unknown, path, a)
-				}
-			}
+			wantAnswer(t, who+" has another "+path, readAs(s, 0, key, path, `"x"`), 200, string(first.Body))
 		}
 	}
 	mustAnswer(t, "", s.Buy(fleet.Order{Campaign: id, User: "a", Wait: true}), job.Succeeded)
@@ -68,33 +59,6 @@ func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 			a := readAs(s, 1, key, board, tags[who+board])
 			return a.Status == http.StatusOK && strings.Count(string(a.Body), `"sold"`) == 1
 		})
-	}
-}
-
-// A copy of the board is warm whenever the user looks.
-func TestABuyerSeesAtOnceWhatItHasBought(t *testing.T) {
-	t.Parallel()
-	s := withUsers(fleet.Shared(t, busy))
-	id := s.Campaign(10)
-	path := "/v1/campaigns/" + id.String() + "/positions"
-	mina, otto, viewer := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", ""), fleet.TokenFor(t, "v", "viewer")
-	for n := 1; n <= 5; n++ {
-		for api := range 2 {
-			readAs(s, api, s.App, path, "")
-		}
-		mustAnswer(t, "", s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}), job.Succeeded)
-		for api := range 2 {
-			hers := string(readAs(s, api, mina, path, "").Body)
-			if strings.Count(hers, `"user_id":"mina"`) != n || strings.Count(hers, `"sold"`) != n {
-				t.Errorf("after purchase %d she sees at api %d: %s", n, api, hers)
-			}
-			if all := string(readAs(s, api, s.Operator, path, "").Body); strings.Count(all, `"user_id":"mina"`) != n {
-				t.Errorf("after purchase %d an operator sees at api %d: %s", n, api, all)
-			}
-		}
-		for who, key := range map[string]string{"another user": otto, "a viewer": viewer, "an app": s.App} {
-			wantAnswer(t, fmt.Sprintf("%s sees whose they are", who), readAs(s, 0, key, path, ""), 200, without("mina"), without("user_id"))
-		}
 	}
 }
 

@@ -326,12 +326,10 @@ func TestBadMovementsAreRefusedWithWhatIsWrongWithThem(t *testing.T) {
 	move := `{"from":"` + fleet.WalletID(mina) + `","to":"` + fleet.WalletID(otto) + `",`
 	campaign := "/v1/campaigns/" + s.Campaign(3).String()
 	bad := [][3]string{ // path, body, pointer
-		{"/v1/wallets", `{"owner_id":"","currency":"JPY"}`, "/owner_id"}, {"/v1/wallets", `{"owner_id":"` + long[:129] + `","currency":"JPY"}`, "/owner_id"}, {"/v1/wallets", `{"owner_id":"a\u0000b","currency":"JPY"}`, "/owner_id"},
 		{"/v1/wallets", `{"owner_id":"a","currency":"jpy"}`, "/currency"}, {"/v1/wallets", `{"owner_id":"a","currency":"YEN"}`, "/currency"},
 		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","initial_balance":-1}`, "/initial_balance"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY","initial_balance":1000000000001}`, "/initial_balance"},
-		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"a/b":1}}`, "/metadata/a~1b"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"k":"` + long[:201] + `"}}`, "/metadata/k"},
-		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"":"v"}}`, "/metadata/"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"k":null}}`, "/metadata/k"},
-		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":[]}`, "/metadata"}, {"/v1/wallets", `{"owner_id":"a","currency":"JPY",` + given + `}`, "/metadata"},
+		{"/v1/wallets", `{"owner_id":"a","currency":"JPY","metadata":{"a/b":1}}`, "/metadata/a~1b"},
+		{"/v1/wallets", `{"owner_id":"a","currency":"JPY",` + given + `}`, "/metadata"},
 		{mina + "/authorizations", `{"amount":1,"expires_in_seconds":0}`, "/expires_in_seconds"}, {mina + "/authorizations", `{"amount":1,"expires_in_seconds":2592001}`, "/expires_in_seconds"},
 		{held + "/capture", `{"amount":0}`, "/amount"}, {held + "/capture", `{` + given + `}`, "/metadata"}, {held + "/void", `{"amount":1}`, "/amount"}, {held + "/void", `{` + given + `}`, "/metadata"},
 		{"/v1/transfers", `{"from":"x","to":"` + fleet.WalletID(otto) + `","amount":1}`, "/from"}, {"/v1/transfers", move + `"amount":0}`, "/amount"}, {"/v1/transfers", move + `"amount":1,` + given + `}`, "/metadata"},
