@@ -15,6 +15,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/platform/tracing"
 )
 
 // ErrFinal means that a job was final already, by another delivery.
@@ -225,7 +226,7 @@ func (o Origin) attrs(line []slog.Attr) []slog.Attr {
 	if o.RequestID != "" {
 		line = append(line, slog.String("request_id", o.RequestID))
 	}
-	if trace := telemetry.TraceID(o.Traceparent); trace != "" {
+	if trace := tracing.TraceID(o.Traceparent); trace != "" {
 		line = append(line, slog.String("trace_id", trace))
 	}
 	return line

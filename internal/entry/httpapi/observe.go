@@ -158,7 +158,7 @@ func (s *server) log(c *fiber.Ctx, known *call.Call, status int, took time.Durat
 			line = append(line, slog.String(name, value))
 		}
 	}
-	add("trace_id", telemetry.TraceID(known.Traceparent))
+	add("trace_id", tracing.TraceID(known.Traceparent))
 	add("role", string(known.Role))
 	if known.Role != resource.Anonymous { // it is its address
 		add("client", known.Client)
@@ -188,7 +188,7 @@ func beginSpan(c *fiber.Ctx, known *call.Call) (end func(route string, status in
 	if !tracing.On() || !strings.HasPrefix(c.Path(), "/v1/") {
 		return func(string, int) {}
 	}
-	_, span := tracing.Serve(context.Background(), telemetry.Traceparent(c.Get(traceParentHeader)))
+	_, span := tracing.Serve(context.Background(), tracing.Traceparent(c.Get(traceParentHeader)))
 	if span == (tracing.Span{}) {
 		return func(string, int) {}
 	}
@@ -217,7 +217,7 @@ func traceparent(c *fiber.Ctx) string {
 	if known, ok := c.Context().UserValue(callKey{}).(*call.Call); ok && known.Span != (tracing.Span{}) {
 		return known.Span.Traceparent()
 	}
-	sent := telemetry.Traceparent(c.Get(traceParentHeader))
+	sent := tracing.Traceparent(c.Get(traceParentHeader))
 	if sent == "" {
 		return ""
 	}

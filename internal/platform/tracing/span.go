@@ -83,7 +83,7 @@ func Serve(ctx context.Context, traceparent string) (context.Context, Span) {
 		return ctx, Span{}
 	}
 	parent := parse(traceparent).WithTraceFlags(0)
-	if t.ratio.chosen() {
+	if rand.Float64() < t.ratio { //nolint:gosec // a sample is no secret
 		if parent.IsValid() {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 		}
@@ -107,7 +107,7 @@ func Root(ctx context.Context, name string, pairs ...string) (context.Context, S
 // only propagated: see [Span.Traceparent].
 func Continue(ctx context.Context, traceparent, name string, pairs ...string) (context.Context, Span) {
 	parent := parse(traceparent)
-	if !parent.IsValid() {
+	if !On() || !parent.IsValid() {
 		return ctx, Span{}
 	}
 	ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
@@ -158,9 +158,22 @@ func Recorded(traceparent string) bool {
 	return len(traceparent) == length && strings.IndexByte("13579bdf", traceparent[length-1]) >= 0 && On()
 }
 
-// parse parses a traceparent. The result is invalid if it is, and while tracing is off.
+// Traceparent returns the traceparent of a request in version 00; "" if it is missing or invalid.
+func Traceparent(header string) string {
+	return Span{trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), parse(header)))}.Traceparent()
+}
+
+// TraceID returns the trace id (32 hex digits) of a traceparent of ours; "" for "".
+func TraceID(traceparent string) string {
+	if traceparent == "" {
+		return ""
+	}
+	return traceparent[3:35]
+}
+
+// parse parses a traceparent. The result is invalid if it is.
 func parse(traceparent string) trace.SpanContext {
-	if traceparent == "" || !On() {
+	if traceparent == "" {
 		return trace.SpanContext{}
 	}
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent})

@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/url"
 	"os"
 	"strings"
@@ -37,7 +36,7 @@ var tracer atomic.Pointer[opened]
 type opened struct {
 	trace.Tracer
 	provider *sdk.TracerProvider
-	ratio    atRandom
+	ratio    float64 // of the requests that are recorded
 }
 
 const (
@@ -73,7 +72,7 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 		return nil, fmt.Errorf("tracing.Open: %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about), sdk.WithSampler(newSampler(settings.SampleRatio)))
-	tracer.Store(&opened{provider.Tracer("triprize"), provider, atRandom(settings.SampleRatio)})
+	tracer.Store(&opened{provider.Tracer("triprize"), provider, settings.SampleRatio})
 	return func() {
 		tracer.Store(nil)
 		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
@@ -87,28 +86,11 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 // On reports whether tracing is open.
 func On() bool { return tracer.Load() != nil }
 
-// newSampler returns the sampler of spans. Serve samples requests itself; sweeps are sampled at random. Sampling does
-// not depend on the trace id, which a caller can choose, nor on a caller's flag: see Serve and Continue.
+// newSampler returns the sampler of spans. Serve samples requests itself: it depends neither on the trace id, which a
+// caller can choose, nor on a caller's flag. Sweeps are sampled by their trace id, which is ours.
 func newSampler(ratio float64) sdk.Sampler {
-	return sdk.ParentBased(unlessChosen{atRandom(ratio)}, sdk.WithRemoteParentNotSampled(unlessChosen{sdk.NeverSample()}))
+	return sdk.ParentBased(unlessChosen{sdk.TraceIDRatioBased(ratio)}, sdk.WithRemoteParentNotSampled(unlessChosen{sdk.NeverSample()}))
 }
-
-// atRandom samples this fraction of the traces.
-type atRandom float64
-
-func (r atRandom) chosen() bool { return rand.Float64() < float64(r) } //nolint:gosec // a sample is no secret
-
-// ShouldSample implements sdk.Sampler.
-func (r atRandom) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
-	result := sdk.SamplingResult{Decision: sdk.Drop, Tracestate: trace.SpanContextFromContext(p.ParentContext).TraceState()}
-	if r.chosen() {
-		result.Decision = sdk.RecordAndSample
-	}
-	return result
-}
-
-// Description implements sdk.Sampler.
-func (r atRandom) Description() string { return fmt.Sprintf("atRandom(%v)", float64(r)) }
 
 // unlessChosen records spans that were already sampled: of requests and of a Batch.
 type unlessChosen struct{ sdk.Sampler }

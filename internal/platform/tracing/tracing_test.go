@@ -181,3 +181,28 @@ func TestACollectorThatIsAwayCostsOneLineOfTheLog(t *testing.T) {
 		t.Errorf("%d lines: %s", n, log)
 	}
 }
+
+func TestATraceIsKeptAndABadHeaderIsIgnored(t *testing.T) {
+	const parent = "00f067aa0ba902b7"
+	for header, want := range map[string]string{
+		sent:                             sent,
+		sent[:len(sent)-1] + "0":         sent[:len(sent)-1] + "0",
+		"cc" + sent[2:] + "-of-a-future": sent,
+		"":                               "",
+		sent + "-more":                   "",
+		"ff" + sent[2:]:                  "",
+		"00-" + strings.Repeat("0", 32) + "-" + parent + "-01": "",
+		"00-" + trace1 + "-" + strings.Repeat("0", 16) + "-01": "",
+		"00-" + strings.ToUpper(trace1) + "-" + parent + "-01": "",
+		sent[1:]:    "",
+		sent + "\n": "",
+	} {
+		got := Traceparent(header)
+		if got != want {
+			t.Errorf("%q: %q, want %q", header, got, want)
+		}
+		if id := TraceID(got); want != "" && id != trace1 || want == "" && id != "" {
+			t.Errorf("%q is in trace %q", header, id)
+		}
+	}
+}
