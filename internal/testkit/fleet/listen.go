@@ -167,13 +167,11 @@ func (s *System) MetricsURL(n int) string {
 	return cmp.Or(s.metrics[at], at+"/metrics")
 }
 
-// Metrics returns what the n-th api shows to a scraper, as it is now; or another
-// process, whose address a test has added to the URLs.
+// Metrics returns what the n-th api shows to a scraper; or another process, whose address a test has added to the URLs.
 func (s *System) Metrics(n int) string {
 	s.T.Helper()
 	request, err := http.NewRequest(http.MethodGet, s.MetricsURL(n), nil)
 	servers.NoError(s.T, err)
-	request.Header.Set("Cache-Control", "no-cache")
 	return string(Send(request).Body)
 }
 
