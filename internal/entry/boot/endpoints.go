@@ -21,7 +21,6 @@ const (
 	dueEndpoints = 256                   // in a statement
 	duePending   = 4096                  // commits that wait for a batch; any more are left to the sweep due-items
 	dueTimeout   = 2 * time.Second
-	dueRest      = time.Second // after a failure no batch begins for so long; the sweep due-items enqueues the tasks
 )
 
 // endpoints makes tasks for webhook endpoints that commits of this process have made due, at once:
@@ -31,8 +30,6 @@ type endpoints struct {
 	p       *Process
 	queue   *queue.Client
 	batches *batch.Coalescer[string, struct{}] // endpoints of a commit, as its notice names them
-
-	failed, logged time.Time // the last failure, and when the log last had one; only batches use them
 }
 
 // watchEndpoints begins to do that for commits of some pools; close ends it.
@@ -50,9 +47,6 @@ func (e *endpoints) close() { e.batches.Close() }
 // enqueueDue takes those that are due and that no worker has, and enqueues their tasks. One that a worker
 // has is named again when the worker releases it.
 func (e *endpoints) enqueueDue(ctx context.Context, commits []string) error {
-	if time.Since(e.failed) < dueRest {
-		return nil
-	}
 	var ids []uuid.UUID
 	for _, named := range commits {
 		for text := range strings.SplitSeq(named, ",") {
@@ -68,10 +62,7 @@ func (e *endpoints) enqueueDue(ctx context.Context, commits []string) error {
 			_, err = webhook.Leases.Enqueue(ctx, e.p.DB, e.queue, due)
 		}
 		if err != nil {
-			if e.failed = time.Now(); e.failed.Sub(e.logged) > waitNews {
-				e.logged = e.failed
-				e.p.Logger.Warn("webhook endpoints are due, and have no tasks; the sweep due-items will enqueue them", "error", err)
-			}
+			e.p.Logger.Warn("webhook endpoints are due, and have no tasks; the sweep due-items will enqueue them", "error", err)
 			return err
 		}
 	}

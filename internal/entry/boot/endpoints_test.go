@@ -3,15 +3,11 @@ package boot
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
@@ -124,41 +120,5 @@ func TestACommitMakesOneTaskForAnEndpointWithSomethingDue(t *testing.T) {
 				t.Errorf("%d tasks were made, want %d", n, c.tasks)
 			}
 		})
-	}
-}
-
-// While Postgres or Redis is away, commits do not make it worse.
-func TestAfterALookThatFailedThereIsNoneForAWhileAndTheLogSaysItOnce(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	id := s.endpoint("shop", `due_at = clock_timestamp()`)
-	s.tx(func(tx pgx.Tx) error { return event(tx, "shop") })
-	var journal servers.Journal
-	s.Logger = slog.New(slog.NewTextHandler(&journal, nil))
-	e := s.watchEndpoints() // the test looks
-	t.Cleanup(e.close)
-	there, away := s.DB, servers.Pool(t, s.Settings)
-	away.Close()
-	look := func(db *pgxpool.Pool, fails bool, tasks int64) {
-		t.Helper()
-		s.DB = db
-		if err := e.enqueueDue(t.Context(), []string{id.String()}); fails != (err != nil) {
-			t.Errorf("it has %v", err)
-		}
-		s.DB = there
-		if n := s.tasks(); n != tasks {
-			t.Errorf("%d tasks were made", n)
-		}
-	}
-	look(away, true, 0)
-	e.failed = e.failed.Add(time.Hour) // however slow the test is
-	look(away, false, 0)
-	look(there, false, 0)
-	e.failed, e.logged = e.failed.Add(-time.Hour-dueRest), time.Now()
-	look(away, true, 0)
-	e.failed = e.failed.Add(-dueRest)
-	look(there, false, 1)
-	if n := strings.Count(journal.String(), "\n"); n != 1 {
-		t.Errorf("the log has %d lines: %s", n, &journal)
 	}
 }
