@@ -42,6 +42,8 @@ type Process struct {
 
 	pools []pgx.QueryTracer // of all pools but the next
 	apart *pgxpool.Pool     // one connection, for /readyz and its checks
+
+	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }
 
 // gcPercent returns by how much the heap of a process grows above the memory in use before the
@@ -186,7 +188,7 @@ func (p *Process) Await(ctx context.Context) error {
 // for, and work as soon as Postgres is ready. Both end with ctx, and when one of
 // them fails.
 func (p *Process) serveAndWork(ctx context.Context, serve, work func(ctx context.Context) error) error {
-	causes, gauges := p.causes(), systemGauges()
+	causes, gauges := p.causes(), new(telemetry.Gauges)
 	p.Registry.MustRegister(gauges)
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(running) })

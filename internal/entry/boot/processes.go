@@ -98,6 +98,7 @@ func Worker(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer closeCards()
+	p.ownGauges = w.Gauges
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	return p.serveAndWork(ctx, p.metrics("worker.listen", p.Settings.Worker.Listen), func(ctx context.Context) error {
 		p.Logger.Info("working", "shards", p.Settings.Worker.Shards)
@@ -118,7 +119,7 @@ func (p *Process) scheduler() (*scheduler.Scheduler, *upkeep.Sweeper) {
 		o.Events = cards.NewEvents(p.DB, o.Provider, p.Logger, p.Registry)
 	}
 	sweeper := upkeep.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(sweep.RowWait), p.Redis, p.Logger, o)
-	leader := queue.NewPresence(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
+	leader := queue.NewHeartbeat(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
 	return scheduler.New(sweeper, p.Locks, leader, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
 
@@ -218,7 +219,7 @@ func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (pools []*pgx
 		closeAll()
 		return nil, nil, err
 	}
-	w.TakeCards(worker.Cards{Provider: client, Events: client, DB: db}, p.Settings.Payments, p.Registry)
+	w.TakeCards(client, db, p.Settings.Payments, p.Registry)
 	return []*pgxpool.Pool{db}, closeAll, nil
 }
 

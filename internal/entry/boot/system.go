@@ -3,12 +3,14 @@ package boot
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/drawing"
 	"triprize/internal/job"
+	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
@@ -29,10 +31,17 @@ const (
 // apiName is the name of the process that accepts jobs.
 const apiName = "api"
 
+// readEvery is how often a process reads the state of the whole system. The first time is after it, so
+// that processes that start together find each other.
+var readEvery = 5 * time.Second
+
+func init() {
+	if failpoint.Enabled { // tests wait for it
+		readEvery = time.Second
+	}
+}
+
 const (
-	// readEvery is how often a process reads the state of the whole system. The first time is after
-	// it, so that processes that start together find each other.
-	readEvery = 5 * time.Second
 	// readTimeout bounds the reads of one snapshot in Postgres, and those in Redis. It is shorter than the probe of Postgres
 	// for /readyz, which waits for the same connection.
 	readTimeout = time.Second
@@ -64,7 +73,7 @@ func (p *Process) causes() *telemetry.Causes {
 }
 
 // watch reads the state of the whole system until ctx ends. Every readEvery it costs three commands of
-// Redis, and some small queries on the connection of /readyz.
+// Redis, and some small queries on the connection of /readyz; a worker's own gauges come on top.
 func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()
 	ticker := time.NewTicker(readEvery)
@@ -83,11 +92,26 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		if p.Name == apiName {
 			found = append(found, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
 		}
+		own := p.readOwn(ctx)
 		if ctx.Err() == nil {
 			causes.Set(found...)
-			gauges.Set(append(redis.gauges, postgres.gauges...)...)
+			gauges.Set(slices.Concat(redis.gauges, postgres.gauges, own)...)
 		}
 	}
+}
+
+// readOwn reads the gauges that only this kind of process has. They are missing while they cannot be read.
+func (p *Process) readOwn(ctx context.Context) []prometheus.Metric {
+	if p.ownGauges == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout)
+	defer cancel()
+	own, err := p.ownGauges(ctx)
+	if err != nil && ctx.Err() == nil {
+		p.Logger.Warn("gauges cannot be read and are missing", "error", err)
+	}
+	return own
 }
 
 // checkKeys returns nothing while Postgres does not answer.
@@ -102,36 +126,8 @@ func (p *Process) checkKeys(ctx context.Context, keys keyring.Keyring) []telemet
 	return []telemetry.Cause{{Name: causeDrawKeyWrong, Holds: wrong}}
 }
 
-// The gauges of the whole system. A gauge whose value the last snapshot does not have is
-// missing.
-var (
-	jobsQueued    = systemDesc("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.", "kind")
-	jobsQueuedAge = systemDesc("jobs_queued_age_seconds",
-		"For how long the oldest job of a kind has waited for workers; 0 when none waits. A card payment that waits for its buyer or its provider does not count.", "kind")
-	campaignsDrawing    = systemDesc("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.")
-	campaignsDrawingAge = systemDesc("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.")
-	voidsAnnounced      = systemDesc("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.")
-	locksHeld           = systemDesc("execution_locks_held", "Draws that a worker has claimed.")
-	lockAge             = systemDesc("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.")
-	workersAlive        = systemDesc("workers_alive", "Workers that send heartbeats.")
-	workersStale        = systemDesc("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.")
-	leadersAlive        = systemDesc("schedulers_alive", "Schedulers that lead and send heartbeats: one.")
-	redisKeys           = systemDesc("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.")
-	tasksUnleased       = systemDesc("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.", "kind")
-)
-
-// systemGauges are all of them.
-func systemGauges() *telemetry.Gauges {
-	return telemetry.NewGauges(jobsQueued, jobsQueuedAge, campaignsDrawing, campaignsDrawingAge, voidsAnnounced, locksHeld, lockAge,
-		workersAlive, workersStale, leadersAlive, redisKeys, tasksUnleased)
-}
-
-func systemDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("triprize_"+name, help+" Every process reports the same value.", labels, nil)
-}
-
-func (s *snapshot) add(desc *prometheus.Desc, value float64, labels ...string) {
-	s.gauges = append(s.gauges, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
+func (s *snapshot) add(name, help string, value float64, label ...string) {
+	s.gauges = append(s.gauges, telemetry.SystemGauge(name, help, value, label...))
 }
 
 // taskKinds are the kinds of tasks, each with a queue.
@@ -160,12 +156,13 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 		{Name: causeNoWorker, Holds: len(workers.Alive) == 0},
 		{Name: causeWorkerFrozen, Holds: len(workers.Stale) > 0, Details: []any{"workers", workers.Stale}},
 	}
-	s.add(workersAlive, float64(len(workers.Alive)))
-	s.add(workersStale, float64(len(workers.Stale)))
-	s.add(leadersAlive, float64(len(schedulers.Alive)))
-	s.add(redisKeys, float64(keys))
+	s.add("workers_alive", "Workers that send heartbeats.", float64(len(workers.Alive)))
+	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(workers.Stale)))
+	s.add("schedulers_alive", "Schedulers that lead and send heartbeats: one.", float64(len(schedulers.Alive)))
+	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys))
 	for i, kind := range taskKinds {
-		s.add(tasksUnleased, float64(unleased[i]), kind)
+		s.add("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.",
+			float64(unleased[i]), "kind", kind)
 	}
 	return s
 }
@@ -194,13 +191,15 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
 	s.causes = []telemetry.Cause{stuck, {Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
 	for _, kind := range queuedKinds {
-		s.add(jobsQueued, float64(backlog[kind].Jobs), string(kind))
-		s.add(jobsQueuedAge, backlog[kind].Oldest.Seconds(), string(kind))
+		s.add("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.",
+			float64(backlog[kind].Jobs), "kind", string(kind))
+		s.add("jobs_queued_age_seconds", "For how long the oldest job of a kind has waited for workers; 0 when none waits. A card payment that waits for its buyer or its provider does not count.",
+			backlog[kind].Oldest.Seconds(), "kind", string(kind))
 	}
-	s.add(campaignsDrawing, float64(draws.Campaigns))
-	s.add(campaignsDrawingAge, draws.Oldest.Seconds())
-	s.add(voidsAnnounced, float64(draws.Voids))
-	s.add(locksHeld, float64(draws.Claims))
-	s.add(lockAge, draws.OldestClaim.Seconds())
+	s.add("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.", float64(draws.Campaigns))
+	s.add("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.", draws.Oldest.Seconds())
+	s.add("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.", float64(draws.Voids))
+	s.add("execution_locks_held", "Draws that a worker has claimed.", float64(draws.Claims))
+	s.add("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.", draws.OldestClaim.Seconds())
 	return s
 }

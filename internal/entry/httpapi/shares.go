@@ -273,7 +273,7 @@ func (b *backlog) read(ctx context.Context, logger *slog.Logger) {
 		if ctx.Err() != nil { // each read of a Redis that does not answer takes seconds
 			return
 		}
-		wait, err := b.finder.Latency(string(kind))
+		wait, err := b.finder.Latency(ctx, string(kind))
 		if err != nil {
 			logger.Debug("a queue cannot be read", "kind", kind, "error", err)
 			wait = unknown

@@ -22,9 +22,9 @@ import (
 type Scheduler struct {
 	sweeper *upkeep.Sweeper
 	locker  *lock.Locker
-	leader  *queue.Presence // announced while this process leads
-	ttl     time.Duration   // of the leader's lock
-	finish  time.Duration   // how long a running sweep may go on at shutdown
+	leader  *queue.Heartbeat // announced while this process leads
+	ttl     time.Duration    // of the leader's lock
+	finish  time.Duration    // how long a running sweep may go on at shutdown
 	logger  *slog.Logger
 
 	leading  prometheus.Gauge
@@ -41,7 +41,7 @@ const (
 )
 
 // New returns a Scheduler; Run runs it.
-func New(sweeper *upkeep.Sweeper, locker *lock.Locker, leader *queue.Presence, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
+func New(sweeper *upkeep.Sweeper, locker *lock.Locker, leader *queue.Heartbeat, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
 	s := &Scheduler{
 		sweeper: sweeper, locker: locker, leader: leader, ttl: 10 * time.Second, finish: cmp.Or(settings.ShutdownTimeout, config.ShutdownTimeout), logger: logger,
 		leading:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_scheduler_leading", Help: "1 while this process runs the sweeps."}),

@@ -28,7 +28,7 @@ import (
 func (p *setup) hold(messages []job.Message) (die func()) {
 	p.t.Helper()
 	const worker = "the-worker"
-	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, worker, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: 24 * time.Hour})
+	heartbeat := queue.NewHeartbeat(p.rdb, p.settings.Redis.Namespace, queue.RoleWorker, worker, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: 24 * time.Hour})
 	ctx, end := context.WithCancel(context.Background())
 	var beating sync.WaitGroup
 	beating.Go(func() { heartbeat.Run(ctx, servers.Logger(p.t)) })

@@ -31,35 +31,29 @@ func (w *Worker) serially(kind job.Kind, do finalizeOne) finalize {
 		if err != nil {
 			return queue.Snooze(err)
 		}
-		var all attempts
-		for _, one := range queued {
-			all.add(w.attempt(ctx, kind, one, redelivered, do))
+		errs := make([]error, len(queued))
+		for i, one := range queued {
+			errs[i] = w.attempt(ctx, kind, one, redelivered, do)
 		}
-		return all.err()
+		return failureOf(errs)
 	}
 }
 
-// attempts collects the errors of jobs that are tried one after the other.
-type attempts struct{ failed, snoozed error }
-
-func (a *attempts) add(err error) {
-	switch {
-	case err == nil:
-	case errors.Is(err, queue.ErrSnoozed):
-		a.snoozed = queue.EarlierSnooze(a.snoozed, err)
-	case isTransient(err):
-		a.snoozed = queue.EarlierSnooze(a.snoozed, queue.Snooze(err))
-	default:
-		a.failed = errors.Join(a.failed, err)
+// failureOf returns the failures of jobs that were tried one after the other, or the earliest snooze if there
+// are none.
+func failureOf(errs []error) error {
+	var failed, snoozed []error
+	for _, err := range errs {
+		if errors.Is(err, queue.ErrSnoozed) {
+			snoozed = append(snoozed, err)
+		} else {
+			failed = append(failed, err)
+		}
 	}
-}
-
-// err returns the failures, or the earliest snooze if there are none.
-func (a *attempts) err() error {
-	if a.failed != nil {
-		return a.failed
+	if err := errors.Join(failed...); err != nil || len(snoozed) == 0 {
+		return err
 	}
-	return a.snoozed
+	return slices.MinFunc(snoozed, queue.CompareSnoozes)
 }
 
 // attempt makes one attempt at a job. From the second delivery on it counts the attempt first; from the
@@ -93,11 +87,17 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 	case err != nil:
 		return err
 	}
-	outcomes := []job.Outcome{outcome}
+	w.committed(ctx, kind, []job.Outcome{outcome})
+	return nil
+}
+
+// committed does the work after the commit of outcomes.
+func (w *Worker) committed(ctx context.Context, kind job.Kind, outcomes []job.Outcome) {
+	for _, o := range outcomes {
+		w.afterCommit.changed(o.ID)
+	}
 	w.metrics.finalized(kind, outcomes)
 	job.LogFinal(ctx, w.logger, outcomes)
-	w.afterCommit.finalized(outcomes)
-	return nil
 }
 
 // campaignCancellationTasks is how many campaigns a worker cancels at once.
@@ -163,30 +163,30 @@ func (s *finalizer) redelivered(ctx context.Context, jobs []job.Ref) error {
 	if err != nil {
 		return queue.Snooze(err)
 	}
-	var all attempts
-	locked := &walletsLocked{error: errLocked}
+	var errs []error
+	var locked []uuid.UUID // by their wallets
 	for len(queued) > 0 {
 		group := queued[:groupSize(queued)]
 		queued = queued[len(group):]
 		err := w.exclusively(ctx, s.kind, group, func(ctx context.Context) error { return s.group(ctx, group) })
 		if one, ok := errors.AsType[*walletsLocked](err); ok {
-			locked.jobs = append(locked.jobs, one.jobs...)
+			locked = append(locked, one.jobs...)
 		}
-		all.add(err)
+		errs = append(errs, err)
 	}
-	if err := all.err(); !errors.Is(err, errLocked) {
+	if err := failureOf(errs); !errors.Is(err, errLocked) {
 		return err
 	}
-	return locked
+	return &walletsLocked{errLocked, locked}
 }
 
 // groupSize returns how many of the queued jobs, sorted by attempts, are tried together next.
 func groupSize(queued []job.Ref) int {
-	n := 0
-	for n < len(queued) && !queued[n].TryAlone() {
-		n++
+	alone := slices.IndexFunc(queued, job.Ref.TryAlone)
+	if alone < 0 {
+		return len(queued)
 	}
-	return max(n, 1)
+	return max(alone, 1)
 }
 
 // group finalizes jobs together. It waits for the lock of their campaign if they have the same one. All
@@ -227,7 +227,10 @@ func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Ref,
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) (err error) {
 	begun := false // the attempt may have been counted
 	defer func() {
-		if begun && (isTransient(err) || errors.Is(err, queue.ErrSnoozed)) {
+		if isTransient(err) {
+			err = queue.Snooze(err)
+		}
+		if begun && errors.Is(err, queue.ErrSnoozed) {
 			w.uncount(ctx, jobs) // after the unlock, because it may take long
 		}
 	}()
@@ -282,8 +285,6 @@ func (w *Worker) giveUp(ctx context.Context, kind job.Kind, jobs []job.Ref) erro
 		w.logger.Error("job given up: every worker that tried it failed", "job", o.ID, "kind", kind, "attempts", w.settings.MaxDeliveries)
 	}
 	w.metrics.givenUp.WithLabelValues(string(kind)).Add(float64(len(failed)))
-	w.metrics.finalized(kind, failed)
-	job.LogFinal(ctx, w.logger, failed)
-	w.afterCommit.finalized(failed)
+	w.committed(ctx, kind, failed)
 	return nil
 }

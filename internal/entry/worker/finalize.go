@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/google/uuid"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/inventory"
@@ -180,9 +179,7 @@ func (s *finalizer) run(ctx context.Context, refs []job.Ref, wait sale.LockWait)
 	w.dispatcher.Dispatch(job.Tasks(report.Messages)...)
 	w.dispatchDue(payment.Items(report.Payments))
 	w.dispatchDue(report.Refunds)
-	w.afterCommit.finalized(report.Finalized)
-	w.metrics.finalized(s.kind, report.Finalized)
-	job.LogFinal(ctx, w.logger, report.Finalized)
+	w.committed(ctx, s.kind, report.Finalized)
 	w.metrics.requeued.WithLabelValues(string(s.kind)).Add(float64(len(report.Busy)))
 	w.metrics.positions.Add(float64(report.Sold))
 	w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)
@@ -234,32 +231,29 @@ const (
 	maxLocked = 10_000
 )
 
-// lockedCampaigns are campaigns that recently stayed locked through all retries of this process: their
-// jobs are tried only once.
+// lockedCampaigns are campaigns that recently stayed locked through all retries of this process, and until
+// when that counts: their jobs are tried only once.
 type lockedCampaigns struct {
-	mu    sync.Mutex
-	until map[uuid.UUID]time.Time
+	*lru.Cache[uuid.UUID, time.Time]
+}
+
+func newLockedCampaigns() lockedCampaigns {
+	campaigns, _ := lru.New[uuid.UUID, time.Time](maxLocked) // no error: the size is positive
+	return lockedCampaigns{campaigns}
 }
 
 // note records the campaigns of items that are locked.
-func (l *lockedCampaigns) note(items []*item) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if l.until == nil {
-		l.until = make(map[uuid.UUID]time.Time)
-	}
-	maps.DeleteFunc(l.until, func(_ uuid.UUID, until time.Time) bool { return now.After(until) })
+func (l lockedCampaigns) note(items []*item) {
 	for _, it := range items {
-		if _, known := l.until[it.CampaignID]; it.verdict == campaignLocked && (known || len(l.until) < maxLocked) {
-			l.until[it.CampaignID] = now.Add(lockedFor)
+		if it.verdict == campaignLocked {
+			l.Add(it.CampaignID, time.Now().Add(lockedFor))
 		}
 	}
 }
 
 // split returns the items whose campaigns are not known to be locked, and those whose campaigns are. It
 // records the latter again.
-func (l *lockedCampaigns) split(items []*item) (others, known []*item) {
+func (l lockedCampaigns) split(items []*item) (others, known []*item) {
 	for _, it := range items {
 		if l.has(it.CampaignID) {
 			known = append(known, it)
@@ -271,23 +265,16 @@ func (l *lockedCampaigns) split(items []*item) (others, known []*item) {
 	return others, known
 }
 
-func (l *lockedCampaigns) has(id uuid.UUID) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	until, known := l.until[id]
-	return known && time.Now().Before(until)
+func (l lockedCampaigns) has(id uuid.UUID) bool {
+	until, _ := l.Get(id)
+	return time.Now().Before(until)
 }
 
 // forget removes the campaigns of items that are not locked.
-func (l *lockedCampaigns) forget(items []*item) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.until) == 0 {
-		return
-	}
+func (l lockedCampaigns) forget(items []*item) {
 	for _, it := range items {
-		if it.verdict != campaignLocked {
-			delete(l.until, it.CampaignID)
+		if l.Len() > 0 && it.verdict != campaignLocked {
+			l.Remove(it.CampaignID)
 		}
 	}
 }

@@ -234,7 +234,7 @@ func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 // has says in Redis that a worker which lives for ttl has a task.
 func has(t *testing.T, w *Worker, worker string, ttl time.Duration, task uuid.UUID) {
 	t.Helper()
-	beat := queue.NewHeartbeat(w.rdb, w.namespace, worker, config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: ttl})
+	beat := queue.NewHeartbeat(w.rdb, w.namespace, queue.RoleWorker, worker, config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: ttl})
 	if mine, err := beat.Acquire(t.Context(), task); err != nil || !mine {
 		t.Fatal(mine, err)
 	}

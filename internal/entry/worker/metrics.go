@@ -2,9 +2,9 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/domain/uuidv7"
@@ -110,113 +110,69 @@ func (m *metrics) finalized(kind job.Kind, outcomes []job.Outcome) {
 	}
 }
 
-// desc describes a gauge that is read from Postgres: every worker reports the same value, so take the
-// maximum over workers, not the sum.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("triprize_"+name, help+" Every worker reports the same value.", labels, nil)
-}
-
-func gauge(d *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-}
-
-// backlogGauges reports payments and refunds that wait for an operator, open discrepancies, blocked draws
-// and the age of due items, also where cards are disabled.
-func (w *Worker) backlogGauges() prometheus.Collector {
-	paid := desc("payments_waiting_for",
-		"Payments that wait, by what for: operator (a person must resolve the payment or the key: see GET /v1/payments), key (cards are disabled), provider (it does not answer, or is busy). Operator and key should stay 0.", "waiter")
-	refunds := desc("refunds_waiting_for_operator", "Card refunds that an operator must resolve, or whose key an operator must fix: GET /v1/refunds lists them. Should stay 0.")
-	discrepancies := desc("payment_discrepancies_open",
-		"Discrepancies between the provider's ledger and ours that are open: neither explained nor closed, by kind: GET /v1/payment-discrepancies lists them. Should stay 0.", "kind")
-	draws := desc("draws_waiting", "Draws that wait for a beacon round, or whose last attempt failed: GET /v1/campaigns/{id}/draw has the reason.")
-	oldest := desc("lease_oldest_due_seconds",
-		"For how long the oldest item without a task has been due, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.", "table")
-	return telemetry.ReadGauges(func(ctx context.Context) (all []prometheus.Metric, err error) {
-		counts, err := payment.CountWaiting(ctx, w.db)
+// Gauges reads what waits in Postgres: for operators, for workers, also where cards are disabled, and what the
+// sweep audit has found.
+func (w *Worker) Gauges(ctx context.Context) (all []prometheus.Metric, err error) {
+	add := func(name, help string, value float64, label ...string) {
+		all = append(all, telemetry.SystemGauge(name, help, value, label...))
+	}
+	waiting, err1 := payment.CountWaiting(ctx, w.db)
+	refunds, err2 := payment.CountRefundsForOperator(ctx, w.db)
+	open, err3 := reconciliation.CountOpen(ctx, w.db)
+	draws, err4 := drawing.CountWaits(ctx, w.db)
+	states, err5 := audit.States(ctx, w.db)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		return nil, err
+	}
+	for waiter, n := range waiting {
+		add("payments_waiting_for", "Payments that wait, by what for: operator (a person must resolve the payment or the key: see GET /v1/payments), key (cards are disabled), provider (it does not answer, or is busy). Operator and key should stay 0.",
+			float64(n), "waiter", string(waiter))
+	}
+	add("refunds_waiting_for_operator", "Card refunds that an operator must resolve, or whose key an operator must fix: GET /v1/refunds lists them. Should stay 0.", float64(refunds))
+	for kind, n := range open {
+		add("payment_discrepancies_open", "Discrepancies between the provider's ledger and ours that are open: neither explained nor closed, by kind: GET /v1/payment-discrepancies lists them. Should stay 0.",
+			float64(n), "kind", string(kind))
+	}
+	add("draws_waiting", "Draws that wait for a beacon round, or whose last attempt failed: GET /v1/campaigns/{id}/draw has the reason.", float64(draws))
+	for _, s := range states {
+		add("audit_violations", "Open violations of an invariant that the sweep audit found: triprize audit --stored lists them. Must stay 0.", float64(s.Violations), "check", s.Check)
+		add("audit_last_check_timestamp_seconds", "When the sweep audit last checked an invariant, on a part of the rows.", float64(s.LookedAt.UnixMilli())/1000, "check", s.Check)
+	}
+	for _, table := range []lease.Table{payment.Leases, payment.RefundLeases, webhook.Leases} {
+		age, err := table.OldestDue(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
-		for waiter, n := range counts {
-			all = append(all, gauge(paid, float64(n), string(waiter)))
-		}
-		refundCount, err := payment.CountRefundsForOperator(ctx, w.db)
-		if err != nil {
-			return nil, err
-		}
-		open, err := reconciliation.CountOpen(ctx, w.db)
-		if err != nil {
-			return nil, err
-		}
-		for kind, n := range open {
-			all = append(all, gauge(discrepancies, float64(n), string(kind)))
-		}
-		drawCount, err := drawing.CountWaits(ctx, w.db)
-		if err != nil {
-			return nil, err
-		}
-		for _, table := range []lease.Table{payment.Leases, payment.RefundLeases, webhook.Leases} {
-			age, err := table.OldestDue(ctx, w.db)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, gauge(oldest, age.Seconds(), table.Name))
-		}
-		return append(all, gauge(refunds, float64(refundCount)), gauge(draws, float64(drawCount))), nil
-	}, w.logger, paid, refunds, discrepancies, draws, oldest)
-}
-
-// auditGauges reports the findings of the sweep audit.
-func (w *Worker) auditGauges() prometheus.Collector {
-	violations := desc("audit_violations", "Open violations of an invariant that the sweep audit found: triprize audit --stored lists them. Must stay 0.", "check")
-	checked := desc("audit_last_check_timestamp_seconds", "When the sweep audit last checked an invariant, on a part of the rows.", "check")
-	return telemetry.ReadGauges(func(ctx context.Context) (metrics []prometheus.Metric, err error) {
-		states, err := audit.States(ctx, w.db)
-		for _, s := range states {
-			metrics = append(metrics, gauge(violations, float64(s.Violations), s.Check), gauge(checked, float64(s.LookedAt.UnixMilli())/1000, s.Check))
-		}
-		return metrics, err
-	}, w.logger, violations, checked)
-}
-
-// paymentGauges reports the phases of open payments.
-func (w *Worker) paymentGauges(db *pgxpool.Pool) prometheus.Collector {
-	phases := desc("payments_open", "Payments that are not final, by phase, of all processes.", "phase")
-	events := desc("payments_oldest_event_seconds", "Age of the provider's oldest unprocessed event.")
-	return telemetry.ReadGauges(func(ctx context.Context) ([]prometheus.Metric, error) {
-		wait, err := payment.EventsWait(ctx, db)
-		if err != nil {
-			return nil, err
-		}
-		open, err := payment.OpenByPhase(ctx, db)
-		if err != nil {
-			return nil, err
-		}
-		for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined,
-			payment.Processing, payment.Capturing, payment.Captured, payment.Expiring, payment.Late} {
-			open[phase] += 0
-		}
-		all := []prometheus.Metric{gauge(events, wait.Seconds())}
-		for phase, n := range open {
-			all = append(all, gauge(phases, float64(n), string(phase)))
-		}
-		return all, nil
-	}, w.logger, phases, events)
-}
-
-// webhookGauges reports the backlog of webhook deliveries.
-func (w *Worker) webhookGauges() prometheus.Collector {
-	due := desc("webhook_endpoints_due", "Endpoints of apps with due events that are not paused.")
-	paused := desc("webhook_endpoints_paused", "Endpoints of apps that are paused because deliveries failed.")
-	disabled := desc("webhook_endpoints_disabled", "Endpoints of apps that are disabled.")
-	age := desc("webhook_due_age_seconds", "Age of the oldest due event of endpoints that are not paused. More than a minute means that workers are too few, or stopped.")
-	failing := desc("webhook_failing_seconds", "For how long deliveries to the longest failing endpoint have failed; 0 when none fails.")
-	backlog := desc("webhook_failing_backlog", "Events that wait for failing endpoints, at most 20,000 of each.")
-	return telemetry.ReadGauges(func(ctx context.Context) ([]prometheus.Metric, error) {
+		add("lease_oldest_due_seconds", "For how long the oldest item without a task has been due, by table: payments, refunds, webhook_endpoints. More than some seconds means that no scheduler runs.",
+			age.Seconds(), "table", table.Name)
+	}
+	if w.sender != nil {
 		now, err := webhook.CountWaiting(ctx, w.db)
 		if err != nil {
 			return nil, err
 		}
-		return []prometheus.Metric{gauge(due, float64(now.Endpoints)), gauge(paused, float64(now.Paused)), gauge(disabled, float64(now.Disabled)), gauge(age, now.Oldest.Seconds()),
-			gauge(failing, now.Failing.Seconds()), gauge(backlog, float64(now.Undelivered))}, nil
-	}, w.logger, due, paused, disabled, age, failing, backlog)
+		add("webhook_endpoints_due", "Endpoints of apps with due events that are not paused.", float64(now.Endpoints))
+		add("webhook_endpoints_paused", "Endpoints of apps that are paused because deliveries failed.", float64(now.Paused))
+		add("webhook_endpoints_disabled", "Endpoints of apps that are disabled.", float64(now.Disabled))
+		add("webhook_due_age_seconds", "Age of the oldest due event of endpoints that are not paused. More than a minute means that workers are too few, or stopped.", now.Oldest.Seconds())
+		add("webhook_failing_seconds", "For how long deliveries to the longest failing endpoint have failed; 0 when none fails.", now.Failing.Seconds())
+		add("webhook_failing_backlog", "Events that wait for failing endpoints, at most 20,000 of each.", float64(now.Undelivered))
+	}
+	if w.cards == nil {
+		return all, nil
+	}
+	oldest, err1 := payment.EventsWait(ctx, w.cards.db)
+	phases, err2 := payment.OpenByPhase(ctx, w.cards.db)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	add("payments_oldest_event_seconds", "Age of the provider's oldest unprocessed event.", oldest.Seconds())
+	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined,
+		payment.Processing, payment.Capturing, payment.Captured, payment.Expiring, payment.Late} {
+		phases[phase] += 0
+	}
+	for phase, n := range phases {
+		add("payments_open", "Payments that are not final, by phase, of all processes.", float64(n), "phase", string(phase))
+	}
+	return all, nil
 }

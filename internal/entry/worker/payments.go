@@ -20,15 +20,9 @@ import (
 	"triprize/internal/platform/queue"
 )
 
-// Cards is what a worker needs to process card payments and refunds.
-type Cards struct {
-	Provider payprovider.Provider
-	Events   payprovider.Reader
-	DB       *pgxpool.Pool // for payments and refunds alone
-}
-
 // cardTasks is the part of a worker that processes payments.
 type cardTasks struct {
+	db          *pgxpool.Pool
 	runner      *cards.Runner
 	events      *cards.Events
 	settlements *finalizer
@@ -59,14 +53,15 @@ const (
 const paymentsPerRefund = 4
 
 // TakeCards lets the worker process card payments and refunds, with separate queues, slots and connections,
-// so that a slow provider affects nothing else. Call it before Run.
-func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheus.Registerer) {
+// so that a slow provider affects nothing else. db is a pool of their own. Call it before Run.
+func (w *Worker) TakeCards(provider payprovider.Provider, db *pgxpool.Pool, settings config.Payments, registry prometheus.Registerer) {
 	slots, leaseFor, recheck := cmp.Or(settings.Concurrency, paymentTasks), cmp.Or(settings.Lease, leaseTime), cmp.Or(settings.Recheck, cards.Recheck)
-	refunder := refunds.NewRunner(c.DB, c.Provider, refunds.Settings{Lease: leaseFor, Recheck: recheck}, w.logger, registry)
+	refunder := refunds.NewRunner(db, provider, refunds.Settings{Lease: leaseFor, Recheck: recheck}, w.logger, registry)
 	w.cards = &cardTasks{
-		runner: cards.NewRunner(c.DB, c.Provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
+		db: db,
+		runner: cards.NewRunner(db, provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
 			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
-		events:      cards.NewEvents(c.DB, c.Events, w.logger, registry),
+		events:      cards.NewEvents(db, provider, w.logger, registry),
 		settlements: w.newFinalizer(job.KindPayment, w.seller.FinalizePayments, slots),
 	}
 	w.cards.settlements.minInterval = settleInterval
@@ -79,8 +74,8 @@ func (w *Worker) TakeCards(c Cards, settings config.Payments, registry prometheu
 		queue.Consumer{Kind: string(job.KindEvent), Concurrency: eventTasks, Handle: w.finalizeEvents},
 		queue.Consumer{Kind: string(job.KindRefund), Concurrency: max(slots/paymentsPerRefund, 1),
 			Handle: w.handleItem(func(ctx context.Context, item lease.Item) error { _, err := refunder.Run(ctx, item); return err })})
-	registry.MustRegister(w.paymentGauges(c.DB), prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
-		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(c.DB.Stat().AcquiredConns()) }))
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
+		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(db.Stat().AcquiredConns()) }))
 }
 
 // processPayment advances a payment as far as possible. A call ends at its own timeout and not with the

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
@@ -27,73 +28,24 @@ import (
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
 
-// bank is a provider that takes every card. A method that begins with pm_action must be
-// authenticated. While it is closed, calls wait.
-type bank struct {
-	payprovider.Provider
-	mu      sync.Mutex
-	intents map[string]*payprovider.Intent
-	closed  chan struct{} // nil: it is open
-	waiting int
-}
-
-func newBank() *bank { return &bank{intents: make(map[string]*payprovider.Intent)} }
-
-func (b *bank) answer(id string, change func(in *payprovider.Intent)) (payprovider.Intent, error) {
-	b.mu.Lock()
-	closed := b.closed
-	b.waiting++
-	b.mu.Unlock()
-	if closed != nil {
-		<-closed
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.waiting--
-	in := b.intents[id]
-	change(in)
-	return *in, nil
-}
-
-func (b *bank) calls() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.waiting
-}
-
-func (b *bank) CreateIntent(_ context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
-	b.mu.Lock()
-	b.intents["pi_"+n.Key] = &payprovider.Intent{ID: "pi_" + n.Key, Status: payprovider.RequiresConfirmation, Amount: n.Amount, Currency: n.Currency, Metadata: n.Metadata}
-	b.mu.Unlock()
-	return b.answer("pi_"+n.Key, func(*payprovider.Intent) {})
-}
-
-func (b *bank) ConfirmIntent(_ context.Context, id, _, method, _ string) (payprovider.Intent, error) {
-	return b.answer(id, func(in *payprovider.Intent) {
-		in.Status = payprovider.RequiresCapture
-		if method == "pm_action" {
-			in.Status, in.ActionURL = payprovider.RequiresAction, "https://bank.example/"
-		}
-	})
-}
-
-func (b *bank) CaptureIntent(_ context.Context, id, _ string, amount money.Amount) (payprovider.Intent, error) {
-	return b.answer(id, func(in *payprovider.Intent) { in.Status, in.Received = payprovider.Succeeded, amount })
-}
-
-func (b *bank) CancelIntent(_ context.Context, id, _ string) (payprovider.Intent, error) {
-	return b.answer(id, func(in *payprovider.Intent) { in.Status = payprovider.Canceled })
-}
-
-func (b *bank) Intent(_ context.Context, id string) (payprovider.Intent, error) {
-	return b.answer(id, func(*payprovider.Intent) {})
+// closed returns a provider whose calls wait until open is called, and how many wait.
+func closed() (bank *provider.Double, open func(), waiting *atomic.Int64) {
+	bank, waiting = provider.New(), new(atomic.Int64)
+	opened := make(chan struct{})
+	bank.Hook(provider.Hook{Call: "any", Do: func(string) error {
+		waiting.Add(1)
+		<-opened
+		return nil
+	}})
+	return bank, func() { close(opened) }, waiting
 }
 
 // withCards returns a worker that leads payments at a bank.
-func withCards(t *testing.T, b payprovider.Provider, change ...func(s *config.Settings)) *Worker {
+func withCards(t *testing.T, bank *provider.Double, change ...func(s *config.Settings)) *Worker {
 	t.Helper()
 	settings := servers.Patient(workerSettings(t))
 	settings.Payments.Stripe.Key, settings.Payments.Lease, settings.Payments.Stripe.Timeout = "sk_test_bank", time.Hour, servers.Patience
@@ -104,7 +56,8 @@ func withCards(t *testing.T, b payprovider.Provider, change ...func(s *config.Se
 	w := newWorkerOn(t, settings, registry)
 	own := settings
 	own.Postgres.MaxConnections = 2
-	w.TakeCards(Cards{Provider: b, Events: stripe.NewReader(false), DB: servers.Pool(t, own)}, settings.Payments, registry)
+	bank.Provider = stripe.New(settings.Payments.Stripe, w.logger, prometheus.NewRegistry()) // reads events
+	w.TakeCards(bank, servers.Pool(t, own), settings.Payments, registry)
 	return w
 }
 
@@ -148,7 +101,7 @@ func awaitState(t *testing.T, w *Worker, state job.State, ids ...uuid.UUID) {
 
 func TestCardsArePaidAndFinalizedByTheWorkersThatTookTheirOrders(t *testing.T) {
 	t.Parallel()
-	w := withCards(t, newBank())
+	w := withCards(t, provider.New())
 	stop := runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	jobs := buy(t, w, id, "pm_card_visa", 6)
@@ -163,27 +116,26 @@ func TestCardsArePaidAndFinalizedByTheWorkersThatTookTheirOrders(t *testing.T) {
 
 func TestAProviderThatAnswersNobodyDelaysNoOtherPurchase(t *testing.T) {
 	t.Parallel()
-	b := newBank()
-	b.closed = make(chan struct{})
-	w := withCards(t, b, func(s *config.Settings) { s.Payments.Concurrency = 4 })
+	bank, open, waiting := closed()
+	w := withCards(t, bank, func(s *config.Settings) { s.Payments.Concurrency = 4 })
 	runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	cards := buy(t, w, id, "pm_card_visa", 8)
-	servers.Eventually(t, "all slots of payments wait for the provider", func() bool { return b.calls() == 4 })
+	servers.Eventually(t, "all slots of payments wait for the provider", func() bool { return waiting.Load() == 4 })
 	awaitState(t, w, job.Succeeded, buy(t, w, id, "", 5)...)
 	for _, card := range cards {
 		if state := fixture.Job(t, w.db, card).State; state != job.Queued {
 			t.Errorf("a card that nobody took is %s", state)
 		}
 	}
-	close(b.closed)
+	open()
 	awaitState(t, w, job.Succeeded, cards...)
 	fixture.Sound(t, w.db)
 }
 
 func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	t.Parallel()
-	w := withCards(t, newBank())
+	w := withCards(t, provider.New())
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	ref := reserved(t, w, id)
 	unlock := fixture.LockCampaign(t, w.db, id)
@@ -205,7 +157,7 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 // A finalization that the database cannot take now gives its slot back, and is due again when its lease ends.
 func TestAFinalizationInAnOutageGivesItsSlotBack(t *testing.T) {
 	t.Parallel()
-	w := withCards(t, newBank())
+	w := withCards(t, provider.New())
 	ref := reserved(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)))
 	tries := 0
 	record(w.cards.settlements, func(sale.LockWait) error {
@@ -238,17 +190,16 @@ func lead(t *testing.T, w *Worker, ref payment.Ref) payment.Payment {
 
 func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 	t.Parallel()
-	b := newBank()
-	b.closed = make(chan struct{})
-	w := withCards(t, b, func(s *config.Settings) { s.Worker.ShutdownTimeout = servers.Patience })
+	bank, open, waiting := closed()
+	w := withCards(t, bank, func(s *config.Settings) { s.Worker.ShutdownTimeout = servers.Patience })
 	stop := runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	card := buy(t, w, id, "pm_card_visa", 1)[0]
-	servers.Eventually(t, "the provider is called", func() bool { return b.calls() == 1 })
+	servers.Eventually(t, "the provider is called", func() bool { return waiting.Load() == 1 })
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
 	<-w.draining.Done()
-	close(b.closed)
+	open()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
@@ -263,19 +214,16 @@ func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 
 func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 	t.Parallel()
-	b := newBank()
-	w := withCards(t, b)
+	bank := provider.New()
+	w := withCards(t, bank)
 	runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	card := buy(t, w, id, "pm_action", 1)[0]
 	awaitState(t, w, job.AwaitingAction, card)
-	var intent string
-	b.mu.Lock()
-	for _, in := range b.intents {
-		intent, in.Status = in.ID, payprovider.RequiresCapture
-	}
-	b.mu.Unlock()
-	fresh, err := w.cards.events.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.amount_capturable_updated", IntentID: intent, Status: "requires_capture"}})
+	purchase := servers.Value[string](t, w.db, `SELECT purchase_id::text FROM payments WHERE job_id = $1`, card)
+	bank.Move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
+	intents, _ := bank.Of(purchase)
+	fresh, err := w.cards.events.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.amount_capturable_updated", IntentID: intents[0].ID, Status: "requires_capture"}})
 	if err != nil || fresh != 1 {
 		t.Fatal(fresh, err)
 	}
@@ -283,28 +231,6 @@ func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 	awaitState(t, w, job.Succeeded, card)
 	fixture.Sound(t, w.db)
 }
-
-// generous gives every refund that it is asked for, once.
-type generous struct {
-	payprovider.Provider
-	mu    sync.Mutex
-	given map[string]payprovider.Refund // by key
-}
-
-func (g *generous) CreateRefund(_ context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if _, ok := g.given[n.Key]; !ok {
-		g.given[n.Key] = payprovider.Refund{ID: "re_" + n.Key, IntentID: n.IntentID, Status: payprovider.RefundSucceeded, Amount: n.Amount, Currency: "JPY", Metadata: n.Metadata}
-	}
-	return g.given[n.Key], nil
-}
-
-func (g *generous) Refund(context.Context, string) (payprovider.Refund, error) {
-	return payprovider.Refund{}, errors.New("nobody asks")
-}
-
-func (g *generous) RefundsOf(context.Context, string) ([]payprovider.Refund, error) { return nil, nil }
 
 func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Message {
 	t.Helper()
@@ -330,27 +256,28 @@ func callOff(t *testing.T, w *Worker, ref job.Ref) error {
 // From the cancelled campaign to the money back, by tasks alone.
 func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	t.Parallel()
-	provider := &generous{given: make(map[string]payprovider.Refund)}
-	w := withCards(t, provider)
+	bank := provider.New()
+	w := withCards(t, bank)
 	stop := runs(t, w)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	bought, _ := fixture.BuyByCard(t, w.db, id, "mina", 0, 2)
+	bank.Put(payprovider.Intent{ID: *fixture.Payment(t, w.db, bought).IntentID, Received: 1_000_000})
 	fixture.Buy(t, w.db, id, "otto", 0, 1)
 	message := cancelCampaignMessage(t, w, id)
 	ref := message.Jobs[0]
 	w.dispatcher.Dispatch(message.Task())
 	awaitState(t, w, job.Succeeded, ref.ID)
 	expect(t, w.db, ref.ID, job.Succeeded, 1)
-	if p, err := purchase.Get(t.Context(), w.db, access.Everything(), bought); err != nil || p.State != purchase.Refunded || len(provider.given) != 1 {
-		t.Errorf("the purchase is %s, and %d refunds were made: %v", p.State, len(provider.given), err)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if p, err := purchase.Get(t.Context(), w.db, access.Everything(), bought); err != nil || p.State != purchase.Refunded || len(bank.Refunds) != 1 {
+		t.Errorf("the purchase is %s, and %d refunds were made: %v", p.State, len(bank.Refunds), err)
 	}
 	if c, err := campaign.Get(t.Context(), w.db, id); err != nil || c.State != campaign.Cancelled {
 		t.Errorf("got %+v, %v", c, err)
 	}
 	fixture.Sound(t, w.db)
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
 }
 
 // A job that waits for money is put off: it holds no slot, and no attempt counts.
@@ -383,7 +310,7 @@ func TestACalledOffCampaignThatWaitsForABrokenWalletIsTriedSeldom(t *testing.T) 
 	}
 	servers.Exec(t, w.db, `UPDATE campaigns SET cancelled_at = cancelled_at - interval '1 hour' WHERE id = $1`, id)
 	sooner := queue.SnoozeFor(errors.New("sooner"), 4*time.Minute)
-	if err := run(); !errors.Is(err, queue.ErrSnoozed) || !errors.Is(queue.EarlierSnooze(err, sooner), sooner) {
+	if err := run(); !errors.Is(err, queue.ErrSnoozed) || !errors.Is(slices.MinFunc([]error{err, sooner}, queue.CompareSnoozes), sooner) {
 		t.Errorf("it comes back too soon: %v", err)
 	}
 	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)
@@ -410,7 +337,7 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 
 func TestATaskOfAnItemThatFailsIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
-	w := withCards(t, newBank(), func(s *config.Settings) { s.Payments.Concurrency = 1 })
+	w := withCards(t, provider.New(), func(s *config.Settings) { s.Payments.Concurrency = 1 })
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for _, kind := range []job.Kind{job.KindPayment, job.KindRefund} {

@@ -81,7 +81,7 @@ func (s *scene) enqueue(messages ...job.Message) {
 // take lets a worker take messages that puts the first one off, keeps the others, and has no slot for more: it is dead.
 func (s *scene) take(messages ...job.Message) {
 	s.t.Helper()
-	beat := queue.NewHeartbeat(s.w.rdb, s.settings.Redis.Namespace, "dead", config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: time.Millisecond})
+	beat := queue.NewHeartbeat(s.w.rdb, s.settings.Redis.Namespace, queue.RoleWorker, "dead", config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: time.Millisecond})
 	ctx, die := context.WithCancel(context.Background())
 	s.t.Cleanup(die)
 	go beat.Run(ctx, servers.Logger(s.t))

@@ -158,12 +158,6 @@ func newAfterCommit(db postgres.DB, announcements *job.Announcements, logger *sl
 	}
 }
 
-func (a *afterCommit) finalized(outcomes []job.Outcome) {
-	for _, o := range outcomes {
-		a.changed(o.ID)
-	}
-}
-
 // changed announces that a job changed.
 func (a *afterCommit) changed(id uuid.UUID) {
 	_ = a.announcements.Submit(id) // full: waiters poll

@@ -40,7 +40,6 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 	w.sender = sender.NewSender(guard, timeout, sender.Options{})
 	deliverer := webhook.NewDeliverer(w.gate.FirstTry(0), key, w.sender, resource.WebhookDocuments{DB: w.db},
 		webhook.DelivererSettings{Concurrency: cmp.Or(settings.ConcurrencyPerEndpoint, 32), Timeout: timeout, GiveUpAfter: 72 * time.Hour, RunTime: webhookRun}, w.logger, registry)
-	registry.MustRegister(w.webhookGauges())
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
 		slots := &webhookSlots{pool: fair.NewPool(int64(settings.Concurrency))}
 		w.consumers = append(w.consumers, queue.Consumer{Kind: kind, Concurrency: settings.Concurrency * tasksPerSlot,

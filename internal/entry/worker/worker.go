@@ -92,21 +92,22 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	draws.Registry = registry
 	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // concurrent tasks of each kind; each only waits for its batch
 	settings.Worker.MaxDeliveries = cmp.Or(settings.Worker.MaxDeliveries, job.MaxDeliveries)
-	client, gate := queue.NewClient(rdb, namespace), postgres.NewGate(db, registry)
+	gate := postgres.NewGate(db, registry)
 	w := &Worker{
 		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: drawing.NewTriggers(registry, logger),
-		dispatcher: queue.NewDispatcher(client, logger, registry),
+		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MaxPerUser: settings.Payments.MaxPositionsPerUser,
 				HoldQuota: inventory.HoldQuotaOf(settings.Holds), Takes: takes}),
 		saleEnder: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:      gate,
+		locked:    newLockedCampaigns(),
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale, draws.Holder = w.endSale, w.id
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = drawing.NewDrawer(gate.Retry(drawing.RowWait), key, settings.Draw, draws, logger)
-	w.heartbeat = queue.NewHeartbeat(rdb, namespace, w.id, settings.Worker)
+	w.heartbeat = queue.NewHeartbeat(rdb, namespace, queue.RoleWorker, w.id, settings.Worker)
 	w.afterCommit = newAfterCommit(db, job.NewAnnouncements(rdb, namespace), logger)
 	w.purchases = w.newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
 	w.cancellations = w.newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
@@ -114,7 +115,6 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
 	}
 	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
-	registry.MustRegister(w.backlogGauges(), w.auditGauges())
 	w.consumers = []queue.Consumer{
 		{Kind: string(job.KindDraw), Concurrency: settings.Worker.Draws, Handle: w.handle(w.serially(job.KindDraw, w.draw))},
 		{Kind: string(job.KindCancellation), Concurrency: settings.Worker.Concurrency, Handle: w.handle(w.cancellations.jobs)},

@@ -13,8 +13,8 @@
 // from asynqmon, or after a lost one. [notifier] and [waiter] implement this below asynq.
 //
 // asynq detects a dead worker only after 30 to 120 seconds. So every worker, and the scheduler
-// that leads, sends heartbeats to Redis ([Presence]); a worker also records which tasks it holds
-// ([Heartbeat]). [Finder.Find] reports whether the worker of a task is alive, [ReadProcesses]
+// that leads, sends heartbeats to Redis ([Heartbeat]); a worker also records which tasks it holds
+// ([Heartbeat.Acquire]). [Finder.Find] reports whether the worker of a task is alive, [ReadProcesses]
 // which processes are.
 //
 // Redis keys, with the namespace ns of the settings:
@@ -31,7 +31,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,18 +51,10 @@ type Task struct {
 // maxRetry is a safety limit on asynq's retries. Postgres counts attempts and decides when to give up.
 const maxRetry = 1000
 
-// registerEvery is how often a client registers its queues in Redis. asynq does so once per client,
-// so after a FLUSHALL its tools would not see them.
-const registerEvery = 5 * time.Second
-
 // Client enqueues tasks.
 type Client struct {
-	rdb       redis.UniversalClient
 	namespace string
-
-	mu      sync.Mutex
-	current *asynq.Client
-	renewed time.Time
+	asynq     *asynq.Client
 }
 
 // taskTimeout is how long a worker may hold a task, for example while Postgres is down. Then asynq requeues it.
@@ -71,28 +62,19 @@ const taskTimeout = 5 * time.Minute
 
 // NewClient returns a Client.
 func NewClient(rdb redis.UniversalClient, namespace string) *Client {
-	return &Client{rdb: rdb, namespace: namespace}
+	return &Client{namespace, asynq.NewClientFromRedisClient(notifier{rdb, namespace})}
 }
 
 // Enqueue enqueues a task. Enqueuing an ID twice is no error: after a network fault the first
 // attempt may have succeeded.
 func (c *Client) Enqueue(ctx context.Context, t Task) error {
-	_, err := c.client().EnqueueContext(ctx, asynq.NewTask(t.Kind, t.Payload),
+	_, err := c.asynq.EnqueueContext(ctx, asynq.NewTask(t.Kind, t.Payload),
 		asynq.Queue(Name(c.namespace, t.Kind)), asynq.TaskID(t.ID.String()),
 		asynq.MaxRetry(maxRetry), asynq.Timeout(taskTimeout))
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return fmt.Errorf("queue.Enqueue(%s %s): %w", t.Kind, t.ID, err)
 	}
 	return nil
-}
-
-func (c *Client) client() *asynq.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := time.Now(); c.current == nil || now.Sub(c.renewed) > registerEvery {
-		c.current, c.renewed = asynq.NewClientFromRedisClient(notifier{c.rdb, c.namespace}), now
-	}
-	return c.current
 }
 
 // Name returns the name of the queue that carries tasks of a kind.

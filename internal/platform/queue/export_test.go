@@ -2,15 +2,9 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"time"
 )
-
-// Age lets the time pass after which a client tells Redis anew which queues exist.
-func (c *Client) Age() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.renewed = c.renewed.Add(-registerEvery)
-}
 
 // ErrorBackoff is the wait after an error of Redis.
 const ErrorBackoff = errorBackoff
@@ -27,15 +21,10 @@ func (s *Server) Timing(poll, wait time.Duration) *Server {
 // Poll polls once.
 func (s *Server) Poll(ctx context.Context) { s.pollOnce(ctx) }
 
-// Waits tells whether the server waits for the bells of all its kinds.
+// Waits tells whether the server waits for wakeups of all its kinds.
 func (s *Server) Waits() bool {
-	for _, one := range s.kinds {
-		one.waiter.mu.Lock()
-		waits := one.waiter.waiting
-		one.waiter.mu.Unlock()
-		if !waits {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.kinds, func(one consumer) bool {
+		connections := one.waiter.blocking.PoolStats()
+		return connections.TotalConns == connections.IdleConns
+	})
 }

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -28,13 +26,10 @@ const (
 type Finder struct {
 	rdb       redis.UniversalClient
 	namespace string
-	inspector *asynq.Inspector
 }
 
 // NewFinder returns a Finder for the tasks of a namespace.
-func NewFinder(rdb redis.UniversalClient, namespace string) *Finder {
-	return &Finder{rdb: rdb, namespace: namespace, inspector: asynq.NewInspectorFromRedisClient(rdb)}
-}
+func NewFinder(rdb redis.UniversalClient, namespace string) *Finder { return &Finder{rdb, namespace} }
 
 // Find returns the states of tasks of one kind. It reads the lists that workers take tasks from and
 // not only asynq's record: a task recorded as pending is missing if no list contains it. After an
@@ -152,13 +147,17 @@ func (f *Finder) Forget(ctx context.Context, kind string, states map[uuid.UUID]T
 }
 
 // Latency returns the age of the oldest pending task of a kind; 0 if there is none.
-func (f *Finder) Latency(kind string) (time.Duration, error) {
-	info, err := f.inspector.GetQueueInfo(Name(f.namespace, kind))
-	if err != nil && strings.Contains(err.Error(), "NOT_FOUND") { // no task of the kind was ever enqueued; asynq exports no error for it
-		return 0, nil
+func (f *Finder) Latency(ctx context.Context, kind string) (time.Duration, error) {
+	id, err := f.rdb.LIndex(ctx, asynqKey(f.namespace, kind, "pending"), -1).Result()
+	var since int64
+	if err == nil {
+		since, err = f.rdb.HGet(ctx, asynqKey(f.namespace, kind, "t:"+id), "pending_since").Int64()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, redis.Nil): // or a worker has taken it meanwhile
+		return 0, nil
+	case err != nil:
 		return 0, fmt.Errorf("queue.Latency(%s): %w", kind, err)
 	}
-	return info.Latency, nil
+	return time.Since(time.Unix(0, since)), nil
 }

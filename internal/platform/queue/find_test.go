@@ -54,7 +54,7 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 	stopped := s.beat()
 	s.age(time.Hour)
 	live := s.beat()
-	unheard := queue.NewHeartbeat(s.rdb, s.namespace, "never heard of", config.Worker{})
+	unheard := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "never heard of", config.Worker{})
 	names := map[uuid.UUID]string{unknown: "unknown", retried: "retried", archived: "archived"}
 	want := map[string]queue.TaskState{"unknown": queue.Missing, "retried": queue.Pending, "archived": queue.Orphaned}
 	note := func(name string, id uuid.UUID, worker *queue.Heartbeat, state queue.TaskState) uuid.UUID {
@@ -113,9 +113,14 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	id := s.enqueue(purchase)
-	for _, command := range []string{"lrange", "hget", "zscore", "get", s.namespace + ":processes"} {
+	for _, command := range []string{"lrange", "hget", "zscore", "get", "zrange"} {
 		shaken := newSpaceOn(t, s.settings)
-		shaken.rdb.AddHook(refusing{command})
+		shaken.rdb.AddHook(hook(func(_ context.Context, cmd redis.Cmder) error {
+			if cmd.Name() == command {
+				return errAway
+			}
+			return nil
+		}))
 		if states, err := shaken.finder.Find(t.Context(), purchase, []uuid.UUID{id}); err == nil {
 			t.Errorf("when Redis goes away before %s: %v", command, states)
 		}

@@ -33,7 +33,7 @@ func (s *space) beat() *queue.Heartbeat {
 func (s *space) beatUntil() (p *queue.Heartbeat, end func()) {
 	s.t.Helper()
 	id := uuid.NewString()
-	p = queue.NewHeartbeat(s.rdb, s.namespace, id, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: time.Hour})
+	p = queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, id, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -89,53 +89,35 @@ func (s *space) announce(until time.Duration, ids ...string) {
 	}
 }
 
-// beats counts the beats of workers, which go nowhere; each second one fails.
-type beats struct {
-	sent  atomic.Int64
-	hangs atomic.Bool // no command is answered
-}
-
-func (*beats) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (b *beats) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if b.hangs.Load() {
-			<-ctx.Done()
-			cmd.SetErr(ctx.Err())
-		}
-		if cmd.Name() == "evalsha" && b.sent.Add(1)%2 == 0 {
-			cmd.SetErr(errAway)
-		}
-		return cmd.Err()
-	}
-}
-
-func (*beats) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 func TestAWorkerBeatsAtIntervalsThoughBeatsFailOrHang(t *testing.T) {
 	t.Parallel()
 	settings := servers.Defaults(t)
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
-		rdb, counted, log := servers.Redis(t, settings), &beats{}, &servers.Journal{}
-		rdb.AddHook(counted)
+		rdb, log := servers.Redis(t, settings), &servers.Journal{}
+		var sent atomic.Int64
+		var hangs atomic.Bool
+		rdb.AddHook(hook(func(ctx context.Context, _ redis.Cmder) error {
+			if sent.Add(1); hangs.Load() {
+				<-ctx.Done()
+			}
+			return errAway
+		}))
 		ctx, end := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			queue.NewHeartbeat(rdb, "ns", "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute}).Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
+			queue.NewHeartbeat(rdb, "ns", queue.RoleWorker, "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute}).Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
 		}()
 		for n := range int64(5) {
 			synctest.Wait()
-			if sent := counted.sent.Load(); sent != n+1 {
+			if sent := sent.Load(); sent != n+1 {
 				t.Errorf("after %d seconds it has beaten %d times", n, sent)
 			}
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		counted.hangs.Store(true)
+		hangs.Store(true)
 		time.Sleep(5 * time.Second / 2) // one beat ends by its own limit
 		began := time.Now()
 		end()
@@ -143,7 +125,7 @@ func TestAWorkerBeatsAtIntervalsThoughBeatsFailOrHang(t *testing.T) {
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it deregisters for %s", took)
 		}
-		if n := strings.Count(log.String(), "heartbeat not delivered"); n != 4 {
+		if n := strings.Count(log.String(), "heartbeat not delivered"); n != 7 {
 			t.Errorf("%d failures are logged", n)
 		}
 	})
@@ -228,7 +210,7 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 			t.Errorf("its key ends after %s", rest)
 		}
 	}
-	frozen := queue.NewHeartbeat(s.rdb, s.namespace, "frozen", config.Worker{})
+	frozen := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "frozen", config.Worker{})
 	claim(frozen, true)
 	claim(frozen, true) // its own key, from a delivery before
 	if value := s.rdb.Get(t.Context(), key).Val(); value != "IN_PROGRESS frozen" {

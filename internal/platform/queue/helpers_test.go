@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -157,29 +156,29 @@ func into(ids chan<- uuid.UUID) queue.Handler {
 	}
 }
 
-// refusing fails the commands of a name or on a key, as a Redis does that goes away just then.
-type refusing struct{ command string }
-
 var errAway = errors.New("redis is away")
 
-func (refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
+// hook sees each command before it is sent. With an error it is not.
+type hook func(ctx context.Context, cmd redis.Cmder) error
 
-func (r refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == r.command || slices.Contains(cmd.Args(), any(r.command)) {
-			cmd.SetErr(errAway)
-			return errAway
+		if err := h(ctx, cmd); err != nil {
+			cmd.SetErr(err)
+			return err
 		}
 		return next(ctx, cmd)
 	}
 }
 
-func (r refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if cmd.Name() == r.command {
-				cmd.SetErr(errAway)
-				return errAway
+			if err := h(ctx, cmd); err != nil {
+				cmd.SetErr(err)
+				return err
 			}
 		}
 		return next(ctx, cmds)

@@ -2,31 +2,25 @@ package queue
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// pollEvery is how often a server polls its queues for tasks without a wakeup and for delays that are over.
+// pollEvery is how often a server polls its queues for tasks without a wakeup.
 const pollEvery = time.Second
-
-// asynqQueues is the key of asynq's set of queues.
-const asynqQueues = "asynq:queues"
 
 // unreadableAfter is how long after the expiry of its lease a task is deleted as unreadable. asynq's
 // recoverer runs once a minute and takes a readable task 30 seconds after the expiry.
 const unreadableAfter = 3 * time.Minute
 
-// pollScript checks queues and pushes a wakeup for each that has pending tasks and no wakeup. It deletes
-// what would block asynq: keys of another type, delayed tasks whose record is no hash, and tasks that
-// asynq's recoverer could not read. Their work is in Postgres, and a sweep issues it again.
+// pollScript pushes a wakeup for each queue that has pending tasks and no wakeup. It deletes what would
+// block asynq: keys of another type, pending and delayed tasks whose record is no hash, and tasks that
+// asynq's recoverer could not read. Their work is in Postgres, and a sweep issues it again. It also adds the
+// queues to asynq's set, as asynq does once in the life of a client: FLUSHALL empties the set.
 //
 //	KEYS     asynq's set of queues; for each queue: pending, paused, scheduled, retry, wakeup, active, lease
 //	ARGV     how long after its lease a task is unreadable, in s; for each queue: the prefix of its task keys
-//	result   for each queue: 1 if a task can be taken, else 0; when the first delay is over
-//	         (Unix time, in s), or -1
 var pollScript = redis.NewScript(`
 local function read(command, key, ...) -- a key of another type is deleted first
 	local answer = redis.pcall(command, key, ...)
@@ -38,42 +32,34 @@ local function read(command, key, ...) -- a key of another type is deleted first
 	end
 	return redis.call(command, key, ...)
 end
-local result, now = {}, tonumber(redis.call('TIME')[1])
-read('SCARD', KEYS[1])
+local now = tonumber(redis.call('TIME')[1])
 for i = 2, #KEYS, 7 do
-	local ready, due, task = 0, -1, ARGV[(i + 12) / 7]
+	local task = ARGV[(i + 12) / 7]
+	local function lost(id) return redis.call('TYPE', task .. id).ok ~= 'hash' end
+	read('SADD', KEYS[1], string.match(task, '{(.*)}'))
 	read('LLEN', KEYS[i + 5])
 	for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[i + 6], '-inf', now - ARGV[1], 'LIMIT', 0, 100)) do
 		redis.call('LREM', KEYS[i + 5], 0, id)
 		redis.call('ZREM', KEYS[i + 6], id)
 		redis.call('DEL', task .. id)
 	end
-	local wakeups = read('LLEN', KEYS[i + 4])
-	if read('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
-		ready = 1
-		if wakeups == 0 then
-			redis.call('LPUSH', KEYS[i + 4], '')
+	for _, id in ipairs(read('LRANGE', KEYS[i], -100, -1)) do
+		if lost(id) then
+			redis.call('LREM', KEYS[i], -1, id)
 		end
+	end
+	local wakeups = read('LLEN', KEYS[i + 4])
+	if wakeups == 0 and redis.call('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
+		redis.call('LPUSH', KEYS[i + 4], '')
 	end
 	for j = i + 2, i + 3 do
-		local function first() return tonumber(read('ZRANGE', KEYS[j], 0, 0, 'WITHSCORES')[2]) end
-		local at = first()
-		if at and at <= now then
-			for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 100)) do
-				if redis.call('TYPE', task .. id).ok ~= 'hash' then
-					redis.call('ZREM', KEYS[j], id)
-				end
+		for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 100)) do
+			if lost(id) then
+				redis.call('ZREM', KEYS[j], id)
 			end
-			at = first()
-		end
-		if at and (due < 0 or at < due) then
-			due = math.max(at, 0)
 		end
 	end
-	result[#result + 1] = ready
-	result[#result + 1] = due
-end
-return result`)
+end`)
 
 // poll polls until ctx ends.
 func (s *Server) poll(ctx context.Context) {
@@ -89,56 +75,15 @@ func (s *Server) poll(ctx context.Context) {
 	}
 }
 
-// pollOnce polls all queues. Without an answer of Redis the state is unknown, and asynq runs its own scripts.
+// pollOnce polls all queues. While Redis does not answer, no task can be taken either.
 func (s *Server) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pollEvery)
 	defer cancel()
-	keys, args := []string{asynqQueues}, []any{int(unreadableAfter.Seconds())}
+	keys, args := []string{"asynq:queues"}, []any{int(unreadableAfter.Seconds())}
 	for _, one := range s.kinds {
 		key := func(part string) string { return asynqKey(s.namespace, one.kind, part) }
 		keys = append(keys, key("pending"), key("paused"), key("scheduled"), key("retry"), wakeupKey(s.namespace, one.kind), key("active"), key("lease"))
 		args = append(args, key("t:"))
 	}
-	began := time.Now()
-	answer, err := pollScript.Run(ctx, s.rdb, keys, args...).Int64Slice()
-	if err == nil && len(answer) != 2*len(s.kinds) {
-		err = fmt.Errorf("queue: a poll of %d queues returned %d values", len(s.kinds), len(answer))
-	}
-	if err != nil {
-		return
-	}
-	for i, one := range s.kinds {
-		if answer[2*i] > 0 {
-			one.waiter.notePending()
-		}
-		one.waiter.delayed.update(began, answer[2*i+1])
-	}
-}
-
-// delayedTasks is what the last poll found about the delayed tasks of a kind.
-type delayedTasks struct {
-	mu        sync.Mutex
-	polled    time.Time // when the poll began
-	due       int64     // when the first delay is over, in s; -1: no task is delayed
-	delayedAt time.Time // when this process last delayed a task
-}
-
-func (d *delayedTasks) update(began time.Time, due int64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.polled, d.due = began, due
-}
-
-// noteDelayed records that this process delayed a task: the last poll is out of date.
-func (d *delayedTasks) noteDelayed() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.delayedAt = time.Now()
-}
-
-// noneDue reports whether a recent poll shows that no delay is over.
-func (d *delayedTasks) noneDue(now time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return now.Sub(d.polled) < 2*pollEvery && d.polled.After(d.delayedAt) && (d.due < 0 || d.due > now.Unix())
+	_ = pollScript.Run(ctx, s.rdb, keys, args...).Err()
 }

@@ -33,11 +33,13 @@ const (
 	maxProcesses = 1000
 )
 
-// Presence sends the heartbeats of a process to Redis.
-type Presence struct {
+// Heartbeat sends the heartbeats of a process to Redis, and records which tasks a worker holds. Any of its
+// writes may fail: the worker then counts as dead, its tasks are enqueued again, and Postgres prevents that
+// an effect happens twice.
+type Heartbeat struct {
 	rdb       redis.UniversalClient
 	namespace string
-	member    string
+	role, id  string
 	every     time.Duration
 	ttl       time.Duration
 }
@@ -54,25 +56,27 @@ const (
 	HeartbeatTTL   = 5 * time.Second // without a heartbeat for this long a process counts as dead, and a worker's tasks are enqueued again
 )
 
-// NewPresence returns the Presence of a process in a role.
-func NewPresence(rdb redis.UniversalClient, namespace, role, id string, settings config.Worker) *Presence {
-	return &Presence{rdb: rdb, namespace: namespace, member: role + ":" + id, every: cmp.Or(settings.HeartbeatInterval, heartbeatEvery), ttl: cmp.Or(settings.HeartbeatTTL, HeartbeatTTL)}
+// NewHeartbeat returns the Heartbeat of a process in a role.
+func NewHeartbeat(rdb redis.UniversalClient, namespace, role, id string, settings config.Worker) *Heartbeat {
+	return &Heartbeat{rdb, namespace, role, id, cmp.Or(settings.HeartbeatInterval, heartbeatEvery), cmp.Or(settings.HeartbeatTTL, HeartbeatTTL)}
 }
 
+func (h *Heartbeat) member() string { return h.role + ":" + h.id }
+
 // Run sends heartbeats until ctx ends, then deregisters the process, so that it never counts as stale.
-func (p *Presence) Run(ctx context.Context, logger *slog.Logger) {
-	ticker := time.NewTicker(p.every)
+func (h *Heartbeat) Run(ctx context.Context, logger *slog.Logger) {
+	ticker := time.NewTicker(h.every)
 	defer ticker.Stop()
 	for {
-		if err := p.beat(ctx); err != nil && ctx.Err() == nil {
+		if err := h.beat(ctx); err != nil && ctx.Err() == nil {
 			logger.Warn("heartbeat not delivered", "error", err)
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.every)
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.every)
 			defer cancel()
-			_ = p.rdb.ZRem(bounded, processesKey(p.namespace), p.member).Err()
+			_ = h.rdb.ZRem(bounded, processesKey(h.namespace), h.member()).Err()
 			return
 		}
 	}
@@ -95,15 +99,15 @@ redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[3])
 return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)`)
 
-func (p *Presence) beat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, p.every)
+func (h *Heartbeat) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()
-	answer := beatScript.Run(ctx, p.rdb, []string{processesKey(p.namespace)}, p.member, p.ttl.Milliseconds(), staleFor.Milliseconds(), maxProcesses)
+	answer := beatScript.Run(ctx, h.rdb, []string{processesKey(h.namespace)}, h.member(), h.ttl.Milliseconds(), staleFor.Milliseconds(), maxProcesses)
 	err := answer.Err()
 	stale, _ := answer.StringSlice() // none, with an error
 	for _, member := range stale {   // a process of another container may only be frozen: its next heartbeat adds it again
 		if hasExited(member) {
-			err = errors.Join(err, p.rdb.ZRem(ctx, processesKey(p.namespace), member).Err())
+			err = errors.Join(err, h.rdb.ZRem(ctx, processesKey(h.namespace), member).Err())
 		}
 	}
 	return err
@@ -131,83 +135,55 @@ type Processes struct {
 	Stale []string // they exited without deregistering, or are frozen
 }
 
-// readScript reads the set of processes.
-//
-//	KEYS[1]  the set of processes
-//	ARGV     staleFor, in milliseconds
-//	result   the processes that are alive, then the stale ones
-var readScript = redis.NewScript(`
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
-	return {{}, {}}
-end
-return {redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf'), redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now - ARGV[1], now)}`)
-
 // ReadProcesses returns the processes of a namespace, by role. After an error nothing is known about any.
 func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, namespace string) (map[string]Processes, error) {
-	answer, err := readScript.Run(ctx, rdb, []string{processesKey(namespace)}, staleFor.Milliseconds()).Slice()
-	if err != nil || len(answer) != 2 {
-		return nil, fmt.Errorf("queue.ReadPresent: %d lists: %w", len(answer), err)
+	var now *redis.TimeCmd
+	var members *redis.ZSliceCmd
+	commands, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		now, members = pipe.Time(ctx), pipe.ZRangeWithScores(ctx, processesKey(namespace), 0, -1)
+		return nil
+	})
+	if err := pipelineError(commands, err); err != nil {
+		return nil, fmt.Errorf("queue.ReadProcesses: %w", err)
 	}
 	roles := make(map[string]Processes)
-	for i, list := range answer {
-		members, _ := list.([]any)
-		for _, one := range members {
-			text, _ := one.(string)
-			role, id, _ := strings.Cut(text, ":")
-			processes := roles[role]
-			if i == 0 {
-				processes.Alive = append(processes.Alive, id)
-			} else {
-				processes.Stale = append(processes.Stale, id)
-			}
-			roles[role] = processes
+	for _, one := range members.Val() {
+		member, _ := one.Member.(string)
+		role, id, _ := strings.Cut(member, ":")
+		processes := roles[role]
+		if silent := now.Val().UnixMilli() - int64(one.Score); silent < 0 {
+			processes.Alive = append(processes.Alive, id)
+		} else if silent < staleFor.Milliseconds() {
+			processes.Stale = append(processes.Stale, id)
 		}
+		roles[role] = processes
 	}
 	return roles, nil
 }
 
-// unleasedScript counts the keys of the database, and active tasks without a lease.
-//
-//	KEYS[2n-1]  the active tasks of a queue
-//	KEYS[2n]    their leases, by the second of expiry
-//	result      the number of all keys, then for each queue the number of tasks
-var unleasedScript = redis.NewScript(`
-local now = redis.call('TIME')[1]
-local counts = {redis.call('DBSIZE')}
-for i = 1, #KEYS, 2 do
-  counts[#counts + 1] = math.max(0, redis.call('LLEN', KEYS[i]) - redis.call('ZCOUNT', KEYS[i + 1], now, '+inf'))
-end
-return counts`)
-
-// CountUnleased counts the active tasks without a lease of each kind, and all keys of the database.
+// CountUnleased counts the active tasks without a lease of each kind, and all keys of the database. The
+// leases end by the clocks of the workers.
 func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace string, kinds []string) (unleased []int64, all int64, err error) {
-	keys := make([]string, 0, 2*len(kinds))
-	for _, kind := range kinds {
-		keys = append(keys, asynqKey(namespace, kind, "active"), asynqKey(namespace, kind, "lease"))
+	var keys *redis.IntCmd
+	active, leased := make([]*redis.IntCmd, len(kinds)), make([]*redis.IntCmd, len(kinds))
+	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		keys = pipe.DBSize(ctx)
+		for i, kind := range kinds {
+			active[i] = pipe.LLen(ctx, asynqKey(namespace, kind, "active"))
+			leased[i] = pipe.ZCount(ctx, asynqKey(namespace, kind, "lease"), strconv.FormatInt(time.Now().Unix(), 10), "+inf")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("queue.CountUnleased: %w", err)
 	}
-	counts, err := unleasedScript.Run(ctx, rdb, keys).Int64Slice()
-	if err != nil || len(counts) != 1+len(kinds) {
-		return nil, 0, fmt.Errorf("queue.CountUnleased: %d counts: %w", len(counts), err)
+	for i := range kinds {
+		unleased = append(unleased, max(active[i].Val()-leased[i].Val(), 0))
 	}
-	return counts[1:], counts[0], nil
+	return unleased, keys.Val(), nil
 }
 
 func processesKey(namespace string) string { return namespace + ":processes" }
-
-// Heartbeat is the [Presence] of a worker, and records which tasks the worker holds. Any of its writes
-// may fail: the worker then counts as dead, its tasks are enqueued again, and Postgres prevents that an
-// effect happens twice.
-type Heartbeat struct {
-	*Presence
-	worker string
-}
-
-// NewHeartbeat returns the Heartbeat of a worker.
-func NewHeartbeat(rdb redis.UniversalClient, namespace, worker string, settings config.Worker) *Heartbeat {
-	return &Heartbeat{Presence: NewPresence(rdb, namespace, RoleWorker, worker, settings), worker: worker}
-}
 
 // inProgress is the prefix of a task's idempotency key's value; the id of its worker follows.
 const inProgress = "IN_PROGRESS "
@@ -218,7 +194,7 @@ const inProgress = "IN_PROGRESS "
 //
 // The key expires after taskTimeout, when asynq requeues the task, in case its deletion fails.
 func (h *Heartbeat) Acquire(ctx context.Context, task uuid.UUID) (bool, error) {
-	key, mine := activeTaskKey(h.namespace, task), inProgress+h.worker
+	key, mine := activeTaskKey(h.namespace, task), inProgress+h.id
 	value, err := h.rdb.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: taskTimeout}).Result()
 	switch {
 	case errors.Is(err, redis.Nil): // it was free
@@ -247,13 +223,13 @@ return 0`)
 
 // Release deletes the idempotency key of a task that this worker no longer runs.
 func (h *Heartbeat) Release(ctx context.Context, task uuid.UUID) error {
-	return releaseScript.Run(ctx, h.rdb, []string{activeTaskKey(h.namespace, task)}, inProgress+h.worker).Err()
+	return releaseScript.Run(ctx, h.rdb, []string{activeTaskKey(h.namespace, task)}, inProgress+h.id).Err()
 }
 
 // workerOf returns the worker in the value of an idempotency key, or "".
 func workerOf(value string) string {
-	worker, ok := strings.CutPrefix(value, inProgress)
-	if !ok {
+	worker, held := strings.CutPrefix(value, inProgress)
+	if !held {
 		return ""
 	}
 	return worker

@@ -24,48 +24,32 @@ type Handler func(ctx context.Context, t Task, redelivered bool) error
 // ErrSnoozed is in the chain of every error from Snooze and SnoozeFor.
 var ErrSnoozed = errors.New("not now")
 
-// Snooze wraps err so that asynq delivers the task again without counting a failure.
-func Snooze(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrSnoozed, err)
-}
+// Snooze wraps err so that asynq delivers the task again, after a second, without counting a failure.
+func Snooze(err error) error { return SnoozeFor(err, 0) }
 
-// SnoozeFor is Snooze with the delay until the next delivery.
+// SnoozeFor is Snooze with the delay until the next delivery; 0 or less: a second.
 func SnoozeFor(err error, after time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &snoozed{error: Snooze(err), after: after}
+	return fmt.Errorf("%w: %w", snoozed(after), err)
 }
 
-// snoozed is an error of SnoozeFor.
-type snoozed struct {
-	error
-	after time.Duration
-}
+// snoozed is the delay of SnoozeFor.
+type snoozed time.Duration
 
-// Unwrap returns the wrapped error.
-func (d *snoozed) Unwrap() error { return d.error }
+// Error implements error.
+func (snoozed) Error() string { return ErrSnoozed.Error() }
 
-// EarlierSnooze returns the one of two errors from Snooze or SnoozeFor whose next delivery comes first.
-// Either may be nil. Snooze counts as its shortest delay, a second.
-func EarlierSnooze(a, b error) error {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	case snoozeOf(b) < snoozeOf(a):
-		return b
-	}
-	return a
-}
+// Is reports that it is ErrSnoozed.
+func (snoozed) Is(target error) bool { return target == ErrSnoozed } //nolint:errorlint // the very same
+
+// CompareSnoozes compares two errors from Snooze or SnoozeFor by their next delivery.
+func CompareSnoozes(a, b error) int { return cmp.Compare(snoozeOf(a), snoozeOf(b)) }
 
 func snoozeOf(err error) time.Duration {
-	if d, ok := errors.AsType[*snoozed](err); ok {
-		return d.after
+	if after, _ := errors.AsType[snoozed](err); after > 0 {
+		return time.Duration(after)
 	}
 	return time.Second
 }
@@ -169,8 +153,8 @@ func isSnoozed(err error) bool {
 // retryDelay returns the delay of SnoozeFor, or 1, 2, 4 … 30 s by the number of failures so far, plus
 // up to a quarter, so that tasks which failed together are not redelivered together.
 func retryDelay(failures int, err error, _ *asynq.Task) time.Duration {
-	if d, ok := errors.AsType[*snoozed](err); ok {
-		return max(d.after, 0)
+	if after, _ := errors.AsType[snoozed](err); after > 0 {
+		return time.Duration(after)
 	}
 	delay := min(time.Second<<min(failures, 5), 30*time.Second)
 	return delay + rand.N(delay/4) //nolint:gosec // a jitter is no secret

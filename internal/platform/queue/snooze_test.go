@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 )
@@ -19,8 +20,7 @@ func TestATaskComesBackWhenItsErrorSaysOrAfterPausesThatDouble(t *testing.T) {
 		jitter   bool
 	}{
 		{0, put, 42 * time.Minute, false}, {2, put, 42 * time.Minute, false},
-		{0, SnoozeFor(why, -time.Hour), 0, false},
-		{0, Snooze(why), time.Second, true},
+		{0, SnoozeFor(why, -time.Hour), time.Second, true}, {0, Snooze(why), time.Second, true},
 		{0, fault, time.Second, true}, {1, fault, 2 * time.Second, true}, {2, fault, 4 * time.Second, true}, {3, fault, 8 * time.Second, true},
 		{4, fault, 16 * time.Second, true}, {5, fault, 30 * time.Second, true}, {6, fault, 30 * time.Second, true}, {10_000, fault, 30 * time.Second, true},
 	} {
@@ -47,10 +47,9 @@ func TestATaskComesBackWhenItsErrorSaysOrAfterPausesThatDouble(t *testing.T) {
 // A task of several jobs comes back when the first of them can go on.
 func TestTheSoonerOfTwoDelaysCounts(t *testing.T) {
 	t.Parallel()
-	far, near, soon := SnoozeFor(errors.New("far"), time.Hour), SnoozeFor(errors.New("near"), time.Minute), Snooze(errors.New("soon"))
-	for _, c := range []struct{ a, b, want error }{{nil, far, far}, {far, nil, far}, {far, near, near}, {near, far, near}, {far, soon, soon}, {soon, far, soon}, {nil, nil, nil}} {
-		if got := EarlierSnooze(c.a, c.b); got != c.want { //nolint:errorlint // the very same
-			t.Errorf("of %v and %v: %v", c.a, c.b, got)
-		}
+	delays := []error{SnoozeFor(errors.New("far"), time.Hour), Snooze(errors.New("soon")), fmt.Errorf("near: %w", SnoozeFor(errors.New("near"), time.Minute))}
+	slices.SortFunc(delays, CompareSnoozes)
+	if text := fmt.Sprint(delays); text != "[not now: soon near: not now: near not now: far]" {
+		t.Errorf("in the order %s", text)
 	}
 }

@@ -16,6 +16,8 @@ const (
 	maxWait = 10 * time.Second
 	// errorBackoff is the pause after a Redis error. asynq has none (hibiken/asynq#1058).
 	errorBackoff = 200 * time.Millisecond
+	// answerGrace is how much longer than maxWait Redis may take to answer. Then the connection is dead and is replaced.
+	answerGrace = time.Second
 	// waitGrace is how much longer than maxWait a wait may take. If it took longer, the process was frozen.
 	waitGrace = 5 * time.Second
 	// emptySleep is how long asynq sleeps after an empty queue, before it waits for a wakeup.
@@ -23,41 +25,31 @@ const (
 )
 
 // waiter is the Redis client of one kind's asynq server. After an empty queue it blocks until a wakeup
-// before the next take, and it skips forwarding while no delay is over. All other commands pass through.
+// before the next take. All other commands pass through.
 type waiter struct {
 	notifier
-	rdb        *redis.Client
-	kind       string
-	keys       []string // of the script that takes a task
-	maxWait    time.Duration
-	now        func() time.Time
-	empty      bool // only asynq's processor, one goroutine, uses it and the next
-	unrecorded bool // the next task had no record after the last take
-	closed     chan struct{}
-
-	mu         sync.Mutex
-	blocking   *redis.Client // its single connection waits for wakeups
-	isClosed   bool
-	waits      int // their number so far
-	waiting    bool
-	missedWait int // the wait during which a poll already found a pending task
-
-	delayed delayedTasks
+	kind     string
+	keys     []string // of the script that takes a task
+	maxWait  time.Duration
+	now      func() time.Time
+	empty    bool          // only asynq's processor, one goroutine, uses it
+	blocking *redis.Client // its single connection waits for wakeups
+	closed   chan struct{}
+	close    func() // ends the wait; no further task is taken. A wakeup that arrives now is lost until the next poll
 }
 
 func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
-	w := &waiter{notifier: notifier{rdb, namespace}, rdb: rdb, kind: kind, maxWait: maxWait, now: time.Now, closed: make(chan struct{}), blocking: blockingClient(rdb)}
+	options := *rdb.Options()
+	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
+	w := &waiter{notifier: notifier{rdb, namespace}, kind: kind, maxWait: maxWait, now: time.Now, closed: make(chan struct{}), blocking: redis.NewClient(&options)}
+	w.close = sync.OnceFunc(func() {
+		close(w.closed)
+		_ = w.blocking.Close() // its running command fails at once
+	})
 	for _, part := range []string{"pending", "paused", "active", "lease"} {
 		w.keys = append(w.keys, asynqKey(namespace, kind, part))
 	}
 	return w
-}
-
-// blockingClient returns a client with one connection. Close makes its running command fail at once.
-func blockingClient(rdb *redis.Client) *redis.Client {
-	options := *rdb.Options()
-	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
-	return redis.NewClient(&options)
 }
 
 // EvalSha runs a script of asynq.
@@ -76,8 +68,6 @@ func (w *waiter) run(ctx context.Context, keys []string, eval func(redis.Scripte
 		return w.take(ctx, eval)
 	case forwards(w.namespace, keys):
 		return w.forward(ctx, eval)
-	case slices.Contains(keys, asynqKey(w.namespace, w.kind, "retry")):
-		defer w.delayed.noteDelayed()
 	}
 	return w.notifier.run(ctx, keys, eval)
 }
@@ -101,40 +91,19 @@ func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd)
 	}
 	cmd := eval(w.UniversalClient)
 	err := cmd.Err()
-	none := errors.Is(err, redis.Nil)
-	w.empty = none && !w.hasMore(ctx)
-	if err != nil && !none && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	w.empty = errors.Is(err, redis.Nil)
+	if err != nil && !w.empty && !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		w.pause()
 	}
 	return cmd
 }
 
-// hasMore reports whether to take again at once. The script reports no task also after it removed one
-// without a record, although others follow. Those with a record have a wakeup of their own.
-func (w *waiter) hasMore(ctx context.Context) bool {
-	var next *redis.StringCmd
-	var paused *redis.IntCmd
-	_, err := w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		next, paused = pipe.LIndex(ctx, w.keys[0], -1), pipe.Exists(ctx, w.keys[1])
-		return nil
-	})
-	before := w.unrecorded
-	w.unrecorded = err == nil && paused.Val() == 0 && w.rdb.Exists(ctx, asynqKey(w.namespace, w.kind, "t:"+next.Val())).Val() == 0
-	return w.unrecorded || before && err == nil && paused.Val() == 0
-}
-
 // wait blocks until a wakeup, maxWait, or close.
 func (w *waiter) wait(ctx context.Context) {
-	w.mu.Lock()
-	client := w.blocking
-	w.waits, w.waiting = w.waits+1, true
-	w.mu.Unlock()
-	err := client.BLPop(ctx, w.maxWait, wakeupKey(w.namespace, w.kind)).Err()
-	w.mu.Lock()
-	cut := client != w.blocking
-	w.waiting = false
-	w.mu.Unlock()
-	if err != nil && !errors.Is(err, redis.Nil) && !cut {
+	ctx, cancel := context.WithTimeout(ctx, w.maxWait+answerGrace)
+	defer cancel()
+	err := w.blocking.BLPop(ctx, w.maxWait, wakeupKey(w.namespace, w.kind)).Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
 		w.pause()
 	}
 }
@@ -146,34 +115,8 @@ func (w *waiter) pause() {
 	}
 }
 
-// notePending records that a poll found a pending task and pushed a wakeup. If this worker has not
-// received it by the next poll, its connection is dead and is replaced.
-func (w *waiter) notePending() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.waiting && w.missedWait == w.waits && !w.isClosed {
-		_ = w.blocking.Close()
-		w.blocking = blockingClient(w.rdb)
-	}
-	w.missedWait = w.waits
-}
-
-// close ends the wait; no further task is taken. A wakeup that arrives now is lost until the next poll.
-func (w *waiter) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.isClosed {
-		w.isClosed = true
-		close(w.closed)
-		_ = w.blocking.Close()
-	}
-}
-
-// forward runs asynq's script that enqueues tasks whose delay is over, unless there are none, and pushes a wakeup for each.
+// forward runs asynq's script that enqueues tasks whose delay is over, and pushes a wakeup for each.
 func (w *waiter) forward(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	if w.delayed.noneDue(time.Now()) {
-		return redis.NewCmdResult(int64(0), nil)
-	}
 	cmd := eval(w.UniversalClient)
 	if n, _ := cmd.Int(); n > 0 {
 		_, _ = w.Pipelined(ctx, func(pipe redis.Pipeliner) error {

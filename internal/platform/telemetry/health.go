@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,7 +189,7 @@ type Cause struct {
 // unknown cause has no gauge. The begin and the end of a cause are logged.
 type Causes struct {
 	names  []string
-	gauge  *prometheus.Desc
+	gauges *prometheus.GaugeVec
 	logger *slog.Logger
 
 	mu     sync.Mutex
@@ -198,9 +199,9 @@ type Causes struct {
 
 // NewCauses returns Causes with these names, all unknown.
 func NewCauses(logger *slog.Logger, registry prometheus.Registerer, names ...string) *Causes {
-	c := &Causes{names: names, logger: logger, active: make(map[string]bool),
-		gauge: prometheus.NewDesc("triprize_degraded", "1 while the cause degrades the whole system, otherwise 0; missing while unknown. Every process reports the same value, except for draw_key_wrong.", []string{"cause"}, nil)}
-	registry.MustRegister(c)
+	c := &Causes{names: names, logger: logger, active: make(map[string]bool), gauges: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "triprize_degraded",
+		Help: "1 while the cause degrades the whole system, otherwise 0; missing while unknown. Every process reports the same value, except for draw_key_wrong."}, []string{"cause"})}
+	registry.MustRegister(c.gauges)
 	return c
 }
 
@@ -209,8 +210,17 @@ func (c *Causes) Set(found ...Cause) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.known = make(map[string]bool, len(found))
+	for _, name := range c.names {
+		if !slices.ContainsFunc(found, func(one Cause) bool { return one.Name == name }) {
+			c.gauges.DeleteLabelValues(name)
+		}
+	}
 	for _, one := range found {
 		c.known[one.Name] = one.Holds
+		gauge := c.gauges.WithLabelValues(one.Name)
+		if gauge.Set(0); one.Holds {
+			gauge.Set(1)
+		}
 		if one.Holds == c.active[one.Name] {
 			continue
 		}
@@ -235,20 +245,4 @@ func (c *Causes) read() (hold, unknown []string) {
 		}
 	}
 	return hold, unknown
-}
-
-// Describe implements prometheus.Collector.
-func (c *Causes) Describe(out chan<- *prometheus.Desc) { out <- c.gauge }
-
-// Collect implements prometheus.Collector.
-func (c *Causes) Collect(out chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, holds := range c.known {
-		value := 0.0
-		if holds {
-			value = 1
-		}
-		out <- prometheus.MustNewConstMetric(c.gauge, prometheus.GaugeValue, value, name)
-	}
 }

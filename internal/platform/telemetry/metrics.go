@@ -1,8 +1,6 @@
 package telemetry
 
 import (
-	"context"
-	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -45,16 +43,11 @@ func RegisterPool(registry prometheus.Registerer, pool *pgxpool.Pool) {
 	gauge("connections_max", "Most connections this process may open.", func(s *pgxpool.Stat) float64 { return float64(s.MaxConns()) })
 }
 
-// Gauges exports the gauges of the last Set.
+// Gauges exports the gauges of the last Set. The registry checks those that are not described as they come.
 type Gauges struct {
-	descs []*prometheus.Desc
-
 	mu    sync.Mutex
 	known []prometheus.Metric
 }
-
-// NewGauges returns a collector of gauges with these descriptions, all missing until Set.
-func NewGauges(descs ...*prometheus.Desc) *Gauges { return &Gauges{descs: descs} }
 
 // Set replaces all gauges.
 func (g *Gauges) Set(found ...prometheus.Metric) {
@@ -64,11 +57,7 @@ func (g *Gauges) Set(found ...prometheus.Metric) {
 }
 
 // Describe implements prometheus.Collector.
-func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range g.descs {
-		out <- d
-	}
-}
+func (*Gauges) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (g *Gauges) Collect(out chan<- prometheus.Metric) {
@@ -80,42 +69,14 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-const (
-	readTimeout  = 2 * time.Second // of one read
-	readInterval = 5 * time.Second // between two reads, however many scrapes there are
-)
-
-// readGauges are gauges that are read on a scrape. They are missing if the read fails.
-type readGauges struct {
-	*Gauges
-	read   func(ctx context.Context) ([]prometheus.Metric, error)
-	logger *slog.Logger
-
-	reading sync.Mutex
-	at      time.Time
-}
-
-// ReadGauges returns a collector of the gauges that read returns.
-func ReadGauges(read func(ctx context.Context) ([]prometheus.Metric, error), logger *slog.Logger, descs ...*prometheus.Desc) prometheus.Collector {
-	return Bounded(&readGauges{Gauges: NewGauges(descs...), read: read, logger: logger}, readTimeout)
-}
-
-// Collect implements prometheus.Collector.
-func (g *readGauges) Collect(out chan<- prometheus.Metric) {
-	g.reading.Lock()
-	defer g.reading.Unlock()
-	if g.at.IsZero() || time.Since(g.at) >= readInterval {
-		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-		defer cancel()
-		now, err := g.read(ctx)
-		if err != nil {
-			g.logger.Warn("gauges cannot be read and are missing", "error", err)
-			return
-		}
-		g.at = time.Now()
-		g.Set(now...)
+// SystemGauge returns a gauge of the whole system: take the maximum over processes, not the sum. label is its
+// name and value, if it has one.
+func SystemGauge(name, help string, value float64, label ...string) prometheus.Metric {
+	var names, values []string
+	if len(label) > 0 {
+		names, values = label[:1], label[1:]
 	}
-	g.Gauges.Collect(out)
+	return prometheus.MustNewConstMetric(prometheus.NewDesc("triprize_"+name, help+" Every process reports the same value.", names, nil), prometheus.GaugeValue, value, values...)
 }
 
 // bounded limits the duration of a collector.
