@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,28 +27,36 @@ import (
 // maxList is the longest list.
 const maxList = 10_000
 
-// newAPI returns a client of the api that the environment names. Commands that must work
-// without the api (migrate, key, audit, find) use the database instead.
-func newAPI() (*client.Client, error) {
-	base, key := os.Getenv(config.APIVariable), os.Getenv(config.KeyVariable)
-	if base == "" || key == "" {
-		return nil, fmt.Errorf("%s and %s are required: the address of the api, such as http://127.0.0.1:8080, and an operator's key", config.APIVariable, config.KeyVariable)
+// onAPI makes c a command that calls the api that the environment names. Commands that must work without
+// the api (migrate, key, audit, find) use the database instead.
+func onAPI(c *cobra.Command, run func(cmd *cobra.Command, args []string, api *client.Client) error) *cobra.Command {
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		base, key := os.Getenv(config.APIVariable), os.Getenv(config.KeyVariable)
+		if base == "" || key == "" {
+			return fmt.Errorf("%s and %s are required: the address of the api, such as http://127.0.0.1:8080, and an operator's key", config.APIVariable, config.KeyVariable)
+		}
+		api, err := client.New(base, key, client.WithUserAgent("triprize/"+buildinfo.Version()))
+		if err != nil {
+			return err
+		}
+		return run(cmd, args, api)
 	}
-	return client.New(base, key, client.WithUserAgent("triprize/"+buildinfo.Version()))
+	return c
+}
+
+// required adds a flag that must be set.
+func required(c *cobra.Command, name, help string) *string {
+	value := c.Flags().String(name, "", help)
+	_ = c.MarkFlagRequired(name)
+	return value
 }
 
 // lister makes c a command that lists up to --limit entries.
 func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, api *client.Client, args []string) (iter.Seq2[T, error], error)) *cobra.Command {
 	limit := c.Flags().Int("limit", 100, "maximum number of "+t.name+" to list")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if *limit < 1 || *limit > maxList {
-			return fmt.Errorf("--limit must be 1 to %d", maxList)
-		}
-		api, err := newAPI()
-		if err != nil {
-			return err
-		}
+	c.PreRunE = func(*cobra.Command, []string) error { return checkLimit(*limit) }
+	return onAPI(c, func(cmd *cobra.Command, args []string, api *client.Client) error {
 		entries, err := read(cmd.Context(), api, args)
 		if err != nil {
 			return err
@@ -64,8 +73,14 @@ func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, 
 			list = append(list, one)
 		}
 		return t.print(cmd.OutOrStdout(), list, *asJSON)
+	})
+}
+
+func checkLimit(limit int) error {
+	if limit < 1 || limit > maxList {
+		return fmt.Errorf("--limit must be 1 to %d", maxList)
 	}
-	return c
+	return nil
 }
 
 // action is a command of an operator on one resource. It prints the response of the api.
@@ -78,27 +93,22 @@ type action struct {
 
 func (a action) command() *cobra.Command {
 	c := &cobra.Command{Use: a.use, Short: a.short, Long: a.long, Args: cobra.ExactArgs(1)}
-	var reason string
+	reason := new(string)
 	if a.reason != "" {
-		c.Flags().StringVar(&reason, "reason", "", a.reason)
-		_ = c.MarkFlagRequired("reason")
+		reason = required(c, "reason", a.reason)
 	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := idOf(a.what, args[0])
-		if err != nil {
-			return err
-		}
-		api, err := newAPI()
-		if err != nil {
-			return err
-		}
-		done, err := a.do(cmd.Context(), api, id, reason)
+	var id uuid.UUID
+	c.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		id, err = idOf(a.what, args[0])
+		return err
+	}
+	return onAPI(c, func(cmd *cobra.Command, _ []string, api *client.Client) error {
+		done, err := a.do(cmd.Context(), api, id, *reason)
 		if err != nil {
 			return err
 		}
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(done)
-	}
-	return c
+	})
 }
 
 func idOf(what, text string) (uuid.UUID, error) {
@@ -109,13 +119,17 @@ func idOf(what, text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// onDatabase makes c a command that works on the database of the settings.
-func onDatabase(c *cobra.Command, run func(cmd *cobra.Command, args []string, db *pgxpool.Pool, settings config.Settings) error) *cobra.Command {
-	file := configFlag(c)
+// onDatabase makes c a command that works on the database of the settings. A timeout replaces those of a
+// statement and of an idle transaction; 0: those of the settings.
+func onDatabase(c *cobra.Command, timeout time.Duration, run func(cmd *cobra.Command, args []string, db *pgxpool.Pool, settings config.Settings) error) *cobra.Command {
+	file := c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		settings, err := config.Load(*file)
 		if err != nil {
 			return err
+		}
+		if timeout > 0 {
+			settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = timeout, timeout
 		}
 		pool, err := postgres.Open(cmd.Context(), settings.Postgres, "triprize-cli")
 		if err != nil {
@@ -150,36 +164,34 @@ func (t table[T]) print(out io.Writer, list []T, asJSON bool) error {
 func cells(values ...any) string {
 	list := make([]string, len(values))
 	for i, value := range values {
-		text := fmt.Sprint(value)
-		switch value := value.(type) {
-		case *string:
-			list[i] = cell(value)
-			continue
-		case time.Time:
-			if text = ""; !value.IsZero() {
-				text = value.Format(time.DateTime)
-			}
-		case uuid.UUID:
-			if value == uuid.Nil {
-				text = ""
-			}
-		}
-		list[i] = cell(&text)
+		list[i] = cell(value)
 	}
 	return strings.Join(list, "\t")
 }
 
-// cell formats a text for a table: one line, - if it is empty.
-func cell(s *string) string {
-	if s == nil || *s == "" {
-		return "-"
+// cell formats a value for a table: one line, - if it is empty.
+func cell(value any) string {
+	text := fmt.Sprint(value)
+	switch value := value.(type) {
+	case *string:
+		if text = ""; value != nil {
+			text = *value
+		}
+	case time.Time:
+		if text = ""; !value.IsZero() {
+			text = value.Format(time.DateTime)
+		}
+	case uuid.UUID:
+		if value == uuid.Nil {
+			text = ""
+		}
 	}
-	return strings.Map(func(r rune) rune {
+	return cmp.Or(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, *s)
+	}, text), "-")
 }
 
 // amountOf formats an amount; it is empty without a currency.

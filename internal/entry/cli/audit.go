@@ -9,12 +9,13 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/audit"
@@ -39,33 +40,20 @@ sweep audit checks the same on the running system, a part at a time; --stored li
 the violations that it found.`,
 		Args: cobra.NoArgs,
 	}
-	file := configFlag(c)
 	limit := c.Flags().Int("limit", 20, "maximum number of violations to list per invariant")
 	stored := c.Flags().Bool("stored", false, "only list violations that the sweep audit has found")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *limit < 1 || *limit > 10_000 {
-			return fmt.Errorf("--limit must be 1 to 10000")
-		}
-		settings, err := config.Load(*file)
-		if err != nil {
-			return err
-		}
-		settings.Postgres.StatementTimeout, settings.Postgres.IdleInTransactionTimeout = auditTimeout, auditTimeout
-		pool, err := postgres.Open(cmd.Context(), settings.Postgres, "triprize-audit")
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
+	c.PreRunE = func(*cobra.Command, []string) error { return checkLimit(*limit) }
+	onDatabase(c, auditTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
 		if *stored {
-			return reportStored(cmd, pool, *asJSON)
+			return reportStored(cmd, db, *asJSON)
 		}
-		found, err := upkeep.Check(cmd.Context(), pool, *limit)
+		found, err := upkeep.Check(cmd.Context(), db, *limit)
 		if err != nil {
 			return err
 		}
 		return reportAudit(cmd.OutOrStdout(), found, *asJSON)
-	}
+	})
 	c.AddCommand(auditPaymentsCommand())
 	return c
 }
@@ -102,26 +90,23 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 	}
 	if asJSON {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"ok": len(found) == 0, "stored": found})
-	}
-	for _, v := range found {
-		if !asJSON {
-			say(cmd.OutOrStdout(), "broken: %s of %s (%s), found %s, last seen %s", v.Check, v.ID, v.Walk, v.FoundAt.Format(time.RFC3339), v.SeenAt.Format(time.RFC3339))
-			for _, s := range v.Subjects {
-				say(cmd.OutOrStdout(), "        %s", s)
-			}
+	} else {
+		for _, v := range found {
+			say(cmd.OutOrStdout(), "broken: %s of %s (%s), found %s, last seen %s\n        %s", v.Check, v.ID, v.Walk, v.FoundAt.Format(time.RFC3339), v.SeenAt.Format(time.RFC3339),
+				strings.Join(v.Subjects, "\n        "))
 		}
 	}
-	if len(found) == 0 && !asJSON {
-		say(cmd.OutOrStdout(), "no stored violations")
-	}
-	if err == nil && len(found) > 0 {
+	switch {
+	case err == nil && len(found) > 0:
 		err = fmt.Errorf("%d violations", len(found))
+	case !asJSON:
+		say(cmd.OutOrStdout(), "no stored violations")
 	}
 	return err
 }
 
 func auditPaymentsCommand() *cobra.Command {
-	c := checks(&cobra.Command{
+	c := &cobra.Command{
 		Use:   "payments",
 		Short: "Compare our payments and refunds with the provider's; status 1 on discrepancies, 2 if they cannot be compared",
 		Long: `Compare our payments and refunds with the provider's balance transactions from --from up
@@ -132,44 +117,32 @@ changes nothing, but needs the primary, for a temporary table. Status 1 on discr
 the comparison failed: the provider or Postgres is unavailable, the provider rejects the key,
 or a setting is missing.`,
 		Args: cobra.NoArgs,
-	})
-	file := configFlag(c)
+	}
 	from := c.Flags().String("from", "", "start, inclusive: 2026-11-01 (UTC) or 2026-11-01T09:00:00+09:00; default without --to: yesterday (UTC)")
 	to := c.Flags().String("to", "", "end, exclusive")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, err := compareBooks(cmd.Context(), *file, *from, *to)
+	return checks(onDatabase(c, auditTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
+		report, err := compareBooks(cmd.Context(), db, settings, *from, *to)
 		if err != nil {
-			return undecidedIf(err)
+			return err
 		}
 		return reportPayments(cmd.OutOrStdout(), report, *asJSON)
-	}
-	return c
+	}))
 }
 
-func compareBooks(ctx context.Context, file, from, to string) (report reconciliation.Span, err error) {
+func compareBooks(ctx context.Context, db *pgxpool.Pool, settings config.Settings, from, to string) (report reconciliation.Span, err error) {
 	begin, end := yesterday(time.Now())
 	if from != "" || to != "" {
 		if begin, end, err = spanOf(from, to); err != nil {
 			return report, err
 		}
 	}
-	settings, err := config.Load(file)
-	if err != nil {
-		return report, err
-	}
 	if !settings.Payments.Stripe.Enabled() {
 		return report, errors.New("payments.stripe.key is not set: there is no provider to compare with")
 	}
-	settings.Postgres.StatementTimeout = auditTimeout // one statement reads whole tables
-	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-audit")
-	if err != nil {
-		return report, err
-	}
-	defer pool.Close()
-	provider := newProvider(settings)
+	provider := stripe.New(settings.Payments.Stripe, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	defer provider.Close()
-	session, err := pool.Acquire(ctx)
+	session, err := db.Acquire(ctx)
 	if err != nil {
 		return report, err
 	}
@@ -219,13 +192,13 @@ func reportPayments(out io.Writer, r reconciliation.Span, asJSON bool) error {
 			OK bool `json:"ok"`
 			reconciliation.Span
 		}{len(r.Discrepancies) == 0, r}); err != nil {
-			return undecidedIf(err)
+			return err
 		}
 	} else {
 		printPayments(out, r)
 	}
 	if n := len(r.Discrepancies); n > 0 {
-		return fmt.Errorf("%d discrepancies", n)
+		return &statusError{fmt.Errorf("%d discrepancies", n), 1}
 	}
 	return nil
 }
@@ -253,9 +226,4 @@ func printPayments(out io.Writer, r reconciliation.Span) {
 			t.CapturedHere, t.CapturedThere, t.RefundedHere, t.RefundedThere, t.Charges, t.Refunds)
 	}
 	say(out, "%d discrepancies, %d under way", len(r.Discrepancies), len(r.UnderWay))
-}
-
-// newProvider returns the payment provider of an installation.
-func newProvider(settings config.Settings) payprovider.Provider {
-	return stripe.New(settings.Payments.Stripe, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 }

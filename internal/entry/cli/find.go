@@ -29,7 +29,7 @@ The command only reads the database. Status 1 if nothing is found.`, searchedJob
 		Args: cobra.ExactArgs(1),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return onDatabase(c, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
+	return onDatabase(c, 0, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
 		hits, err := lookUp(cmd.Context(), db, args[0])
 		switch {
 		case err != nil:
@@ -45,11 +45,11 @@ The command only reads the database. Status 1 if nothing is found.`, searchedJob
 }
 
 var hitTable = table[hit]{"found", "KIND\tID\tSTATE\tSEE\tDETAILS", func(h hit) string {
-	return cells(h.What, &h.ID, &h.State, h.See, factsOf(h.Facts))
+	return cells(h.What, h.ID, h.State, h.See, factsOf(h.Facts))
 }}
 
 // factsOf writes an object as name=value, sorted by name.
-func factsOf(object json.RawMessage) *string {
+func factsOf(object json.RawMessage) string {
 	var all map[string]any
 	numbers := json.NewDecoder(bytes.NewReader(object))
 	numbers.UseNumber()
@@ -58,6 +58,5 @@ func factsOf(object json.RawMessage) *string {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, fmt.Sprintf("%s=%v", name, all[name]))
 	}
-	text := strings.Join(list, " ")
-	return &text
+	return strings.Join(list, " ")
 }

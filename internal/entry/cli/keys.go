@@ -23,11 +23,9 @@ func keyCommand() *cobra.Command {
 	parent := group("key", "Create, list and revoke API keys; re-encrypt secrets with a new key")
 
 	create := &cobra.Command{Use: "create", Short: "Create an API key and print it once; connect as the owner of the tables", Args: cobra.NoArgs}
-	role := create.Flags().String("role", "", "operator or app")
-	client := create.Flags().String("client", "", "client of the key; all keys of a client share idempotency keys")
-	_ = create.MarkFlagRequired("role")
-	_ = create.MarkFlagRequired("client")
-	onDatabase(create, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
+	role := required(create, "role", "operator or app")
+	client := required(create, "client", "client of the key; all keys of a client share idempotency keys")
+	onDatabase(create, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
 		key, err := key.Create(cmd.Context(), db, key.Role(*role), *client)
 		if err == nil {
 			say(cmd.OutOrStdout(), "%s", key)
@@ -37,7 +35,7 @@ func keyCommand() *cobra.Command {
 
 	list := &cobra.Command{Use: "list", Short: "List the API keys, and when each was last used (UTC)", Args: cobra.NoArgs}
 	asJSON := list.Flags().Bool("json", false, "print JSON")
-	onDatabase(list, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
+	onDatabase(list, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
 		keys, err := key.List(cmd.Context(), db)
 		if err != nil {
 			return err
@@ -47,7 +45,7 @@ func keyCommand() *cobra.Command {
 
 	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, end its streams and disable its webhook endpoints", Args: cobra.ExactArgs(1)}
 	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client to transfer the webhook endpoints to, instead of disabling them")
-	onDatabase(revoke, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
+	onDatabase(revoke, 0, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
 		endpoints, err := revokeKey(cmd.Context(), db, args[0], *successor)
 		switch {
 		case err != nil:
@@ -101,7 +99,7 @@ func rotateCommand() *cobra.Command {
 		Long: "Re-encrypt the secrets of all draws and webhook endpoints with draw.secret_key. Secrets under older keys\n" +
 			"are decrypted with draw.previous_secret_keys. Sales and draws continue, and the command can be repeated.\n" +
 			"Status 1 if no key decrypts a secret: do not remove a key from the settings then."}
-	return onDatabase(c, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
+	return onDatabase(c, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
 		if settings.Draw.SecretKey == "" {
 			return errors.New("setting draw.secret_key (TRIPRIZE_DRAW_SECRET_KEY): is required by key rotate-draw-secrets")
 		}

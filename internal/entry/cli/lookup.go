@@ -88,14 +88,10 @@ var ofKey = regexp.MustCompile(`^tp_([0-9a-f]+)(?:_[0-9a-f]*)?$`)
 
 // lookedUp lists the kinds of things that lookUp finds.
 func lookedUp() (all []string) {
-	seen := make(map[string]bool)
 	for _, l := range lookups {
-		if !seen[l.what] {
-			seen[l.what] = true
-			all = append(all, l.what)
-		}
+		all = append(all, l.what)
 	}
-	return all
+	return slices.Compact(all)
 }
 
 // facts makes an object of SQL, without what is null.

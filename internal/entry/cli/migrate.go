@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
@@ -27,19 +28,31 @@ const backupPage = "docs/operations.md, section \"Backup\""
 
 func migrateCommand() *cobra.Command {
 	parent := group("migrate", "Migrate the database schema up or down, or show its status")
-	add := func(c *cobra.Command, nothing string, run func(context.Context, *schema.Migrator, *cobra.Command) ([]string, error)) {
+	add := func(c *cobra.Command, nothing string, run func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command) ([]string, error)) {
 		c.Args = cobra.NoArgs
-		file := configFlag(c)
-		c.RunE = func(cmd *cobra.Command, _ []string) error {
-			settings, err := config.Load(*file)
+		// It waits for Postgres as the processes of the fleet do, so that both may be started at the same time.
+		parent.AddCommand(onDatabase(c, migrationTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
+			ctx, wait := cmd.Context(), settings.Postgres.StartWait
+			waiting := sync.OnceFunc(func() {
+				say(cmd.ErrOrStderr(), "waiting for postgres, at most %s (setting postgres.start_wait)", wait)
+			})
+			if err := postgres.Await(ctx, wait, db.Ping, nil, func(error) { waiting() }); err != nil {
+				return err
+			}
+			m, err := schema.New(db)
 			if err != nil {
 				return err
 			}
-			settings.Postgres.StatementTimeout = migrationTimeout
-			return migrate(cmd.Context(), settings, cmd.OutOrStdout(), cmd.ErrOrStderr(), nothing,
-				func(ctx context.Context, m *schema.Migrator) ([]string, error) { return run(ctx, m, cmd) })
-		}
-		parent.AddCommand(c)
+			defer func() { _ = m.Close() }()
+			lines, err := run(ctx, m, cmd)
+			if err == nil && len(lines) == 0 {
+				lines = []string{nothing}
+			}
+			for _, line := range lines {
+				say(cmd.OutOrStdout(), "%s", line)
+			}
+			return err
+		}))
 	}
 	add(&cobra.Command{Use: "up", Short: "Apply all pending migrations"}, "nothing to do: the schema is up to date",
 		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) { return m.Up(ctx) })
@@ -113,35 +126,4 @@ func (q question) agreed(what string) error {
 func isTerminal(in io.Reader) bool {
 	file, ok := in.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())
-}
-
-// migrate waits for Postgres as the processes of the fleet do, so that both may be
-// started at the same time, and runs migrations.
-func migrate(ctx context.Context, settings config.Settings, out, log io.Writer, nothing string,
-	run func(context.Context, *schema.Migrator) ([]string, error),
-) error {
-	pool, err := postgres.Open(ctx, settings.Postgres, "triprize-migrate")
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	waiting := sync.OnceFunc(func() {
-		say(log, "waiting for postgres, at most %s (setting postgres.start_wait)", settings.Postgres.StartWait)
-	})
-	if err := postgres.Await(ctx, settings.Postgres.StartWait, pool.Ping, nil, func(error) { waiting() }); err != nil {
-		return err
-	}
-	m, err := schema.New(pool)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = m.Close() }()
-	lines, err := run(ctx, m)
-	for _, line := range lines {
-		say(out, "%s", line)
-	}
-	if err == nil && len(lines) == 0 {
-		say(out, "%s", nothing)
-	}
-	return err
 }

@@ -21,7 +21,7 @@ func paymentsCommand() *cobra.Command {
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.RetryPayment(ctx, id)
 		}}
-	var outcome string
+	var outcome *string
 	resolve := action{
 		use:   "resolve PURCHASE",
 		short: "Resolve a payment that waits for an operator",
@@ -33,11 +33,10 @@ purchase records the operator and the reason. A payment that can still end witho
 operator is rejected.`,
 		what: "a purchase", reason: "what you found at the provider, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ResolvePayment(ctx, id, client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(outcome), Reason: reason})
+			return api.ResolvePayment(ctx, id, client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(*outcome), Reason: reason})
 		},
 	}.command()
-	resolve.Flags().StringVar(&outcome, "outcome", "", "paid or unpaid")
-	_ = resolve.MarkFlagRequired("outcome")
+	outcome = required(resolve, "outcome", "paid or unpaid")
 	parent.AddCommand(list, retry.command(), resolve)
 	return parent
 }

@@ -59,7 +59,7 @@ day is listed 48 hours after its end. Other payments on the account are only cou
 	from := c.Flags().String("from", "", "first day, such as 2026-11-01")
 	to := c.Flags().String("to", "", "the day after the last one")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	return onDatabase(c, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
+	return onDatabase(c, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
 		begin, end, err := spanOf(*from, *to)
 		if err != nil {
 			return err

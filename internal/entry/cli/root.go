@@ -59,16 +59,18 @@ func statusOf(err error) int {
 const undecided = 2
 
 func undecidedIf(err error) error {
-	if err == nil {
-		return nil
+	if _, decided := errors.AsType[*statusError](err); decided || err == nil {
+		return err
 	}
 	return &statusError{err, undecided}
 }
 
-// checks makes wrong arguments and flags of a command end with undecided.
+// checks makes errors of a command end with undecided, also those of its arguments and flags, if they have no
+// status.
 func checks(c *cobra.Command) *cobra.Command {
-	args := c.Args
+	args, run := c.Args, c.RunE
 	c.Args = func(cmd *cobra.Command, list []string) error { return undecidedIf(args(cmd, list)) }
+	c.RunE = func(cmd *cobra.Command, list []string) error { return undecidedIf(run(cmd, list)) }
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return undecidedIf(err) })
 	return c
 }
@@ -87,11 +89,6 @@ func group(use, short string) *cobra.Command {
 		}
 		return cmd.Help()
 	}}
-}
-
-// configFlag adds --config to commands that read the settings.
-func configFlag(c *cobra.Command) *string {
-	return c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")
 }
 
 // readyTimeout is longer than the probes of a process take.

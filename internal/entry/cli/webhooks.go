@@ -40,17 +40,10 @@ func webhooksCommand() *cobra.Command {
 
 func createEndpointCommand() *cobra.Command {
 	c := &cobra.Command{Use: "create", Short: "Create an endpoint for a client, and print it with its secret once", Args: cobra.NoArgs}
-	owner := c.Flags().String("client", "", "client of an API key, whose events are sent")
-	url := c.Flags().String("url", "", "address to which events are sent")
+	owner, url := required(c, "client", "client of an API key, whose events are sent"), required(c, "url", "address to which events are sent")
 	events := c.Flags().StringSlice("events", nil, "subscribed events, such as purchase.*,campaign.drawn")
-	for _, name := range []string{"client", "url", "events"} {
-		_ = c.MarkFlagRequired(name)
-	}
-	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		api, err := newAPI()
-		if err != nil {
-			return err
-		}
+	_ = c.MarkFlagRequired("events")
+	return onAPI(c, func(cmd *cobra.Command, _ []string, api *client.Client) error {
 		draft := client.WebhookEndpointDraft{Client: *owner, URL: *url}
 		for _, one := range *events {
 			draft.Events = append(draft.Events, client.WebhookFilter(one))
@@ -60,8 +53,7 @@ func createEndpointCommand() *cobra.Command {
 			return err
 		}
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(made) //nolint:gosec // the secret is shown once, to who made the endpoint
-	}
-	return c
+	})
 }
 
 func replayCommand() *cobra.Command {
@@ -70,19 +62,17 @@ func replayCommand() *cobra.Command {
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.ReplayWebhookDeliveries(ctx, id, span)
 		}}.command()
-	from := c.Flags().String("from", "", "start of the time range, inclusive, such as 2026-07-01T00:00:00Z")
-	to := c.Flags().String("to", "", "end of the time range, exclusive")
-	for _, name := range []string{"from", "to"} {
-		_ = c.MarkFlagRequired(name)
-	}
-	c.PreRunE = func(*cobra.Command, []string) (err error) {
+	from := required(c, "from", "start of the time range, inclusive, such as 2026-07-01T00:00:00Z")
+	to := required(c, "to", "end of the time range, exclusive")
+	checkID := c.PreRunE
+	c.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
 		if span.From, err = time.Parse(time.RFC3339, *from); err == nil {
 			span.To, err = time.Parse(time.RFC3339, *to)
 		}
 		if err != nil {
 			return errors.New("--from and --to must be times such as 2026-07-01T00:00:00Z")
 		}
-		return nil
+		return checkID(cmd, args)
 	}
 	return c
 }
