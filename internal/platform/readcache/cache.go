@@ -132,6 +132,10 @@ func (c *Cache[K, V]) Forget(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.copies.Remove(key)
+	c.forgetRead(key)
+}
+
+func (c *Cache[K, V]) forgetRead(key K) {
 	if r := c.reads[key]; r != nil && r.hasBegun {
 		r.forgotten = true
 		delete(c.reads, key)
@@ -143,17 +147,15 @@ func (c *Cache[K, V]) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.copies.Purge()
-	for key, r := range c.reads {
-		if r.hasBegun {
-			r.forgotten = true
-			delete(c.reads, key)
-		}
+	for key := range c.reads {
+		c.forgetRead(key)
 	}
 }
 
 // Weighed is an LRU cache that is bounded by entries and by bytes. It is not safe for concurrent use.
 type Weighed[K comparable, V any] struct {
-	entries  *lru.LRU[K, V]
+	*lru.LRU[K, V] // but for Put
+
 	size     func(V) int
 	maxBytes int
 	bytes    int
@@ -162,25 +164,16 @@ type Weighed[K comparable, V any] struct {
 // NewWeighed returns a Weighed; size returns the bytes of a value.
 func NewWeighed[K comparable, V any](maxEntries, maxBytes int, size func(V) int) *Weighed[K, V] {
 	w := &Weighed[K, V]{size: size, maxBytes: maxBytes}
-	w.entries, _ = lru.NewLRU(maxEntries, func(_ K, gone V) { w.bytes -= size(gone) }) // fails only for a size of 0
+	w.LRU, _ = lru.NewLRU(maxEntries, func(_ K, gone V) { w.bytes -= size(gone) }) // fails only for a size of 0
 	return w
 }
 
-// Get returns the value of a key and marks it as used.
-func (w *Weighed[K, V]) Get(key K) (V, bool) { return w.entries.Get(key) }
-
 // Put adds or replaces the value of a key. A value larger than maxBytes is not cached.
 func (w *Weighed[K, V]) Put(key K, value V) {
-	w.entries.Remove(key)
-	w.entries.Add(key, value)
+	w.Remove(key)
+	w.Add(key, value)
 	w.bytes += w.size(value)
-	for w.bytes > w.maxBytes && w.entries.Len() > 0 {
-		w.entries.RemoveOldest()
+	for w.bytes > w.maxBytes && w.Len() > 0 {
+		w.RemoveOldest()
 	}
 }
-
-// Remove removes the value of a key.
-func (w *Weighed[K, V]) Remove(key K) { w.entries.Remove(key) }
-
-// Purge removes all values.
-func (w *Weighed[K, V]) Purge() { w.entries.Purge() }

@@ -210,8 +210,8 @@ func TestTheCacheIsBounded(t *testing.T) {
 				for _, key := range []string{"a", "b", "c", "a", "d", "a", "b"} { // b has to go for d, and c for b
 					get(t, c, key, nil)
 				}
-				if c.copies.entries.Len() != 3 || c.copies.bytes != 24 || s.reads.Load() != 5 || c.copies.entries.Contains("c") || len(c.reads) != 0 {
-					t.Errorf("%d copies of %d bytes after %d reads: %v", c.copies.entries.Len(), c.copies.bytes, s.reads.Load(), c.copies.entries.Keys())
+				if c.copies.Len() != 3 || c.copies.bytes != 24 || s.reads.Load() != 5 || c.copies.Contains("c") || len(c.reads) != 0 {
+					t.Errorf("%d copies of %d bytes after %d reads: %v", c.copies.Len(), c.copies.bytes, s.reads.Load(), c.copies.Keys())
 				}
 			})
 		})
