@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -106,15 +107,11 @@ type Item = shape.Item
 // FormatItems returns the positions of items as a line of the log has them: layer/column. There are as many as one
 // purchase may have.
 func FormatItems(items []Item) string {
-	var text []byte
+	places := make([]string, len(items))
 	for i, item := range items {
-		if i > 0 {
-			text = append(text, ' ')
-		}
-		text = strconv.AppendInt(text, int64(item.Layer), 10)
-		text = strconv.AppendInt(append(text, '/'), int64(item.Column), 10)
+		places[i] = strconv.Itoa(item.Layer) + "/" + strconv.Itoa(item.Column)
 	}
-	return string(text)
+	return strings.Join(places, " ")
 }
 
 // Cancellation is who cancelled a purchase, when and why.
