@@ -5,7 +5,7 @@ CREATE TABLE positions (
     campaign_id   uuid        NOT NULL,
     layer         integer     NOT NULL,
     col           integer     NOT NULL CHECK (col BETWEEN 1 AND 500500),
-    rank          integer     NOT NULL,                                    -- a secret random order within the campaign
+    rank          integer     NOT NULL,                                    -- secret and random; positions may have the same
     price         bigint      NOT NULL CHECK (price > 0),                  -- the layer's, fixed at publication
     state         text        NOT NULL DEFAULT 'available'
                               CHECK (state IN ('available', 'held', 'reserved', 'sold', 'blocked')),
@@ -28,7 +28,7 @@ CREATE TABLE positions (
 ) WITH (fillfactor = 90);
 
 -- "A random free position", of the campaign or of a layer, is the first free one by rank.
-CREATE UNIQUE INDEX positions_free ON positions (campaign_id, rank) WHERE state = 'available';
+CREATE INDEX positions_free ON positions (campaign_id, rank) WHERE state = 'available';
 CREATE INDEX positions_free_in_layer ON positions (campaign_id, layer, rank) WHERE state = 'available';
 -- The positions of a user, for the purchase limit.
 CREATE INDEX positions_of_user ON positions (campaign_id, user_id) WHERE user_id IS NOT NULL;
@@ -38,9 +38,8 @@ CREATE INDEX positions_of_hold ON positions (hold_id) WHERE hold_id IS NOT NULL;
 -- a row exists, the positions are not visible. The publishing transaction deletes it.
 CREATE TABLE position_fills (
     campaign_id uuid    PRIMARY KEY REFERENCES campaigns,
-    draft       bytea   CHECK (octet_length(draft) = 32),         -- SHA-256 of the prices; null: positions of an older draft are being deleted
-    seed        bytea   NOT NULL CHECK (octet_length(seed) = 32), -- of the secret order of ranks
-    made        integer NOT NULL CHECK (made >= 0)                -- positions, by layer and column
+    draft       bytea   CHECK (octet_length(draft) = 32), -- SHA-256 of the plan; null: positions of an older draft are being deleted
+    made        integer NOT NULL CHECK (made >= 0)        -- positions, by layer and column
 );
 
 -- A hold reserves positions for one user until it expires, by the database's clock. It

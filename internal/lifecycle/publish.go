@@ -35,11 +35,10 @@ func (s *Service) prepare(ctx context.Context, id uuid.UUID) error {
 	case !s.filled(c):
 		return nil
 	}
-	filler := inventory.NewFiller(id)
 	for done := false; !done; {
 		err := s.persist(ctx, id, func() error {
 			return postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-				done, err = s.fillStep(ctx, tx, id, filler)
+				done, err = s.fillStep(ctx, tx, id)
 				return err
 			})
 		})
@@ -58,7 +57,7 @@ func (s *Service) filled(c campaign.Campaign) bool {
 }
 
 // fillStep makes the next positions, if the campaign is still one to be filled.
-func (s *Service) fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID, filler *inventory.Filler) (done bool, err error) {
+func (s *Service) fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID) (done bool, err error) {
 	if err := campaign.Lock(ctx, tx, id); err != nil {
 		return false, err
 	}
@@ -70,7 +69,7 @@ func (s *Service) fillStep(ctx context.Context, tx pgx.Tx, id uuid.UUID, filler 
 	if err != nil {
 		return false, err
 	}
-	return filler.Step(ctx, tx, plan)
+	return inventory.FillNext(ctx, tx, id, plan)
 }
 
 // fillPlan returns what the positions of a campaign are made from.

@@ -117,13 +117,12 @@ func (p *setup) cutOff(steps int) uuid.UUID {
 	for i, l := range d.Layers {
 		plan.Prices[i] = l.Price
 	}
-	filler := inventory.NewFiller(id)
 	for i := range steps + 1 {
 		err := postgres.InTx(ctx, p.db, func(tx pgx.Tx) error {
 			if i == 0 {
 				return campaign.Create(ctx, tx, id, d)
 			}
-			_, err := filler.Step(ctx, tx, plan)
+			_, err := inventory.FillNext(ctx, tx, id, plan)
 			return err
 		})
 		if err != nil {
