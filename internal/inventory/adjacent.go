@@ -1,7 +1,9 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
+	"math"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,15 +16,14 @@ import (
 
 // layerRuns is what a stock has found of a layer for requests of adjacent positions.
 type layerRuns struct {
-	seats    []*Free // by column, of every run that is long enough for some request
-	short    int     // the length of the longest other run
-	searched bool    // then most is set, so that a layer is searched in vain once
-	most     int     // no free run is longer: a stock gets nothing back
+	seats []*Free // by column, of every run that is long enough for some request
+	short int     // the length of the longest other run
+	most  int     // no free run is longer, once the layer was searched: a stock gets nothing back
 }
 
 // addRuns adds the runs of a layer.
 func (s *Stock) addRuns(l foundRuns) {
-	r := &layerRuns{seats: make([]*Free, len(l.columns)), short: l.short}
+	r := &layerRuns{seats: make([]*Free, len(l.columns)), short: l.short, most: math.MaxInt}
 	for i, column := range l.columns {
 		at := PositionID{l.CampaignID, shape.Position{Layer: l.Layer, Column: column}}
 		f := s.free[at]
@@ -47,7 +48,7 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 		if r == nil {
 			continue
 		}
-		if r.searched && sel.Quantity > r.most {
+		if sel.Quantity > r.most { // it was searched in vain
 			longest, free = max(longest, r.most), max(free, r.most)
 			continue
 		}
@@ -66,7 +67,7 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 // best returns the best n positions side by side in a layer, or nil and the length of its
 // longest run without positions to be avoided.
 func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) bool) (best []*Free, longest int) {
-	longest, r.searched, r.most = r.short, true, r.short
+	longest, r.most = r.short, r.short
 	var least fit
 	for run := range freeRuns(r.seats, form) {
 		r.most = max(r.most, len(run))
@@ -80,7 +81,11 @@ func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) boo
 				continue
 			}
 			begin := end + 1 - n
-			if f := fitOf(run[begin].Column, n, begin, len(run)-end-1, form.InLayer(run[0].Layer)); best == nil || f.before(least) {
+			f := fit{distance: 2*run[begin].Column + n - 2 - form.InLayer(run[0].Layer), column: run[begin].Column}
+			if f.distance = max(f.distance, -f.distance); begin == 1 || len(run)-end == 2 {
+				f.orphans = 1
+			}
+			if best == nil || cmp.Or(f.orphans-least.orphans, f.distance-least.distance, f.column-least.column) < 0 {
 				best, least = run[begin:end+1:end+1], f
 			}
 		}
@@ -98,8 +103,7 @@ func freeRuns(seats []*Free, form shape.Shape) func(yield func([]*Free) bool) {
 				begin = i + 1
 				continue
 			}
-			ends := i+1 == len(seats) || seats[i+1].taken || seats[i+1].Column != f.Column+1 || form.Aisle(f.Position)
-			if ends {
+			if i+1 == len(seats) || seats[i+1].taken || seats[i+1].Column != f.Column+1 || form.Aisle(f.Position) {
 				if !yield(seats[begin : i+1]) {
 					return
 				}
@@ -111,27 +115,9 @@ func freeRuns(seats []*Free, form shape.Shape) func(yield func([]*Free) bool) {
 
 // fit is how well positions side by side suit, the less the better.
 type fit struct {
-	orphans  bool // they leave a single free position beside them
-	distance int  // of their middle to that of the layer, in half columns
-	column   int  // their first
-}
-
-// fitOf returns the fit of n positions from a column on, with so many free ones to the left
-// and to the right in their run.
-func fitOf(column, n, left, right, inLayer int) fit {
-	distance := 2*column + n - 1 - (inLayer + 1)
-	return fit{orphans: left == 1 || right == 1, distance: max(distance, -distance), column: column}
-}
-
-func (f fit) before(other fit) bool {
-	switch {
-	case f.orphans != other.orphans:
-		return other.orphans
-	case f.distance != other.distance:
-		return f.distance < other.distance
-	default:
-		return f.column < other.column
-	}
+	orphans  int // 1: they leave a single free position beside them
+	distance int // of their middle to that of the layer, in half columns
+	column   int // their first
 }
 
 // runsNeed is what requests for adjacent positions need of a pool. The sizes are those of
@@ -196,20 +182,18 @@ func findRuns(ctx context.Context, tx pgx.Tx, needs []runsNeed) ([]foundRuns, er
 		return nil, nil
 	}
 	n := len(needs)
-	ids, first, last, least, sizes, pieces := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]int, n), make([]int, n), make([]int, n)
+	ids, layers, least, sizes, pieces := make([]uuid.UUID, n), make([]int, n), make([]int, n), make([]int, n), make([]int, n)
 	for i, n := range needs {
-		ids[i], first[i], last[i], least[i], sizes[i], pieces[i] = n.CampaignID, n.Layer, n.Layer, n.least, n.size, n.pieces
-		if n.Layer == 0 {
-			first[i], last[i] = 1, shape.MaxLayers
-		}
+		ids[i], layers[i], least[i], sizes[i], pieces[i] = n.CampaignID, n.Layer, n.least, n.size, n.pieces
 	}
 	found, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (f foundRuns, err error) {
 		err = row.Scan(&f.CampaignID, &f.Layer, &f.price, &f.short, &f.columns, &f.versions)
 		return f, err
 	}, `
 		WITH RECURSIVE walk AS (
-			SELECT campaign_id, first - 1 AS layer, last, least, size, pieces::bigint AS missing, 0::bigint AS price, 0::bigint AS short, '{}'::int[] AS cols, '{}'::int[] AS versions
-			FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::int[], $6::int[]) AS n (campaign_id, first, last, least, size, pieces)
+			SELECT campaign_id, greatest(layer, 1) - 1 AS layer, coalesce(nullif(layer, 0), $6) AS last, least, size, pieces::bigint AS missing,
+			       0::bigint AS price, 0::bigint AS short, '{}'::int[] AS cols, '{}'::int[] AS versions
+			FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::int[]) AS n (campaign_id, layer, least, size, pieces)
 			UNION ALL
 			SELECT w.campaign_id, next.layer, w.last, w.least, w.size, w.missing - r.pieces, r.price, r.short, r.cols, r.versions
 			FROM walk w
@@ -231,6 +215,6 @@ func findRuns(ctx context.Context, tx pgx.Tx, needs []runsNeed) ([]foundRuns, er
 				      WINDOW run AS (PARTITION BY block, island ORDER BY col)) p) r
 			WHERE w.missing > 0)
 		SELECT campaign_id, layer, price, short, cols, versions FROM walk WHERE price > 0`,
-		ids, first, last, least, sizes, pieces)
+		ids, layers, least, sizes, pieces, shape.MaxLayers)
 	return found, fault.At(err, "inventory.findRuns")
 }

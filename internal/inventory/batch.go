@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/fault"
 	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/failpoint"
@@ -18,12 +18,15 @@ import (
 	"triprize/internal/platform/tracing"
 )
 
-// task is one request in the queue of its campaign: for a new hold, or to extend or
-// release one.
+// task is one request in the queue of its campaign.
 type task struct {
 	HoldRequest
 	kind change
 	hold uuid.UUID // to be extended or released
+
+	fresh  bool       // it is decided by this transaction, and no retry
+	answer job.Answer // to its key
+	result
 }
 
 type change int
@@ -34,201 +37,143 @@ const (
 	release // has no idempotency key: to release twice is to release once
 )
 
-// result is the outcome of a task.
 type result struct {
 	job.Done
 	released bool // the hold, by this task
 }
 
 // flush does tasks of one campaign, in one transaction.
-func (s *Holds) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks []task) ([]result, error) {
+func (s *Holds) flush(ctx context.Context, f batch.FlushInfo[uuid.UUID], tasks []*task) ([]result, error) {
 	ctx = postgres.As(ctx, postgres.TxHold)
-	began := s.taken.now() // before anything is read
-	t := &transaction{service: s, tasks: tasks, results: make([]result, len(tasks))}
+	began := s.taken.now()                                                // before anything is read
 	db := s.gate.FirstTry(s.rowWait / time.Duration(1+f.Waiting/flushes)) // the more campaigns wait for a flush, the shorter
 	if f.Retry {
 		db = s.gate.Retry(s.retryWait)
 	}
-	if err := t.run(ctx, db); err != nil {
+	out, err := s.do(ctx, db, tasks)
+	if err != nil {
 		return nil, fmt.Errorf("inventory.Holds: %w", err)
 	}
 	failpoint.Hit("holds.committed", nil)
-	if t.effects != nil {
-		s.cache(t.effects, began)
+	if out != nil {
+		s.cache(out, began)
 	}
-	return t.results, nil
+	results := make([]result, len(tasks))
+	for i, one := range tasks {
+		results[i] = one.result
+	}
+	return results, nil
 }
 
-// transaction is what one flush does.
-type transaction struct {
-	service *Holds
-	tasks   []task
-	results []result
-	effects *effects // nil: none
-}
-
-// run claims the keys of tasks, decides those whose key is new, and records their
-// answers. Releases have no key.
-func (t *transaction) run(ctx context.Context, db postgres.Beginner) (err error) {
-	var keyed, unkeyed []int
+// do claims the keys of tasks, decides those whose key is new, and records their
+// answers. It returns what it has written; nil: nothing.
+func (s *Holds) do(ctx context.Context, db postgres.Beginner, tasks []*task) (out *effects, err error) {
+	var keyed []*task
 	var jobs []job.Request
-	for i, one := range t.tasks {
-		if one.kind == release {
-			unkeyed = append(unkeyed, i)
-			continue
+	for _, one := range tasks {
+		if one.fresh = one.kind == release; !one.fresh {
+			keyed, jobs = append(keyed, one), append(jobs, one.Job)
 		}
-		keyed, jobs = append(keyed, i), append(jobs, one.Job)
 	}
-	ctx, spans := tracing.Batch(ctx, "hold", len(t.tasks), job.TracesOf(jobs))
+	ctx, spans := tracing.Batch(ctx, "hold", len(tasks), job.TracesOf(jobs))
 	defer func() { spans.End(err) }()
-	decided := false
+	decide := func(tx pgx.Tx) (err error) {
+		out, err = s.decide(ctx, tx, tasks)
+		return err
+	}
 	if len(keyed) > 0 {
 		done, err := job.OnceEach(ctx, db, jobs, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
-			decided = true
-			todo := make([]int, len(fresh))
-			for at, i := range fresh {
-				todo[at] = keyed[i]
+			for _, i := range fresh {
+				keyed[i].fresh = true
 			}
-			return t.decide(ctx, tx, todo, unkeyed)
+			err := decide(tx)
+			answers := make([]job.Answer, len(fresh))
+			for at, i := range fresh {
+				answers[at] = keyed[i].answer
+			}
+			return answers, err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for at, i := range keyed {
-			t.results[i].Done = done[at]
+		for i, one := range keyed {
+			one.Done = done[i]
 		}
 	}
-	if decided || len(unkeyed) == 0 {
-		return nil
+	if out == nil && len(keyed) < len(tasks) { // every other task is a retry
+		err = postgres.InTx(ctx, db, decide)
 	}
-	return postgres.InTx(ctx, db, func(tx pgx.Tx) error { // every other task is a retry
-		_, err := t.decide(ctx, tx, nil, unkeyed)
-		return err
-	})
+	return out, err
 }
 
 // decide decides and writes. It locks the campaign, ends the holds that are over,
-// extends and releases, makes holds of what is free then, each in order of arrival,
-// and returns the answers to the keyed tasks.
-func (t *transaction) decide(ctx context.Context, tx pgx.Tx, keyed, unkeyed []int) ([]job.Answer, error) {
-	todo := append(slices.Clone(keyed), unkeyed...)
-	slices.Sort(todo) // the order of arrival
-	f, err := t.lock(ctx, tx, todo)
+// extends and releases, makes holds of what is free then, each in order of arrival.
+func (s *Holds) decide(ctx context.Context, tx pgx.Tx, tasks []*task) (*effects, error) {
+	campaigns := []uuid.UUID{tasks[0].Job.CampaignID}
+	names := []string{campaigns[0].String()} // for failpoints, with the users
+	var changed, created []*task
+	var requests []HoldRequest
+	var holds []uuid.UUID
+	for _, one := range tasks {
+		switch {
+		case !one.fresh:
+			continue
+		case one.kind == create:
+			created, requests = append(created, one), append(requests, one.HoldRequest)
+		default:
+			changed, holds = append(changed, one), append(holds, one.hold)
+		}
+		names = append(names, one.Job.UserID)
+	}
+	var b pgx.Batch
+	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
+	f, err := s.readSnapshot(ctx, tx, &b, campaigns, requests, holds)
 	if err != nil {
 		return nil, err
 	}
-	out := newEffects(f)
-	answers := make([]job.Answer, len(t.tasks))
-	for _, i := range todo {
-		switch one := t.tasks[i]; one.kind {
-		case create:
-		case extend:
-			answers[i] = t.service.extend(f, out, one)
-		case release:
-			t.results[i].released, t.results[i].Err = t.service.release(f, out, one)
-		}
-	}
-	if err := out.end(ctx, tx); err != nil {
-		return nil, err
-	}
-	if err := t.create(ctx, tx, f, out, todo, answers); err != nil {
-		return nil, err
-	}
-	if err := out.write(ctx, tx, f.quota); err != nil {
-		return nil, err
-	}
-	t.effects = out
-	failpoint.Hit("holds.commit", func() []string { return t.names(todo) })
-	of := make([]job.Answer, len(keyed))
-	for at, i := range keyed {
-		of[at] = answers[i]
-	}
-	return of, nil
-}
-
-// lock locks the campaign and reads the snapshot for tasks.
-func (t *transaction) lock(ctx context.Context, tx pgx.Tx, todo []int) (*snapshot, error) {
-	var requests []HoldRequest
-	var holds []uuid.UUID
-	for _, i := range todo {
-		if one := t.tasks[i]; one.kind == create {
-			requests = append(requests, one.HoldRequest)
+	out := &effects{over: f.over, changes: make(campaign.Changes)}
+	for _, one := range changed {
+		if one.kind == extend {
+			one.answer = s.extend(f, out, one)
 		} else {
-			holds = append(holds, one.hold)
+			one.released, one.Err = s.release(f, out, one)
 		}
 	}
-	var b pgx.Batch
-	campaigns := []uuid.UUID{t.tasks[0].Job.CampaignID}
-	campaign.QueueLock(&b, campaigns, postgres.WaitForLocks, func(uuid.UUID) {})
-	return t.service.readSnapshot(ctx, tx, &b, campaigns, requests, holds)
-}
-
-// names returns the campaign and the users of tasks, for failpoints.
-func (t *transaction) names(todo []int) []string {
-	names := []string{t.tasks[0].Job.CampaignID.String()}
-	for _, i := range todo {
-		names = append(names, t.tasks[i].Job.UserID)
+	var ends, writes pgx.Batch
+	QueueExpire(&ends, out.over, out.changes)
+	queueExtend(&ends, out.extended, out.changes)
+	QueueRelease(&ends, out.released, out.changes)
+	if err := postgres.Send(ctx, tx, &ends); err != nil {
+		return nil, fmt.Errorf("inventory.Holds.decide: %w", err)
 	}
-	return names
+	// Users who free positions in this transaction choose last: they have no head start.
+	slices.SortStableFunc(created, func(x, y *task) int { return cmp.Compare(f.usages[x.user()].late, f.usages[y.user()].late) })
+	if err := s.create(ctx, tx, f, out, created); err != nil {
+		return nil, err
+	}
+	for _, h := range out.made {
+		out.changes.Add(h.CampaignID, campaign.Counts{Reserved: len(h.Picked)})
+	}
+	out.changes.Queue(&writes)
+	if err = queueHold(&writes, out.made, f.quota); err == nil {
+		err = postgres.Send(ctx, tx, &writes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inventory.Holds.decide: %w", err)
+	}
+	failpoint.Hit("holds.commit", func() []string { return names })
+	return out, nil
 }
 
 // effects is what a transaction writes, and what the process caches after its commit.
 type effects struct {
-	over     []Over  // holds that it ends
+	over     []*Hold // holds that it ends
 	extended []*Hold // each once
 	released []*Hold
 	made     []newHold
 	changes  campaign.Changes
-	taken    map[PositionID]taking // positions that are taken
+	named    map[PositionID]*Found // positions that requests named, as they were before
 	extends  int                   // extensions: a hold may have several
-}
-
-func newEffects(f *snapshot) *effects {
-	return &effects{over: f.over, changes: make(campaign.Changes), taken: make(map[PositionID]taking)}
-}
-
-// end ends the holds that are over and those that are released, and extends others.
-func (e *effects) end(ctx context.Context, tx pgx.Tx) error {
-	var b pgx.Batch
-	if len(e.over) > 0 {
-		QueueExpire(&b, e.over)
-		for _, h := range e.over {
-			e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -h.Size})
-		}
-	}
-	if len(e.extended) > 0 {
-		queueExtend(&b, e.extended)
-		for _, h := range e.extended {
-			e.changes.Add(h.CampaignID, campaign.Counts{})
-		}
-	}
-	if len(e.released) > 0 {
-		QueueRelease(&b, e.released)
-		for _, h := range e.released {
-			e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -len(h.Positions)})
-		}
-	}
-	return fault.At(postgres.Send(ctx, tx, &b), "inventory.effects.end")
-}
-
-func (e *effects) hold(made newHold, ttl time.Duration) {
-	e.made = append(e.made, made)
-	e.changes.Add(made.CampaignID, campaign.Counts{Reserved: len(made.Picked)})
-	for _, p := range made.Picked {
-		e.taken[p.PositionID] = taking{remaining: ttl, userID: made.UserID}
-	}
-}
-
-// write writes the new holds and the counters, in one round trip.
-func (e *effects) write(ctx context.Context, tx pgx.Tx, quota HoldQuota) error {
-	var b pgx.Batch
-	e.changes.Queue(&b)
-	if len(e.made) > 0 {
-		if err := queueHold(&b, e.made, quota); err != nil {
-			return err
-		}
-	}
-	return fault.At(postgres.Send(ctx, tx, &b), "inventory.effects.write")
 }
 
 // cache caches, after the commit, which positions are taken and which are free
@@ -239,8 +184,15 @@ func (s *Holds) cache(e *effects, began time.Time) {
 			s.taken.remove(PositionID{CampaignID: h.CampaignID, Position: p.Position})
 		}
 	}
-	for at, t := range e.taken {
-		s.taken.add(at, began, t)
+	for _, p := range e.named {
+		if p.State != Available {
+			s.taken.update(p, began)
+		}
+	}
+	for _, h := range e.made {
+		for _, p := range h.Picked {
+			s.taken.add(p.PositionID, began, h.ExpiresAt.Sub(h.CreatedAt), h.UserID)
+		}
 	}
 	s.metrics.Count(holdsMade, len(e.made))
 	s.metrics.Count(HoldsReclaimed, len(e.over))

@@ -20,10 +20,10 @@ import (
 
 // usage is what a user has in a campaign.
 type usage struct {
-	owned    int  // positions: held, reserved and sold
-	holds    int  // active ones
-	held     int  // positions in them
-	released bool // it frees positions in this transaction: others choose first
+	owned int // positions: held, reserved and sold
+	holds int // active ones
+	held  int // positions in them
+	late  int // 1: it frees positions in this transaction, and others choose first
 }
 
 // snapshot is what decisions on requests need, except the positions themselves. Holds
@@ -35,7 +35,7 @@ type snapshot struct {
 	usages    map[User]*usage
 	heldTimes map[User]HeldTimes  // lately
 	held      map[uuid.UUID]int   // positions held in a campaign, by all users; only counted when their share is limited
-	over      []Over              // in active campaigns
+	over      []*Hold             // in active campaigns
 	holds     map[uuid.UUID]*Hold // that are to be extended or released, as they are when the others are over
 }
 
@@ -47,15 +47,6 @@ const usageSQL = `
 	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND state = 'active') h`
 
 const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
-
-func campaignsOf(requests []HoldRequest) (campaigns []uuid.UUID) {
-	for _, r := range requests {
-		if !slices.Contains(campaigns, r.Job.CampaignID) {
-			campaigns = append(campaigns, r.Job.CampaignID)
-		}
-	}
-	return campaigns
-}
 
 // readSnapshot reads what decisions on requests for new holds, and on other holds, need, in statements
 // after those of b. Behind that of a lock they see what was committed before it was granted.
@@ -73,10 +64,19 @@ func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, 
 	campaign.QueueStatuses(b, campaigns, f.campaigns)
 	QueueFindOver(b, campaigns, &f.over)
 	if len(holds) > 0 {
-		QueueGetHolds(b, holds, func(h Hold) { f.holds[h.ID] = &h })
+		QueueGetHolds(b, holds, func(h *Hold) { f.holds[h.ID] = h })
+	}
+	if len(requests) > 0 && s.settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
+		var id uuid.UUID
+		var n int
+		b.Queue(heldSQL, campaigns).Query(postgres.Each(func() { f.held[id] = n }, &id, &n))
 	}
 	if len(requests) > 0 {
-		f.queueUsages(b, campaigns, users, s.settings)
+		var who User
+		var has usage
+		of, ids := columnsOf(users)
+		b.Queue(usageSQL, of, ids).Query(postgres.Each(func() { *f.usages[who] = has }, &who.CampaignID, &who.ID, &has.owned, &has.holds, &has.held))
+		QueueHeldTimes(b, f.quota, users, f.heldTimes)
 	}
 	if err := db.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("inventory.readSnapshot: %w", err)
@@ -90,130 +90,70 @@ func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, 
 	return f, nil
 }
 
-// queueUsages reads what users and campaigns have.
-func (f *snapshot) queueUsages(b *pgx.Batch, campaigns []uuid.UUID, users []User, settings config.Holds) {
-	if settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
-		var id uuid.UUID
-		var n int
-		b.Queue(heldSQL, campaigns).Query(postgres.Each(func() { f.held[id] = n }, &id, &n))
-	}
-	var who User
-	var has usage
-	of, ids := columnsOf(users)
-	b.Queue(usageSQL, of, ids).Query(postgres.Each(func() { *f.usages[who] = has }, &who.CampaignID, &who.ID, &has.owned, &has.holds, &has.held))
-	QueueHeldTimes(b, f.quota, users, f.heldTimes)
-}
-
 // discountOver takes holds that are over out of every count. Which holds are over was
 // read once, for the whole transaction: one that expires a moment later still counts.
 func (f *snapshot) discountOver() {
-	f.over = slices.DeleteFunc(f.over, func(h Over) bool {
+	f.over = slices.DeleteFunc(f.over, func(h *Hold) bool {
 		c := f.campaigns[h.CampaignID]
 		return c == nil || c.State != campaign.Active
 	})
 	for _, h := range f.over {
-		f.end(h.CampaignID, h.UserID, h.Size)
+		f.end(h)
 		if named := f.holds[h.ID]; named != nil {
 			named.State = HoldExpired
 		}
 	}
 }
 
-// end takes a hold of n positions out of every count.
-func (f *snapshot) end(campaignID uuid.UUID, userID string, n int) {
-	f.held[campaignID] -= n
-	if u := f.usages[User{CampaignID: campaignID, ID: userID}]; u != nil {
-		u.owned -= n
+func (f *snapshot) end(h *Hold) {
+	f.held[h.CampaignID] -= len(h.Positions)
+	if u := f.usages[User{CampaignID: h.CampaignID, ID: h.UserID}]; u != nil {
+		u.owned -= len(h.Positions)
 		u.holds--
-		u.held -= n
-		u.released = true
+		u.held -= len(h.Positions)
+		u.late = 1
 	}
 }
 
-// release takes a hold that is released now out of every count.
-func (f *snapshot) release(h *Hold) {
-	f.end(h.CampaignID, h.UserID, len(h.Positions))
-	if times := f.heldTimes[User{CampaignID: h.CampaignID, ID: h.UserID}]; times != nil {
-		lasted := max(f.now.Sub(h.CreatedAt), 0)
-		for _, p := range h.Positions {
-			times.add(p.Position, HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
-		}
-	}
-}
-
-// allowance is how long the user of a request may hold which positions.
 func (f *snapshot) allowance(r HoldRequest) Allowance {
 	return Allowance{HoldQuota: f.quota, HeldTimes: f.heldTimes[r.user()], Now: f.now, For: r.TTL}
-}
-
-// hold counts a hold that was made.
-func (f *snapshot) hold(r HoldRequest, n int) {
-	u := f.usages[r.user()]
-	u.owned += n
-	u.holds++
-	u.held += n
-	f.held[r.Job.CampaignID] += n
 }
 
 func (r HoldRequest) user() User {
 	return User{CampaignID: r.Job.CampaignID, ID: r.Job.UserID}
 }
 
-// create makes the holds that tasks ask for. Users who free positions in this transaction
-// choose last: they have no head start.
-func (t *transaction) create(ctx context.Context, tx pgx.Tx, f *snapshot, out *effects, todo []int, answers []job.Answer) error {
-	var of []int
-	for _, i := range todo {
-		if t.tasks[i].kind == create {
-			of = append(of, i)
-		}
-	}
-	if len(of) == 0 {
+func (s *Holds) create(ctx context.Context, tx pgx.Tx, f *snapshot, out *effects, tasks []*task) error {
+	if len(tasks) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(of, func(i, j int) int { return f.lateness(t.tasks[i].HoldRequest) - f.lateness(t.tasks[j].HoldRequest) })
-	requests := make([]HoldRequest, len(of))
-	for at, i := range of {
-		requests[at] = t.tasks[i].HoldRequest
-	}
-	stock, err := findStock(ctx, tx, f, requests)
+	stock, err := findStock(ctx, tx, f, tasks)
 	if err != nil {
 		return err
 	}
-	for at, p := range stock.named {
-		if t, ok := takingOf(p); ok {
-			out.taken[at] = t
-		}
-	}
-	for at, r := range requests {
-		made, err := t.service.decideOne(f, stock, r)
+	out.named = stock.named
+	for _, one := range tasks {
+		made, err := s.decideOne(f, stock, one.HoldRequest)
 		if err != nil {
-			answers[of[at]].Refusal = err
+			one.answer = job.Answer{Refusal: err}
 			continue
 		}
-		out.hold(made, made.ExpiresAt.Sub(made.CreatedAt))
-		answers[of[at]].Body = t.service.render(made.Hold, r.Viewer)
+		out.made = append(out.made, made)
+		one.answer = job.Answer{Body: s.render(made.Hold, one.Viewer)}
 	}
 	return nil
 }
 
-func (f *snapshot) lateness(r HoldRequest) int {
-	if f.usages[r.user()].released {
-		return 1
-	}
-	return 0
-}
-
 // findStock finds enough positions for requests, also when some must be avoided.
-func findStock(ctx context.Context, tx pgx.Tx, f *snapshot, requests []HoldRequest) (*Stock, error) {
-	wanted := make([]Request, len(requests))
-	for i, r := range requests {
+func findStock(ctx context.Context, tx pgx.Tx, f *snapshot, tasks []*task) (*Stock, error) {
+	wanted := make([]Request, len(tasks))
+	for i, r := range tasks {
 		wanted[i] = Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
 		if c := f.campaigns[r.Job.CampaignID]; c != nil {
 			wanted[i].Shape, wanted[i].Gone = c.Shape, c.Counts.Sold+c.Counts.Blocked
 		}
 		if r.Quantity > 0 {
-			wanted[i].Avoid = f.allowance(r).Avoided()
+			wanted[i].Avoid = f.allowance(r.HoldRequest).Avoided()
 		}
 	}
 	return FindStock(ctx, tx, wanted)
@@ -221,40 +161,32 @@ func findStock(ctx context.Context, tx pgx.Tx, f *snapshot, requests []HoldReque
 
 // decideOne makes a hold, or returns why the request is refused.
 func (s *Holds) decideOne(f *snapshot, stock *Stock, r HoldRequest) (newHold, error) {
-	if err := f.checkSale(r); err != nil {
+	c := f.campaigns[r.Job.CampaignID]
+	if err := r.CheckSale(c, r.Job.CampaignID, ""); err != nil {
 		return newHold{}, err
 	}
 	if err := f.checkUsage(r, s.settings); err != nil {
 		return newHold{}, err
 	}
-	picked, err := stock.Select(r.Job.CampaignID, r.Selection, "", f.allowance(r).Avoid())
+	picked, err := stock.Select(c.ID, r.Selection, "", f.allowance(r).Avoid())
 	if err != nil {
-		return newHold{}, stock.NameOwn(err, r.Job.CampaignID, r.Job.Client, r.Job.UserID, r.Selection)
+		return newHold{}, stock.NameOwn(err, c.ID, r.Job.Client, r.Job.UserID, r.Selection)
 	}
-	f.hold(r, len(picked))
-	made := newHold{Picked: picked, Hold: Hold{ID: uuidv7.New(), CampaignID: r.Job.CampaignID, UserID: r.Job.UserID,
-		Currency: f.campaigns[r.Job.CampaignID].Currency, Client: r.Job.Client, Metadata: r.Metadata, State: HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.allowance(r).EndsBy(f.now, picked)}}
-	if end := f.campaigns[r.Job.CampaignID].DrawsAt; end != nil { // nothing is held when it is drawn
-		made.ExpiresAt, made.EndsBy = earlier(made.ExpiresAt, *end), earlier(made.EndsBy, *end)
+	made := newHold{Picked: picked, Hold: Hold{ID: uuidv7.New(), CampaignID: c.ID, UserID: r.Job.UserID, Currency: c.Currency, Client: r.Job.Client,
+		Metadata: r.Metadata, State: HoldActive, CreatedAt: f.now, ExpiresAt: f.now.Add(r.TTL), EndsBy: f.allowance(r).EndsBy(f.now, picked)}}
+	for _, end := range []*time.Time{&made.ExpiresAt, &made.EndsBy} {
+		if c.DrawsAt != nil && end.After(*c.DrawsAt) { // nothing is held when it is drawn
+			*end = *c.DrawsAt
+		}
 	}
 	stock.Reserve(picked, heldBy(made.Client, made.UserID, made.ID))
-	form := f.campaigns[r.Job.CampaignID].Shape
 	for _, p := range picked {
-		made.Positions = append(made.Positions, shape.Item{Place: form.Place(p.Position), Price: p.Price})
+		made.Positions = append(made.Positions, shape.Item{Place: c.Shape.Place(p.Position), Price: p.Price})
 	}
+	u := f.usages[r.user()]
+	u.owned, u.holds, u.held = u.owned+len(picked), u.holds+1, u.held+len(picked)
+	f.held[c.ID] += len(picked)
 	return made, nil
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// checkSale checks a request against its campaign.
-func (f *snapshot) checkSale(r HoldRequest) error {
-	return r.CheckSale(f.campaigns[r.Job.CampaignID], r.Job.CampaignID, "")
 }
 
 // checkUsage checks the limits on what one user, and all users together, may hold.
@@ -277,7 +209,7 @@ func (f *snapshot) checkUsage(r HoldRequest, settings config.Holds) error {
 	return f.allowance(r).Refuse("", r.Positions, c.Shape, fmt.Sprintf("hold it for %s", r.TTL))
 }
 
-func (s *Holds) extend(f *snapshot, out *effects, r task) job.Answer {
+func (s *Holds) extend(f *snapshot, out *effects, r *task) job.Answer {
 	h, err := f.active(r)
 	if err != nil {
 		return job.Answer{Refusal: err}
@@ -315,7 +247,7 @@ func (s *Holds) extended(f *snapshot, h *Hold, ttl time.Duration) (deadline time
 	return deadline, bound
 }
 
-func (s *Holds) release(f *snapshot, out *effects, r task) (released bool, err error) {
+func (s *Holds) release(f *snapshot, out *effects, r *task) (released bool, err error) {
 	h, err := f.active(r)
 	if h != nil && h.State == HoldReleased {
 		return false, nil
@@ -325,13 +257,19 @@ func (s *Holds) release(f *snapshot, out *effects, r task) (released bool, err e
 	}
 	h.State = HoldReleased
 	out.released = append(out.released, h)
-	f.release(h)
+	f.end(h)
+	if times := f.heldTimes[User{CampaignID: h.CampaignID, ID: h.UserID}]; times != nil {
+		lasted := max(f.now.Sub(h.CreatedAt), 0)
+		for _, p := range h.Positions {
+			times.add(p.Position, HeldTime{Held: lasted, EndedAt: f.now, Pause: lasted})
+		}
+	}
 	return true, nil
 }
 
 // active returns a hold that is to be changed. A hold that is not active comes with the
 // Error of CheckActive.
-func (f *snapshot) active(r task) (*Hold, error) {
+func (f *snapshot) active(r *task) (*Hold, error) {
 	h := f.holds[r.hold]
 	if h == nil || h.CampaignID != r.Job.CampaignID {
 		return nil, fault.New(fault.NotFound, "there is no hold %s", r.hold)

@@ -17,9 +17,6 @@ type (
 // MaxAdjacentLayer bounds the layers in which positions are found side by side.
 const MaxAdjacentLayer = maxAdjacentLayer
 
-// HoldsMade is an event of HoldMetrics.
-const HoldsMade = holdsMade
-
 // The parts of FindStock, and of the changes of holds.
 var (
 	FindFree   = findFree

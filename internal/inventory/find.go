@@ -41,7 +41,31 @@ func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, erro
 	if err != nil {
 		return nil, err
 	}
-	s := newStock(free, found, layers)
+	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(found)),
+		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), holders: make(map[PositionID]Holder), gone: make(map[Pool]int)}
+	for i := range free {
+		f := &free[i]
+		if s.free[f.PositionID] != nil { // found twice
+			continue
+		}
+		s.free[f.PositionID] = f
+		for _, p := range []Pool{{f.CampaignID, 0}, {f.CampaignID, f.Layer}} {
+			s.pools[p] = append(s.pools[p], f)
+		}
+	}
+	for _, p := range s.pools {
+		slices.SortFunc(p, func(x, y *Free) int { return x.Rank - y.Rank })
+	}
+	for i := range found {
+		f := &found[i]
+		s.named[f.PositionID] = f
+		if f.State == Available && s.free[f.PositionID] == nil {
+			s.free[f.PositionID] = &f.Free
+		}
+	}
+	for _, l := range layers {
+		s.addRuns(l)
+	}
 	for _, r := range requests {
 		s.forms[r.CampaignID], s.gone[Pool{r.CampaignID, 0}] = r.Shape, r.Gone
 	}
@@ -86,37 +110,6 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 		}
 	}
 	return needs, named
-}
-
-// newStock makes a stock from the results of findFree, find and findRuns. A position that
-// was found twice is in it once.
-func newStock(free []Free, named []Found, layers []foundRuns) *Stock {
-	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(named)),
-		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), holders: make(map[PositionID]Holder), gone: make(map[Pool]int)}
-	for i := range free {
-		f := &free[i]
-		if s.free[f.PositionID] != nil {
-			continue
-		}
-		s.free[f.PositionID] = f
-		for _, p := range []Pool{{f.CampaignID, 0}, {f.CampaignID, f.Layer}} {
-			s.pools[p] = append(s.pools[p], f)
-		}
-	}
-	for _, p := range s.pools {
-		slices.SortFunc(p, func(x, y *Free) int { return x.Rank - y.Rank })
-	}
-	for i := range named {
-		f := &named[i]
-		s.named[f.PositionID] = f
-		if f.State == Available && s.free[f.PositionID] == nil {
-			s.free[f.PositionID] = &f.Free
-		}
-	}
-	for _, l := range layers {
-		s.addRuns(l)
-	}
-	return s
 }
 
 // need is how many free positions a transaction may need from a pool.

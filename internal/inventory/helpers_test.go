@@ -274,22 +274,6 @@ func pointers(free []inventory.Free) []*inventory.Free {
 	return picked
 }
 
-// sell sells free positions to one purchase.
-func sell(t *testing.T, db postgres.Beginner, user string, purchase uuid.UUID, free ...inventory.Free) (done bool) {
-	t.Helper()
-	return change(t, db, func(b *pgx.Batch) {
-		inventory.QueueSell(b, []inventory.Owned{{UserID: user, PurchaseID: purchase, Picked: pointers(free)}})
-	})
-}
-
-// returns is what a purchase gives back, or has reserved.
-func returns(purchase uuid.UUID, free ...inventory.Free) (list []inventory.Owned) {
-	for _, f := range free {
-		list = append(list, inventory.Owned{CampaignID: f.CampaignID, PurchaseID: purchase, Items: []shape.Item{{Place: fixture.OfTriangle(f.Position)}}})
-	}
-	return list
-}
-
 // newHold is a hold of free positions by the user "holder" that ends so much from now.
 func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
 	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder", EndsBy: time.Now().Add(24 * time.Hour),
@@ -298,41 +282,6 @@ func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
 		h.Positions = append(h.Positions, shape.Item{Place: fixture.OfTriangle(f.Position), Price: f.Price})
 	}
 	return h
-}
-
-// keep makes a hold, if it can be made.
-func keep(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Free) (h inventory.Hold, done bool) {
-	t.Helper()
-	made := newHold(in, free...)
-	return made.Hold, change(t, db, func(b *pgx.Batch) {
-		if err := inventory.QueueHold(b, []inventory.NewHold{made}, inventory.HoldQuota{Max: 1000 * time.Hour}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// kept makes a hold that must be made.
-func kept(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Free) inventory.Hold {
-	t.Helper()
-	h, done := keep(t, db, in, free...)
-	if !done {
-		t.Fatalf("not held: %+v", free)
-	}
-	return h
-}
-
-// queueExtend extends one hold, queueRelease releases one.
-func queueExtend(b *pgx.Batch, h inventory.Hold, deadline time.Time) {
-	h.ExpiresAt = deadline
-	h.Extensions++
-	inventory.QueueExtend(b, []*inventory.Hold{&h})
-}
-
-func queueRelease(b *pgx.Batch, h inventory.Hold) { inventory.QueueRelease(b, []*inventory.Hold{&h}) }
-
-// over is a hold as QueueFindOver finds it.
-func overOf(h inventory.Hold) inventory.Over {
-	return inventory.Over{ID: h.ID, CampaignID: h.CampaignID, UserID: h.UserID, Size: len(h.Positions)}
 }
 
 // set puts positions into a state by hand, for a purchase or a hold where the state has one.
@@ -348,12 +297,6 @@ func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID
 			    sold_at = CASE WHEN $4 = 'sold' THEN now() END
 			WHERE campaign_id = $1 AND layer = $2 AND col = $3`, f.CampaignID, f.Layer, f.Column, string(state), purchase)
 	}
-}
-
-// setBack gives a position back the version that a transaction has read of it.
-func setBack(t *testing.T, db *pgxpool.Pool, f inventory.Free) {
-	t.Helper()
-	servers.Exec(t, db, `UPDATE positions SET version = $4 WHERE campaign_id = $1 AND layer = $2 AND col = $3`, f.CampaignID, f.Layer, f.Column, f.Version)
 }
 
 func all(t *testing.T, db postgres.DB, id uuid.UUID) []inventory.Position {
@@ -381,3 +324,17 @@ func ranked(t *testing.T, db *pgxpool.Pool, id uuid.UUID, layer int) (free []inv
 }
 
 func byRank(a, b inventory.Free) int { return a.Rank - b.Rank }
+
+// kept makes a hold of free positions.
+func kept(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Free) inventory.Hold {
+	t.Helper()
+	made := newHold(in, free...)
+	if !change(t, db, func(b *pgx.Batch) {
+		if err := inventory.QueueHold(b, []inventory.NewHold{made}, inventory.HoldQuota{Max: 1000 * time.Hour}); err != nil {
+			t.Error(err)
+		}
+	}) {
+		t.Fatalf("not held: %+v", free)
+	}
+	return made.Hold
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
@@ -70,17 +71,16 @@ func UsedBy(purchaseID uuid.UUID) error {
 // millis is RFC 3339 with milliseconds.
 const millis = "2006-01-02T15:04:05.000Z07:00"
 
-const holdColumns = `id, campaign_id, user_id, positions, %s, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, client, metadata, currency`
-
-var (
-	// now reads the state by the clock: an active hold is expired from its deadline on.
-	now = fmt.Sprintf(holdColumns, `CASE WHEN state = 'active' AND expires_at <= clock_timestamp() THEN 'expired' ELSE state END`)
-	// recorded reads the state as it is in the row.
-	recorded = fmt.Sprintf(holdColumns, `state`)
+// recorded has the state as it is in the row, and now has it by the clock: an active hold is
+// expired from its deadline on.
+const (
+	holdColumns = `id, campaign_id, user_id, positions, extensions, expires_at, ends_by, purchase_id, created_at, ended_at, client, metadata, currency, `
+	recorded    = holdColumns + `state`
+	now         = holdColumns + `CASE WHEN state = 'active' AND expires_at <= clock_timestamp() THEN 'expired' ELSE state END`
 )
 
 func scanHold(row pgx.CollectableRow) (h Hold, err error) {
-	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.State, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt, &h.Client, &h.Metadata, &h.Currency)
+	err = row.Scan(&h.ID, &h.CampaignID, &h.UserID, &h.Positions, &h.Extensions, &h.ExpiresAt, &h.EndsBy, &h.PurchaseID, &h.CreatedAt, &h.EndedAt, &h.Client, &h.Metadata, &h.Currency, &h.State)
 	return h, err
 }
 
@@ -100,53 +100,38 @@ func GetHolds(ctx context.Context, db postgres.DB, ids []uuid.UUID) ([]Hold, err
 	return holds, fault.At(err, "inventory.GetHolds")
 }
 
-// QueueGetHolds reads holds as they are recorded. An active hold is active here
-// even after its deadline: the transaction decides by what [QueueFindOver] found.
-func QueueGetHolds(b *pgx.Batch, ids []uuid.UUID, each func(h Hold)) {
-	b.Queue(`SELECT `+recorded+` FROM holds WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
+// queueRead reads holds as they are recorded. An active hold is active here even after its
+// deadline: a transaction decides by what [QueueFindOver] found.
+func queueRead(b *pgx.Batch, each func(h *Hold), condition string, args ...any) {
+	b.Queue(`SELECT `+recorded+` FROM holds WHERE `+condition, args...).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, scanHold)
-		for _, h := range found {
-			each(h)
+		for i := range found {
+			each(&found[i])
 		}
 		return err
 	})
 }
 
-// Over is an active hold whose deadline has passed.
-type Over struct {
-	ID         uuid.UUID
-	CampaignID uuid.UUID
-	UserID     string
-	Size       int // positions
+// QueueGetHolds reads holds as they are recorded.
+func QueueGetHolds(b *pgx.Batch, ids []uuid.UUID, each func(h *Hold)) {
+	queueRead(b, each, `id = ANY($1)`, ids)
 }
 
 // QueueFindOver finds the active holds of campaigns whose deadline has passed.
 // Queue it after the statement that locks the campaigns. The clock is in a
 // subquery, so that it is read once and an index can be used.
-func QueueFindOver(b *pgx.Batch, campaigns []uuid.UUID, found *[]Over) {
-	b.Queue(`
-		SELECT id, campaign_id, user_id, size FROM holds
-		WHERE campaign_id = ANY($1) AND state = 'active' AND expires_at <= (SELECT clock_timestamp()) ORDER BY id`, campaigns).
-		Query(func(rows pgx.Rows) (err error) {
-			*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Over])
-			return err
-		})
+func QueueFindOver(b *pgx.Batch, campaigns []uuid.UUID, found *[]*Hold) {
+	queueRead(b, func(h *Hold) { *found = append(*found, h) },
+		`campaign_id = ANY($1) AND state = 'active' AND expires_at <= (SELECT clock_timestamp()) ORDER BY id`, campaigns)
 }
 
 // AllHolds is the limit of QueueFindActive that is none.
 const AllHolds = 0
 
 // QueueFindActive finds up to limit active holds of a campaign, or AllHolds, those whose
-// deadline has passed too, for [QueueRelease]. Queue it after the statement that locks the
-// campaign.
+// deadline has passed too. Queue it after the statement that locks the campaign.
 func QueueFindActive(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]*Hold) {
-	b.Queue(`SELECT `+recorded+` FROM holds WHERE campaign_id = $1 AND state = 'active' ORDER BY id LIMIT nullif($2::integer, 0)`, campaignID, limit).Query(func(rows pgx.Rows) (err error) {
-		*found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Hold, error) {
-			h, err := scanHold(row)
-			return &h, err
-		})
-		return err
-	})
+	queueRead(b, func(h *Hold) { *found = append(*found, h) }, `campaign_id = $1 AND state = 'active' ORDER BY id LIMIT nullif($2::integer, 0)`, campaignID, limit)
 }
 
 // HoldFilter selects holds of a list. Empty fields but Who select all. There must be a campaign
@@ -213,6 +198,9 @@ type newHold struct {
 // at which they were found, and the quota must allow their users to hold them. It comes
 // after campaign.Changes.
 func queueHold(b *pgx.Batch, holds []newHold, quota HoldQuota) error {
+	if len(holds) == 0 {
+		return nil
+	}
 	var campaigns, holdIDs []uuid.UUID
 	var layers, cols, versions []int
 	var users []string
@@ -260,13 +248,17 @@ func queueInsert(b *pgx.Batch, holds []newHold) error {
 }
 
 // queueExtend writes the deadlines and the numbers of extensions of active holds,
-// and the deadlines of their positions, before campaign.Changes.
-func queueExtend(b *pgx.Batch, holds []*Hold) {
+// and the deadlines of their positions, before changes.
+func queueExtend(b *pgx.Batch, holds []*Hold, changes campaign.Changes) {
+	if len(holds) == 0 {
+		return
+	}
 	n, positions := len(holds), 0
 	ids, deadlines, extensions := make([]uuid.UUID, n), make([]time.Time, n), make([]int, n)
 	for i, h := range holds {
 		ids[i], deadlines[i], extensions[i] = h.ID, h.ExpiresAt, h.Extensions
 		positions += len(h.Positions)
+		changes.Add(h.CampaignID, campaign.Counts{})
 	}
 	b.Queue(`
 		UPDATE holds h SET expires_at = e.expires_at, extensions = e.extensions
@@ -281,37 +273,35 @@ func queueExtend(b *pgx.Batch, holds []*Hold) {
 		Exec(postgres.Exactly(positions, "held positions"))
 }
 
-// QueueRelease ends active holds, before campaign.Changes.
-func QueueRelease(b *pgx.Batch, holds []*Hold) {
-	ids, freed := make([]uuid.UUID, len(holds)), 0
-	for i, h := range holds {
-		ids[i] = h.ID
-		freed += len(h.Positions)
-	}
-	queueEnd(b, ids, freed, HoldReleased, "active holds", ``)
+// QueueRelease ends active holds, before changes, to which it adds their positions.
+func QueueRelease(b *pgx.Batch, holds []*Hold, changes campaign.Changes) {
+	queueEnd(b, holds, changes, HoldReleased, "active holds", ``)
 }
 
-// QueueExpire ends active holds that are over, before campaign.Changes: positions that they
-// free can be sold in the same transaction.
-func QueueExpire(b *pgx.Batch, over []Over) {
-	ids, freed := make([]uuid.UUID, len(over)), 0
-	for i, o := range over {
-		ids[i] = o.ID
-		freed += o.Size
-	}
-	queueEnd(b, ids, freed, HoldExpired, "holds that are over", ` AND expires_at <= clock_timestamp()`)
+// QueueExpire is QueueRelease for holds that are over: positions that they free can be sold in
+// the same transaction.
+func QueueExpire(b *pgx.Batch, over []*Hold, changes campaign.Changes) {
+	queueEnd(b, over, changes, HoldExpired, "holds that are over", ` AND expires_at <= clock_timestamp()`)
 }
 
-// queueEnd ends active holds under a condition, frees their n positions, and adds to the
+// queueEnd ends active holds under a condition, frees their positions, and adds to the
 // held times of their users. It finds the positions by hold, because a position of an ended
 // hold may have a new owner.
-func queueEnd(b *pgx.Batch, holds []uuid.UUID, n int, state HoldState, what, condition string) {
-	b.Queue(`UPDATE holds SET state = $2, ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`+condition, holds, state).
+func queueEnd(b *pgx.Batch, holds []*Hold, changes campaign.Changes, state HoldState, what, condition string) {
+	if len(holds) == 0 {
+		return
+	}
+	ids, n := make([]uuid.UUID, len(holds)), 0
+	for i, h := range holds {
+		ids[i], n = h.ID, n+len(h.Positions)
+		changes.Add(h.CampaignID, campaign.Counts{Reserved: -len(h.Positions)})
+	}
+	b.Queue(`UPDATE holds SET state = $2, ended_at = clock_timestamp() WHERE id = ANY($1) AND state = 'active'`+condition, ids, state).
 		Exec(postgres.Exactly(len(holds), what))
 	b.Queue(`
 		UPDATE positions p
 		SET state = 'available', version = version + 1, board_version = `+uncounted+`, user_id = NULL, hold_id = NULL, expires_at = NULL
-		WHERE hold_id = ANY($1) AND state = 'held'`, holds).
+		WHERE hold_id = ANY($1) AND state = 'held'`, ids).
 		Exec(postgres.Exactly(n, "held positions"))
-	queueAddHeldTimes(b, holds, n)
+	queueAddHeldTimes(b, ids, n)
 }

@@ -23,41 +23,32 @@
 // [QueueRelease], [QueueExpire], [QueueSell]). Each needs the campaign's row locked
 // (package campaign), and names the state or version that it expects. It fails with
 // postgres.ErrRows when other rows match, so a caller without the lock cannot sell a
-// position twice. The caller changes the counters of the campaign in the same transaction.
-//
-// Each change of a position writes the campaign's board_version, so that a reader who has
+// position twice. Each change writes the campaign's board_version, so that a reader who has
 // one version can get the changes since.
 //
-// A hold is over at its deadline by the database's clock, also before a sweep: [GetHold]
-// calls it expired, and its positions are shown as available. Every transaction that assigns
-// positions locks the campaign, reads once which holds are over ([QueueFindOver]) and
-// ends those. So a purchase from a hold in its last millisecond gets all of it or nothing.
+// A hold is over at its deadline by the database's clock, also before a sweep. Every
+// transaction that assigns positions locks the campaign, reads once which holds are over
+// ([QueueFindOver]) and ends those. So a purchase from a hold in its last millisecond gets
+// all of it or nothing.
 //
-// The rank of a position is its place in a secret random order of the campaign. "A random
-// free position" is the first free one by rank: an index scan that no outsider can
-// predict. [Selection] and [Stock] have the rules by which a request gets positions, for
-// holds and purchases.
+// "A random free position" is the first free one by its secret random rank: an index scan
+// that no outsider can predict. [Selection] and [Stock] have the rules by which a request
+// gets positions, for holds and purchases.
 //
 // # Requests for holds
-//
-// [Holds] makes, extends and releases holds; [ExpireHolds] expires them.
 //
 //	known to be taken? ─▶ precheck: retry? over a limit? ─▶ wait for the lock ─▶ one transaction for many requests
 //	  (this process)          (a read)                        (Redis)          lock campaign ─▶ end holds that are over ─▶ decide ─▶ write
 //
-// Only the transaction guards. It locks the campaign's row, ends holds that are over,
-// reads usage and positions, and names the expected version in every UPDATE. The steps
-// before it save work when many users want the same positions:
+// Only the transaction guards. The steps before it save work when many users want the same
+// positions:
 //
 //   - A position that was found taken is cached for at most a second, and never beyond
-//     its deadline. Requests for it are refused at once, unless their idempotency key
-//     shows that they are retries.
+//     its deadline. Requests for it are refused at once, unless they are retries.
 //   - The precheck answers retries, and refuses users over a limit.
-//   - Requests for the same position get its lock one after the other. Without the lock a
-//     request goes on.
+//   - Requests for the same position get its lock one after the other, or go on without.
 //
-// A refusal before the transaction is not recorded under the idempotency key: the next
-// request with that key is a new one.
+// A refusal before the transaction is not recorded under the idempotency key.
 package inventory
 
 import (

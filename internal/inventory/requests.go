@@ -43,7 +43,7 @@ type Holds struct {
 	facts     *campaign.Facts
 	rechecks  *batch.Coalescer[HoldRequest, precheck] // of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[HoldRequest, precheck]
-	campaigns *batch.Queues[uuid.UUID, task, result] // a queue per campaign
+	campaigns *batch.Queues[uuid.UUID, *task, result] // a queue per campaign
 }
 
 const (
@@ -130,7 +130,7 @@ func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Done, error) {
 		}
 		defer unlock()
 	}
-	made, err := s.campaigns.Do(ctx, r.Job.CampaignID, task{HoldRequest: r})
+	made, err := s.campaigns.Do(ctx, r.Job.CampaignID, &task{HoldRequest: r})
 	return made.Done, err
 }
 
@@ -187,7 +187,7 @@ func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Done, 
 // its end, or than the hold quota of the user allows. A hold gets what these limits leave, and
 // is never shortened; where they leave nothing, the extension is refused and does not count.
 func (s *Holds) Extend(ctx context.Context, r HoldRequest, id uuid.UUID) (job.Accepted, error) {
-	done, err := s.campaigns.Do(ctx, r.Job.CampaignID, task{HoldRequest: r, kind: extend, hold: id})
+	done, err := s.campaigns.Do(ctx, r.Job.CampaignID, &task{HoldRequest: r, kind: extend, hold: id})
 	if err == nil {
 		err = done.Err
 	}
@@ -197,7 +197,7 @@ func (s *Holds) Extend(ctx context.Context, r HoldRequest, id uuid.UUID) (job.Ac
 // Release ends an active hold of a campaign and frees its positions at once. When the
 // hold was released before, nothing changes and released is false.
 func (s *Holds) Release(ctx context.Context, campaignID, id uuid.UUID) (released bool, err error) {
-	done, err := s.campaigns.Do(ctx, campaignID, task{HoldRequest: HoldRequest{Job: job.Request{CampaignID: campaignID}}, kind: release, hold: id})
+	done, err := s.campaigns.Do(ctx, campaignID, &task{HoldRequest: HoldRequest{Job: job.Request{CampaignID: campaignID}}, kind: release, hold: id})
 	if err == nil {
 		err = done.Err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
@@ -154,28 +153,6 @@ func TestAHoldThatIsNotThereIsNotFound(t *testing.T) {
 	h := fixture.Hold(t, service, fixture.HoldRequest(fixture.Campaign(t, db, fixture.Draft(4)), "a", at(1, 1)))
 	_, err = service.Release(t.Context(), fixture.Campaign(t, db, fixture.Draft(4)), h.ID)
 	expectCode(t, "in another campaign", err, fault.NotFound)
-}
-
-// A hold of the longest time can get nothing yet, and what is refused is not counted.
-func TestAnExtensionLeavesNoMoreThanTheLongestHold(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL, s.MaxExtensions = time.Hour, 1 })
-	id := fixture.Campaign(t, db, fixture.Draft(4))
-	request := fixture.HoldRequest(id, "a", at(3, 1))
-	request.TTL = time.Hour
-	whole := fixture.Hold(t, service, request)
-	passes(t, db, id, 20*time.Minute)
-	before := fixture.HoldNow(t, db, whole.ID)
-	longer, err := extendAt(t, service, whole.ID, time.Hour)
-	if err != nil || !longer.ExpiresAt.After(before.ExpiresAt.Add(19*time.Minute)) {
-		t.Fatalf("it had an hour, 20 minutes ago: %+v, %v", longer, err)
-	}
-	var left time.Duration
-	if err := db.QueryRow(t.Context(), `SELECT $1::timestamptz - clock_timestamp()`, longer.ExpiresAt).Scan(&left); err != nil || left > time.Hour {
-		t.Errorf("%s are left: %v", left, err)
-	}
-	fixture.Sound(t, db)
 }
 
 // It is about the user's own hold, then about the unpaid purchase that has used it, and others hear of
@@ -394,7 +371,10 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 	db, id := campaignOn(t, 4)
 	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = time.Hour })
 	hot := []shape.Position{at(3, 1), at(3, 2)}
-	lapsed := fixture.Hold(t, service, fixture.HoldRequest(id, "a", hot...))
+	lapsed := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 1)))
+	fixture.EndHold(t, db, lapsed)
+	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(4, 1))) // what another has let expire, and no sweep has ended
+	lapsed = fixture.Hold(t, service, fixture.HoldRequest(id, "a", hot...))
 	fixture.EndHold(t, db, lapsed)
 	for range 2 { // the first time it has not been tidied up yet
 		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(1, 1), hot[1]))
@@ -409,22 +389,14 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 	}
 	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "a", 3, 1))
 	expectCode(t, "only those it let expire are left", err, fault.NoneAvailable)
-	if everything := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 7)); len(everything.Positions) != 7 {
+	if everything := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 6)); len(everything.Positions) != 6 {
 		t.Errorf("anywhere: %v", everything.Positions)
 	}
-	fixture.Hold(t, service, fixture.HoldRequest(id, "b", hot[0])) // for another user it is like any
+	fixture.MoveDeadline(t, db, fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0])), -2*time.Hour) // for another user it is like any
+	fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0]))                                            // its cool-down has ended
 	if jobs := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
 		t.Errorf("buying is not holding: %+v", jobs[0].Problem)
 	}
-	fixture.Sound(t, db)
-}
-
-func TestACoolDownEnds(t *testing.T) {
-	db, id := campaignOn(t, 4)
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = 10 * time.Second })
-	long := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
-	fixture.MoveDeadline(t, db, long, -11*time.Second)
-	fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	fixture.Sound(t, db)
 }
 
@@ -434,137 +406,142 @@ func turns(s *config.Holds) {
 	s.MaxTTL, s.MaxExtensions, s.CoolDown = 10*time.Minute, 1, 10*time.Second
 }
 
-// passes lets time pass for everything that users hold or have held.
-func passes(t *testing.T, db *pgxpool.Pool, id uuid.UUID, d time.Duration) {
-	t.Helper()
-	for _, sql := range []string{
-		`UPDATE holds SET created_at = created_at - $2 * interval '1 second', expires_at = expires_at - $2 * interval '1 second',
-		        ends_by = ends_by - $2 * interval '1 second', ended_at = ended_at - $2 * interval '1 second' WHERE campaign_id = $1`,
-		`UPDATE positions SET expires_at = expires_at - $2 * interval '1 second' WHERE campaign_id = $1 AND state = 'held'`,
-		`UPDATE held_times SET ended_at = ended_at - $2 * interval '1 second' WHERE campaign_id = $1`,
-	} {
-		servers.Exec(t, db, sql, id, d.Seconds())
+// keeper is a user who wants to keep position 3/1 for ever.
+type keeper struct {
+	t       *testing.T
+	clock   *servers.Clock
+	id      uuid.UUID
+	service *inventory.Holds
+
+	has          *inventory.Hold
+	since, ended time.Duration // by the clock: of this hold, and of the one before
+	kept         time.Duration // by those before, since a rest
+	refused      int
+}
+
+// over ends the hold that it has, if its time is over or it is released.
+func (k *keeper) over(released bool) {
+	if k.has == nil {
+		return
+	}
+	if deadline := k.since + k.has.ExpiresAt.Sub(k.has.CreatedAt); released || deadline <= k.clock.Ahead() {
+		k.ended = min(deadline, k.clock.Ahead())
+		k.kept, k.has = k.kept+k.ended-k.since, nil
 	}
 }
 
-// ways are what one user may try to keep position 3/1 for ever. Each is called again
-// and again, with the hold that it has, after it has let time pass, and returns what it asks for next.
-var ways = map[string]struct {
-	before, after time.Duration // a hold that it has is released between the two
-	next          func(id uuid.UUID, has *inventory.Hold) inventory.HoldRequest
-}{
-	"extend": {before: 9 * time.Minute},
-	"release and hold again": {4 * time.Minute, 11 * time.Second, func(id uuid.UUID, _ *inventory.Hold) inventory.HoldRequest {
-		return fixture.HoldRequest(id, "a", at(3, 1))
-	}},
-	"let expire and hold again": {5*time.Minute + 11*time.Second, 0, func(id uuid.UUID, _ *inventory.Hold) inventory.HoldRequest {
-		return fixture.HoldRequest(id, "a", at(3, 1))
-	}},
-	"any that are free": {4 * time.Minute, 11 * time.Second, func(id uuid.UUID, _ *inventory.Hold) inventory.HoldRequest {
-		return fixture.HoldAnyRequest(id, "a", 3, 1) // the others of the layer are sold
-	}},
-	"alternate with a bundle": {4 * time.Minute, 11 * time.Second, func(id uuid.UUID, has *inventory.Hold) inventory.HoldRequest {
-		if has != nil && len(has.Positions) == 2 {
-			return fixture.HoldRequest(id, "a", at(3, 1), at(4, 2))
-		}
-		return fixture.HoldRequest(id, "a", at(3, 1), at(4, 1))
-	}},
-}
-
-// keepOn tries one of the ways once more.
-func keepOn(t *testing.T, db *pgxpool.Pool, service *inventory.Holds, id uuid.UUID, name string, has *inventory.Hold) *inventory.Hold {
-	t.Helper()
-	way, request := ways[name], fixture.HoldRequest(id, "a", at(3, 1))
-	passes(t, db, id, way.before)
-	if has != nil && name == "extend" {
-		if longer, err := extendAt(t, service, has.ID, 10*time.Minute); err == nil {
-			return &longer
-		}
-	} else if has != nil && way.after > 0 {
-		_, _ = releaseAt(t, service, has.ID)
-	}
-	passes(t, db, id, way.after)
-	if way.next != nil {
-		request = way.next(id, has)
-	}
-	request.TTL = 5 * time.Minute
-	made, err := fixture.TryHold(t, service, request)
+func (k *keeper) got(h inventory.Hold, err error) bool {
+	k.t.Helper()
 	if err != nil {
-		if code := fault.CodeOf(err); code != fault.HoldLimitExceeded && code != fault.NoneAvailable && code != fault.PositionTaken {
-			t.Error(err)
+		if code := fault.CodeOf(err); code != fault.HoldLimitExceeded && code != fault.NoneAvailable && code != fault.PositionTaken && code != fault.HoldExpired {
+			k.t.Error(err)
 		}
-		return nil
+		k.refused++
+		return false
 	}
-	return &made
+	k.has = &h
+	if all := k.kept + h.ExpiresAt.Sub(h.CreatedAt); all > 20*time.Minute+time.Second {
+		k.t.Errorf("kept for %s", all)
+	}
+	return true
+}
+
+func (k *keeper) hold(r inventory.HoldRequest) {
+	k.t.Helper()
+	k.over(false)
+	r.TTL = 5 * time.Minute
+	if made, err := fixture.TryHold(k.t, k.service, r); err != nil {
+		k.got(made, err)
+	} else {
+		if k.since = k.clock.Ahead(); k.since >= k.ended+10*time.Minute {
+			k.kept = 0
+		}
+		k.got(made, nil)
+	}
+}
+
+// holdAgain lets some time pass, releases the hold, and after the cool-down makes another.
+func (k *keeper) holdAgain(r inventory.HoldRequest) {
+	k.t.Helper()
+	k.clock.MoveOn(4 * time.Minute)
+	if k.over(false); k.has != nil {
+		if _, err := releaseAt(k.t, k.service, k.has.ID); err != nil {
+			k.t.Error(err)
+		}
+		k.over(true)
+	}
+	k.clock.MoveOn(11 * time.Second)
+	k.hold(r)
 }
 
 func TestNobodyKeepsAPositionForEver(t *testing.T) {
 	t.Parallel()
-	for name := range ways {
+	for name, tries := range map[string]func(k *keeper, round int){
+		"extend": func(k *keeper, _ int) {
+			k.clock.MoveOn(9 * time.Minute / 2)
+			if k.has == nil || !k.got(extendAt(k.t, k.service, k.has.ID, 10*time.Minute)) {
+				k.hold(fixture.HoldRequest(k.id, "a", at(3, 1)))
+			}
+		},
+		"release and hold again": func(k *keeper, _ int) { k.holdAgain(fixture.HoldRequest(k.id, "a", at(3, 1))) },
+		"let expire and hold again": func(k *keeper, _ int) {
+			k.clock.MoveOn(5*time.Minute + 11*time.Second)
+			k.hold(fixture.HoldRequest(k.id, "a", at(3, 1)))
+		},
+		"any that are free": func(k *keeper, _ int) { k.holdAgain(fixture.HoldAnyRequest(k.id, "a", 3, 1)) }, // the others of the layer are sold
+		"alternate with a bundle": func(k *keeper, round int) {
+			k.holdAgain(fixture.HoldRequest(k.id, "a", at(3, 1), at(4, 1+round%2)))
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := servers.DB(t)
-			id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
-			fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "z", at(3, 2), at(3, 3)))
-			var has *inventory.Hold
-			refused := 0
-			for range 12 {
-				if has = keepOn(t, db, service, id, name, has); has == nil {
-					refused++
-				}
-				if held, _, err := inventory.ExpireHolds(t.Context(), db, id, 100); err != nil {
+			db, clock := servers.DBWithClock(t)
+			k := &keeper{t: t, clock: clock, id: fixture.Campaign(t, db, fixture.Draft(4)), service: fixture.Holds(t, db, nil, turns)}
+			fixture.Finalize(t, db, fixture.ChosenRequest(t, k.id, "z", at(3, 2), at(3, 3)))
+			for round := range 12 {
+				tries(k, round)
+				if held, _, err := inventory.ExpireHolds(t.Context(), db, k.id, 100); err != nil {
 					t.Fatal(held, err)
 				}
-				var longest float64
-				err := db.QueryRow(t.Context(), `
-					SELECT coalesce(max(t.held_seconds + coalesce(extract(epoch FROM h.expires_at - h.created_at), 0)), 0)::float8 FROM held_times t
-					LEFT JOIN holds h ON h.campaign_id = t.campaign_id AND h.user_id = t.user_id AND h.state = 'active' AND h.created_at > t.ended_at
-					WHERE t.campaign_id = $1 AND t.user_id = 'a' AND t.layer = 3 AND t.ended_at + interval '10 min' > coalesce(h.created_at, clock_timestamp())`, id).Scan(&longest)
-				if err != nil || longest > (20*time.Minute).Seconds()+1 {
-					t.Errorf("kept for %.0f s, %v", longest, err)
-				}
 			}
-			if refused == 0 {
+			if k.refused == 0 {
 				t.Error("it was never refused")
 			}
-			fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(4, 4))) // others are not affected
+			fixture.Hold(t, k.service, fixture.HoldRequest(k.id, "b", at(4, 4))) // others are not affected
 			fixture.Sound(t, db)
 		})
 	}
 }
 
-func TestAnExtensionEndsWithTheTimeThatIsLeft(t *testing.T) {
+func TestAnExtensionGetsWhatTheBoundsLeave(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
+	db, clock := servers.DBWithClock(t)
 	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
-	hold := func(ttl time.Duration) inventory.Hold {
-		r := fixture.HoldRequest(id, "a", at(3, 1))
+	hold := func(position shape.Position, ttl time.Duration) inventory.Hold {
+		r := fixture.HoldRequest(id, "a", position)
 		r.TTL = ttl
 		return fixture.Hold(t, service, r)
 	}
-	for range 2 {
-		hold(8 * time.Minute)
-		passes(t, db, id, 8*time.Minute+11*time.Second)
-	}
-	last := hold(3 * time.Minute) // 16 minutes and 22 s at most were used of 20
-	h, err := extendAt(t, service, last.ID, 10*time.Minute)
-	if err != nil || !h.ExpiresAt.Equal(h.EndsBy) || h.ExpiresAt.Sub(h.CreatedAt) > 4*time.Minute {
-		t.Errorf("beyond what is left: %+v, %v", h, err)
-	}
-	fixture.Sound(t, db)
-}
-
-func TestAfterARestAUserHoldsAPositionAsLongAsTheFirstTime(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id, service := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Holds(t, db, nil, turns)
-	for range 3 {
-		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
-		passes(t, db, id, 9*time.Minute)
-		if _, err := extendAt(t, service, h.ID, 10*time.Minute); err != nil {
-			t.Fatal(err)
+	extend := func(h inventory.Hold, least, most time.Duration) {
+		t.Helper()
+		longer, err := extendAt(t, service, h.ID, 10*time.Minute)
+		if lasts := longer.ExpiresAt.Sub(h.CreatedAt); err != nil || lasts < least || lasts > most || longer.ExpiresAt.After(longer.EndsBy) {
+			t.Errorf("it lasts %s, want at least %s and at most %s: %v", lasts, least, most, err)
 		}
-		passes(t, db, id, 20*time.Minute+time.Second)
+	}
+	for range 2 {
+		hold(at(3, 1), 8*time.Minute)
+		clock.MoveOn(8*time.Minute + 11*time.Second)
+	}
+	extend(hold(at(3, 1), 3*time.Minute), 3*time.Minute, 4*time.Minute) // 16 minutes of 20 were used
+	whole := hold(at(4, 1), 10*time.Minute)
+	clock.MoveOn(4 * time.Minute)
+	extend(whole, 13*time.Minute, 15*time.Minute) // no hold has more than 10 minutes left
+	for range 2 {                                 // after a rest it is as the first time
+		again := hold(at(2, 1), 10*time.Minute)
+		clock.MoveOn(9 * time.Minute)
+		extend(again, 18*time.Minute, 20*time.Minute)
+		clock.MoveOn(21 * time.Minute)
 	}
 	fixture.Sound(t, db)
 }
@@ -574,12 +551,12 @@ func TestAfterARestAUserHoldsAPositionAsLongAsTheFirstTime(t *testing.T) {
 func TestWhoReleasesAPositionHasNoHeadStartForIt(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]time.Duration{"with a pause": 10 * time.Second, "without": 0} {
-		settings := servers.Patient(servers.Settings(t))
+		settings, clock := servers.NewClock(t, servers.Patient(servers.Settings(t)))
 		db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		service := fixture.Holds(t, db, nil, func(s *config.Holds) { turns(s); s.CoolDown = pause })
 		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
-		passes(t, db, id, time.Minute)
+		clock.MoveOn(time.Minute)
 		queue, letGo := queueing(t, elsewhere, service, id)
 		var mine, others error
 		queue(func() { _, _ = service.Release(t.Context(), id, h.ID) })

@@ -227,8 +227,7 @@ func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free
 }
 
 // whyNone returns sold-out, which is final, when everything that is not blocked is sold, and
-// otherwise forNow.
-// It decides by the counts, because the search skips rows that other transactions have locked.
+// otherwise forNow. It decides by the counts, because the search skips rows that other transactions have locked.
 func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection, forNow error) error {
 	switch form := s.forms[campaignID]; {
 	case s.gone[Pool{campaignID, 0}] == form.Count():
@@ -278,23 +277,16 @@ func (s *Stock) holderOf(at PositionID) Holder {
 
 // Reserve takes positions out of the stock, for a new hold or reservation.
 func (s *Stock) Reserve(picked []*Free, by Holder) {
-	s.take(picked)
-	for _, f := range picked {
-		s.holders[f.PositionID] = by
-	}
-}
-
-// take takes positions out of the stock.
-func (s *Stock) take(picked []*Free) {
 	for _, f := range picked {
 		f.taken = true
+		s.holders[f.PositionID] = by
 	}
 }
 
 // Sell takes positions out of the stock, as sold.
 func (s *Stock) Sell(picked []*Free) {
-	s.take(picked)
 	for _, f := range picked {
+		f.taken = true
 		s.gone[Pool{f.CampaignID, 0}]++
 		s.gone[Pool{f.CampaignID, f.Layer}]++
 	}

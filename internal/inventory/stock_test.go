@@ -137,7 +137,7 @@ func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	for _, f := range ranked(t, db, id, 0) {
 		switch {
 		case f.Position == at(1, 2) || f.Position == at(2, 2) || f.Layer == 3:
-			sell(t, db, "a", uuid.New(), f)
+			set(t, db, inventory.Sold, uuid.New(), f)
 		case f.Position == at(1, 1):
 			kept(t, db, time.Hour, f)
 		}

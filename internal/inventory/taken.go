@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/jackc/pgx/v5"
 
@@ -27,24 +28,6 @@ type lastSeen struct {
 	userID string    // its user; empty: it is sold
 }
 
-// taking is for how long a position is taken at least, and by whom, unless it is sold.
-type taking struct {
-	remaining time.Duration
-	userID    string
-}
-
-// takingOf returns how a position is taken, and false when it is not: also for a blocked one,
-// which an operator may unblock at any process.
-func takingOf(p *Found) (taking, bool) {
-	switch p.State {
-	case Sold:
-		return taking{remaining: takenFor}, true
-	case Held, Reserved:
-		return taking{remaining: p.Remaining, userID: p.UserID}, p.Remaining > 0 // else its deadline has passed meanwhile
-	}
-	return taking{}, false
-}
-
 const (
 	// takenFor is how long a position counts as taken without another read. The API
 	// shows copies of the positions that are up to as old.
@@ -59,21 +42,25 @@ func newTakenCache() *takenCache {
 }
 
 // add caches that a position is taken: it was read at since or later, and was then
-// taken for at least t.remaining. When it was freed after since, add does nothing.
-func (c *takenCache) add(p PositionID, since time.Time, t taking) {
+// taken for at least remaining. When it was freed after since, add does nothing.
+func (c *takenCache) add(p PositionID, since time.Time, remaining time.Duration, userID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last, ok := c.known.Get(p); ok && last.freed.After(since) {
 		return
 	}
-	c.known.Add(p, lastSeen{until: since.Add(min(t.remaining, takenFor)), userID: t.userID})
+	c.known.Add(p, lastSeen{until: since.Add(min(remaining, takenFor)), userID: userID})
 }
 
-// update caches the state of a position that was read at since or later.
+// update caches the state of a position that was read at since or later. A blocked one is not
+// taken: an operator may unblock it at any process.
 func (c *takenCache) update(f *Found, since time.Time) {
-	if t, ok := takingOf(f); ok {
-		c.add(f.PositionID, since, t)
-	} else {
+	switch {
+	case f.State == Sold:
+		c.add(f.PositionID, since, takenFor, "")
+	case (f.State == Held || f.State == Reserved) && f.Remaining > 0: // else its deadline has passed meanwhile
+		c.add(f.PositionID, since, f.Remaining, f.UserID)
+	default:
 		c.remove(f.PositionID)
 	}
 }
@@ -113,11 +100,14 @@ type precheck struct {
 
 // findRetries finds the requests whose idempotency key has a job already.
 func (s *Holds) findRetries(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
-	earlier, known, err := job.OfKeys(ctx, s.db, jobsOf(requests))
+	jobs, found := make([]job.Request, len(requests)), make([]precheck, len(requests))
+	for i, r := range requests {
+		jobs[i] = r.Job
+	}
+	earlier, known, err := job.OfKeys(ctx, s.db, jobs)
 	if err != nil {
 		return nil, err
 	}
-	found := make([]precheck, len(requests))
 	for i := range requests {
 		found[i] = precheck{retry: known[i], earlier: earlier[i]}
 	}
@@ -151,7 +141,11 @@ func (s *Holds) recheck(ctx context.Context, requests []HoldRequest) ([]precheck
 // when the hold of the same key already counts against the limit, the request is
 // then known to be a retry.
 func (s *Holds) precheck(ctx context.Context, requests []HoldRequest) ([]precheck, error) {
-	f, err := s.readSnapshot(ctx, s.db, new(pgx.Batch), campaignsOf(requests), requests, nil)
+	campaigns := make(map[uuid.UUID]bool)
+	for _, r := range requests {
+		campaigns[r.Job.CampaignID] = true
+	}
+	f, err := s.readSnapshot(ctx, s.db, new(pgx.Batch), slices.Collect(maps.Keys(campaigns)), requests, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -162,17 +156,9 @@ func (s *Holds) precheck(ctx context.Context, requests []HoldRequest) ([]prechec
 	for i, r := range requests {
 		// The transaction refuses impossible selections and a sale that is not open: its
 		// refusals are recorded.
-		if !found[i].retry && f.checkSale(r) == nil {
+		if !found[i].retry && r.CheckSale(f.campaigns[r.Job.CampaignID], r.Job.CampaignID, "") == nil {
 			found[i].refusal = f.checkUsage(r, s.settings)
 		}
 	}
 	return found, nil
-}
-
-func jobsOf(requests []HoldRequest) []job.Request {
-	jobs := make([]job.Request, len(requests))
-	for i, r := range requests {
-		jobs[i] = r.Job
-	}
-	return jobs
 }

@@ -28,7 +28,7 @@ func TestATakenPositionIsRememberedNoLongerThanItIsTaken(t *testing.T) {
 		{now.Add(-100 * time.Millisecond), 900 * time.Millisecond, true},
 	} {
 		at := shape.Position{Layer: 9, Column: column + 1}
-		m.add(PositionID{CampaignID: campaignID, Position: at}, c.since, taking{remaining: c.remaining})
+		m.add(PositionID{CampaignID: campaignID, Position: at}, c.since, c.remaining, "")
 		request := HoldRequest{Job: job.Request{CampaignID: campaignID}, Selection: Selection{Positions: []shape.Position{{Layer: 1, Column: 1}, at}}}
 		gone := m.of(request)
 		if (len(gone) == 1) != c.known {
@@ -52,15 +52,15 @@ func TestAReleaseIsNotForgottenForAnOlderSighting(t *testing.T) {
 	before := time.Now()
 	now := before
 	m.now = func() time.Time { return now }
-	m.add(p, before, taking{remaining: time.Hour})
+	m.add(p, before, time.Hour, "")
 	now = now.Add(time.Millisecond)
 	m.remove(p)
-	m.add(p, before, taking{remaining: time.Hour})
+	m.add(p, before, time.Hour, "")
 	if gone := m.of(request); len(gone) != 0 {
 		t.Errorf("an older sighting: %v", gone)
 	}
 	now = now.Add(time.Millisecond)
-	m.add(p, now, taking{remaining: time.Hour})
+	m.add(p, now, time.Hour, "")
 	if gone := m.of(request); len(gone) != 1 {
 		t.Errorf("a younger sighting: %v", gone)
 	}

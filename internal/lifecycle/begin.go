@@ -154,10 +154,7 @@ func cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[]payment.Ref) e
 	payment.QueueGiveUpCampaign(&b, ref.CampaignID, given)
 	if len(held) > 0 {
 		changes := make(campaign.Changes)
-		for _, h := range held {
-			changes.Add(ref.CampaignID, campaign.Counts{Reserved: -len(h.Positions)})
-		}
-		inventory.QueueRelease(&b, held)
+		inventory.QueueRelease(&b, held, changes)
 		changes.QueueBack(&b)
 	}
 	if order.Void {

@@ -281,7 +281,7 @@ func change(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Positio
 // holds. It returns what that changes.
 func lockSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (campaign.Changes, error) {
 	found, changes := make(map[uuid.UUID]*campaign.Status), make(campaign.Changes)
-	var over []inventory.Over
+	var over []*inventory.Hold
 	var read, end pgx.Batch
 	campaign.QueueLock(&read, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
 	campaign.QueueStatuses(&read, []uuid.UUID{id}, found)
@@ -295,9 +295,6 @@ func lockSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (campaign.Changes, e
 	if err := found[id].CheckBlocking(); err != nil || len(over) == 0 {
 		return changes, err
 	}
-	inventory.QueueExpire(&end, over)
-	for _, h := range over {
-		changes.Add(id, campaign.Counts{Reserved: -h.Size})
-	}
+	inventory.QueueExpire(&end, over, changes)
 	return changes, fault.At(tx.SendBatch(ctx, &end).Close(), "lifecycle.lockSale(%s)", id)
 }

@@ -50,7 +50,6 @@ func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait LockWait) (Rep
 	return s.run(ctx, "cancellation", refs, wait, cancel)
 }
 
-// cancel is the transaction.
 func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
 	in, err := lockCancellations(ctx, tx, refs, wait)
 	if err != nil {
@@ -159,7 +158,7 @@ func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uui
 	}
 	locked, payments := make(map[uuid.UUID]bool, len(ids)), make(map[uuid.UUID]*payment.Payment, len(ids))
 	var b pgx.Batch
-	wait.queueLockPayments(&b, ids, locked, payments)
+	payment.QueueLock(&b, ids, queueLimit(&b, wait.Wallets), locked, payments)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("lockCancellations: %w", err)
 	}

@@ -53,7 +53,8 @@ func (e *effects) cancelPayment(c *cancellation) {
 	p.CancelJob = &c.ID // for further cancellations of it
 	taken := payment.Taking{PurchaseID: p.PurchaseID, JobID: c.ID, By: c.By, Reason: c.Reason}
 	if p.Phase.BeforeCapture() {
-		e.cancelledPayments, e.notAwaiting = append(e.cancelledPayments, taken), append(e.notAwaiting, p.JobID)
+		e.cancelledPayments = append(e.cancelledPayments, taken)
+		e.notAwaiting, e.unawaited = append(e.notAwaiting, p.JobID), append(e.unawaited, p.PurchaseID)
 		e.Payments = append(e.Payments, payment.Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version + 1})
 	} else {
 		e.captured = append(e.captured, taken)

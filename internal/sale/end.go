@@ -63,7 +63,6 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 	}
 }
 
-// endSale is a transaction.
 func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
 	in := newFinalizations()
 	var held []*inventory.Hold
@@ -80,8 +79,10 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 	if c == nil || c.State != campaign.Active || !c.Ended {
 		return end, nil
 	}
-	if err := in.releaseHolds(ctx, tx, id, held); err != nil {
-		return end, err
+	var release pgx.Batch
+	inventory.QueueRelease(&release, held, in.changes)
+	if err := postgres.Send(ctx, tx, &release); err != nil {
+		return end, fmt.Errorf("endSale: %w", err)
 	}
 	if len(open) > 0 {
 		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // what is locked is being finalized
@@ -121,16 +122,6 @@ func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e 
 		return err
 	}
 	return s.draw(ctx, tx, c.ID, job.BySaleEnd, e)
-}
-
-// releaseHolds ends holds of a campaign.
-func (e *effects) releaseHolds(ctx context.Context, tx pgx.Tx, id uuid.UUID, held []*inventory.Hold) error {
-	for _, h := range held {
-		e.changes.Add(id, campaign.Counts{Reserved: -len(h.Positions)})
-	}
-	var b pgx.Batch
-	queueSome(&b, held, inventory.QueueRelease)
-	return fault.At(postgres.Send(ctx, tx, &b), "releaseHolds")
 }
 
 // ExpireReservations expires up to limit payments whose deadline is over and that no worker

@@ -34,7 +34,6 @@ func (s *Seller) FinalizePayments(ctx context.Context, refs []job.Ref, wait Lock
 	return s.run(ctx, "finalization", refs, wait, s.finalizePayments)
 }
 
-// finalizePayments is the transaction.
 func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
 	in, err := lockPayments(ctx, tx, refs, wait)
 	if err != nil {
@@ -153,7 +152,7 @@ func (in *finalizations) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref
 		ids[i] = ref.PurchaseID
 	}
 	var b pgx.Batch
-	wait.queueLockPayments(&b, ids, locked, payments)
+	payment.QueueLock(&b, ids, queueLimit(&b, wait.Wallets), locked, payments)
 	purchase.QueueGet(&b, ids, bought)
 	inventory.QueueCountReserved(&b, ids, reserved)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {

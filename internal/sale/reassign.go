@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/inventory"
 	"triprize/internal/payment"
@@ -18,62 +17,47 @@ import (
 	"triprize/internal/purchase"
 )
 
-// reassignment is what late payments share while they are decided, one after the other.
-type reassignment struct {
-	stock *inventory.Stock
-	has   map[inventory.User]int // positions, with those of the payments so far
-}
-
 // reassign assigns late payments other positions of the same layers, when as many are free
-// and the limit allows it. Otherwise their money goes back. Holds of others are respected.
+// and the limit allows it. Otherwise their money goes back. Holds of others are respected; those
+// that are over it ends first, so that their positions are free.
 func (e *effects) reassign(ctx context.Context, tx pgx.Tx, late []*finalization) error {
-	r, err := e.findStock(ctx, tx, late)
-	if err != nil {
-		return err
-	}
-	for _, c := range late {
-		picked := r.pick(c)
-		if picked == nil {
-			err = e.endWithRefund(c, payment.RefundLatePayment)
-		} else {
-			err = e.sellOthers(c, picked)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// findStock ends the holds that are over, so that their positions are free, and reads what
-// late payments could get.
-func (e *effects) findStock(ctx context.Context, tx pgx.Tx, late []*finalization) (*reassignment, error) {
-	campaigns, users := make(map[uuid.UUID]bool), make(map[inventory.User]bool)
+	campaigns, has := make(map[uuid.UUID]bool), make(map[inventory.User]int) // positions, with those of the payments so far
 	var requests []inventory.Request
 	for _, c := range late {
-		campaigns[c.CampaignID], users[c.user()] = true, true
+		campaigns[c.CampaignID], has[c.user()] = true, 0
 		for layer, n := range c.layers() {
 			requests = append(requests, inventory.Request{CampaignID: c.CampaignID, Shape: c.campaign.Shape, Gone: c.campaign.Counts.Sold + c.campaign.Counts.Blocked,
 				Selection: inventory.Selection{Layer: layer, Quantity: n}})
 		}
 	}
-	var over []inventory.Over
+	var over []*inventory.Hold
 	var find, read pgx.Batch
 	inventory.QueueFindOver(&find, slices.Collect(maps.Keys(campaigns)), &over)
 	if err := tx.SendBatch(ctx, &find).Close(); err != nil {
-		return nil, fmt.Errorf("reassign: %w", err)
+		return fmt.Errorf("reassign: %w", err)
 	}
-	e.expire(&read, over)
-	r := &reassignment{has: make(map[inventory.User]int)}
-	inventory.QueueCountOfUsers(&read, slices.Collect(maps.Keys(users)), func(u inventory.User, n, _ int) { r.has[u] = n })
+	inventory.QueueExpire(&read, over, e.changes)
+	e.HoldsReclaimed = len(over)
+	inventory.QueueCountOfUsers(&read, slices.Collect(maps.Keys(has)), func(u inventory.User, n, _ int) { has[u] = n })
 	err := tx.SendBatch(ctx, &read).Close()
-	if err == nil {
-		r.stock, err = inventory.FindStock(ctx, tx, requests)
+	if err != nil {
+		return fmt.Errorf("reassign: %w", err)
 	}
-	return r, fault.At(err, "reassign")
+	stock, err := inventory.FindStock(ctx, tx, requests)
+	for _, c := range late {
+		if err != nil {
+			return err
+		}
+		picked := c.pick(stock, has[c.user()])
+		if has[c.user()] += len(picked); picked == nil {
+			err = e.endWithRefund(c, payment.RefundLatePayment)
+		} else {
+			err = e.sellOthers(c, picked)
+		}
+	}
+	return err
 }
 
-// user returns the buyer.
 func (c *finalization) user() inventory.User {
 	return inventory.User{CampaignID: c.CampaignID, ID: c.bought.UserID}
 }
@@ -87,23 +71,21 @@ func (c *finalization) layers() map[int]int {
 	return n
 }
 
-// pick returns the positions for a late payment, or nil when it cannot have them all.
-func (r *reassignment) pick(c *finalization) []*inventory.Free {
-	n := len(c.bought.Items)
-	if c.campaign.CheckLimit(r.has[c.user()], n) != nil {
+// pick takes positions for a late payment out of the stock, whose buyer has so many; nil: it
+// cannot have them all.
+func (c *finalization) pick(stock *inventory.Stock, has int) (picked []*inventory.Free) {
+	if c.campaign.CheckLimit(has, len(c.bought.Items)) != nil {
 		return nil
 	}
-	picked := make([]*inventory.Free, 0, n)
 	layers := c.layers()
 	for _, layer := range slices.Sorted(maps.Keys(layers)) {
-		some, refusal := r.stock.Select(c.CampaignID, inventory.Selection{Layer: layer, Quantity: layers[layer]}, selectionAt, nil)
+		some, refusal := stock.Select(c.CampaignID, inventory.Selection{Layer: layer, Quantity: layers[layer]}, selectionAt, nil)
 		if refusal != nil {
 			return nil
 		}
 		picked = append(picked, some...)
 	}
-	r.stock.Sell(picked)
-	r.has[c.user()] += n
+	stock.Sell(picked)
 	return picked
 }
 

@@ -20,21 +20,9 @@
 //   - start draws: when the last position of a campaign is sold, set drawing and insert
 //     the draw job.
 //
-// [Seller.FinalizePayments] decides about payments whose end is known, with the same steps: lock
-// campaigns, lock payments, read, decide, write, start draws. A captured payment sells its
-// positions or gets one refund row. An ended one frees its positions, and adds to the held
-// times of its user. Late money gets other positions or is refunded.
-//
-// [Seller.Cancel] cancels purchases of active campaigns, with the same steps. Card money
-// gets a refund row. The payment of an open purchase is cancelled before its capture, and
-// refunded after it; its cancellation waits for the payment.
-//
-// No transaction here waits for a provider (see package payment). [ExpireReservations]
-// expires payments past their deadline.
-//
-// [Seller.EndSale] ends a sale that is drawn at its end. It ends holds; the finalization of
-// the last reservation begins the draw. A payment whose end is unknown is late when
-// its reservation, with every extension, is over.
+// [Seller.FinalizePayments], [Seller.Cancel] and [Seller.EndSale] have the same steps. No
+// transaction here waits for a provider (see package payment). [ExpireReservations] expires
+// payments past their deadline.
 //
 // A job is final exactly when its effect is committed. The transactions are READ
 // COMMITTED: the row lock of a campaign serializes its sales.
@@ -166,11 +154,6 @@ func (w LockWait) timedOut(err error) bool { return w != SkipLocked && postgres.
 // queueLock locks campaigns and notes which of them it has got.
 func (w LockWait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
 	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
-}
-
-// queueLockPayments locks payments: it waits for them as for wallets.
-func (w LockWait) queueLockPayments(b *pgx.Batch, ids []uuid.UUID, locked map[uuid.UUID]bool, into map[uuid.UUID]*payment.Payment) {
-	payment.QueueLock(b, ids, queueLimit(b, w.Wallets), locked, into)
 }
 
 // queueLimit bounds the waits for locks of the rest of a transaction, and returns its lock mode.

@@ -28,7 +28,6 @@ func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait LockWait) (Repor
 	return s.run(ctx, "sale", refs, wait, s.sell)
 }
 
-// sell is the transaction.
 func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
 	in, err := lockOrders(ctx, tx, refs, wait)
 	if err != nil {
@@ -55,14 +54,13 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockW
 	return in.Report, nil
 }
 
-// inputs is what a sale has locked and read, and its effects. Allocation changes nothing of it but
-// the counts of what its users have.
+// inputs is what a sale has locked and read, and its effects.
 type inputs struct {
 	*effects
 	campaigns map[uuid.UUID]*campaign.Status
 	orders    []*Order                     // in the order of arrival
 	has       map[inventory.User]int       // positions of users, in campaigns with a purchase limit
-	over      []inventory.Over             // holds that are over; has does not count them after endHolds
+	over      []*inventory.Hold            // holds that are over; has does not count them after endHolds
 	holds     map[uuid.UUID]inventory.Hold // that orders name, read by endHolds
 
 	// Of users who order by card, read by endHolds.
@@ -70,6 +68,11 @@ type inputs struct {
 	heldTimes   map[inventory.User]inventory.HeldTimes // lately, without buying
 	cards       map[payment.Buyer]payment.Cards        // that were declined or are being tried
 	cardsLocked map[payment.Buyer]bool                 // another transaction has locked them
+
+	// Of allocate. Each order sees what those before it have got.
+	stock  *inventory.Stock
+	bought map[inventory.User]int  // positions, by the orders so far
+	used   map[uuid.UUID]uuid.UUID // holds, by the purchases of the orders so far
 }
 
 func (o *Order) buyer() inventory.User {
@@ -87,7 +90,9 @@ func (in *inputs) owner(o *Order) wallet.Owner {
 // on the content of the orders, in one round trip. The lock is a statement of its own;
 // those after it see what was committed before it was granted.
 func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*inputs, error) {
-	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold)}
+	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold),
+		pending: make(map[inventory.User]int), heldTimes: make(map[inventory.User]inventory.HeldTimes), cards: make(map[payment.Buyer]payment.Cards), cardsLocked: make(map[payment.Buyer]bool),
+		bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var who inventory.User
@@ -150,7 +155,7 @@ func (in *inputs) dropUnlocked(locked map[uuid.UUID]bool) {
 		}
 		return busy
 	})
-	in.over = slices.DeleteFunc(in.over, func(h inventory.Over) bool {
+	in.over = slices.DeleteFunc(in.over, func(h *inventory.Hold) bool {
 		c := in.campaigns[h.CampaignID]
 		return !locked[h.CampaignID] || c == nil || c.State != campaign.Active
 	})
@@ -160,10 +165,11 @@ func (in *inputs) dropUnlocked(locked map[uuid.UUID]bool) {
 // reads the holds that orders name.
 func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 	var b pgx.Batch
-	in.expire(&b, in.over)
+	inventory.QueueExpire(&b, in.over, in.changes)
+	in.HoldsReclaimed = len(in.over)
 	for _, h := range in.over {
 		if who := (inventory.User{CampaignID: h.CampaignID, ID: h.UserID}); in.has[who] > 0 { // 0: not counted for these orders
-			in.has[who] -= h.Size
+			in.has[who] -= len(h.Positions)
 		}
 	}
 	var named []uuid.UUID
@@ -173,7 +179,7 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	if len(named) > 0 {
-		inventory.QueueGetHolds(&b, named, func(h inventory.Hold) { in.holds[h.ID] = h })
+		inventory.QueueGetHolds(&b, named, func(h *inventory.Hold) { in.holds[h.ID] = *h })
 	}
 	in.queueCards(&b)
 	return fault.At(postgres.Send(ctx, tx, &b), "endHolds")
@@ -182,8 +188,6 @@ func (in *inputs) endHolds(ctx context.Context, tx pgx.Tx) error {
 // queueCards reads about users who order by card: how long they have held positions lately, and how
 // many of their cards were declined or are being tried, in other campaigns, too. Without them it costs nothing.
 func (in *inputs) queueCards(b *pgx.Batch) {
-	in.pending, in.heldTimes = make(map[inventory.User]int), make(map[inventory.User]inventory.HeldTimes)
-	in.cards, in.cardsLocked = make(map[payment.Buyer]payment.Cards), make(map[payment.Buyer]bool)
 	var users []inventory.User
 	var buyers []payment.Buyer
 	for _, o := range in.orders {

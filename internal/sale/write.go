@@ -62,6 +62,7 @@ type effects struct {
 	waiting     []uuid.UUID // jobs that wait for the end of a payment from now on
 	waitingFor  []uuid.UUID // the purchases of these
 	notAwaiting []uuid.UUID // jobs that do not wait for their buyers any more
+	unawaited   []uuid.UUID // the purchases of these
 }
 
 func newEffects() *effects {
@@ -93,18 +94,6 @@ func (e *effects) fail(jobID, purchaseID uuid.UUID, why error) {
 	}
 }
 
-// expire ends holds that are over, so that their positions are free.
-func (e *effects) expire(b *pgx.Batch, over []inventory.Over) {
-	if len(over) == 0 {
-		return
-	}
-	inventory.QueueExpire(b, over)
-	for _, h := range over {
-		e.changes.Add(h.CampaignID, campaign.Counts{Reserved: -h.Size})
-	}
-	e.HoldsReclaimed += len(over)
-}
-
 // refund refunds money of a purchase: to a wallet in this transaction, to a card later.
 func (e *effects) refund(p *purchase.Purchase, amount money.Amount, reason payment.RefundReason) {
 	made := payment.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, Method: payment.RefundMethod(p.PaymentMethod),
@@ -126,65 +115,44 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	} else {
 		e.changes.Queue(&b)
 	}
-	e.queuePayments(&b)
-	e.queuePositions(&b)
-	if err := e.queuePurchases(&b); err != nil {
-		return err
+	if len(e.begun) > 0 {
+		payment.QueueInsert(&b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstCheck)
 	}
+	queueSome(&b, e.finalized, payment.QueueFinalize)
+	queueSome(&b, e.cancelledPayments, payment.QueueGiveUp)
+	queueSome(&b, e.captured, payment.QueueTakeCaptured)
+	queueSome(&b, e.steps, func(b *pgx.Batch, steps []payment.Step) { payment.QueueSteps(b, steps...) })
+	queueSome(&b, e.refunds, payment.QueueInsertRefunds)
+	if len(e.reserved) > 0 {
+		inventory.QueueReserve(&b, e.reserved, e.now, e.reservations.HoldQuota, e.reservations.MaxExtension)
+	}
+	queueSome(&b, e.sold, inventory.QueueSell)
+	queueSome(&b, e.freed, inventory.QueueFreeReserved)
+	queueSome(&b, e.restoredHolds, inventory.QueueRestoreHolds)
+	queueSome(&b, e.unpaid, inventory.QueueAddReservedTimes)
+	queueSome(&b, e.paid, inventory.QueueSellReserved)
+	queueSome(&b, e.freedSold, inventory.QueueFreeSold)
+	queueSome(&b, e.purchases, purchase.QueueInsert)
+	queueSome(&b, e.completed, purchase.QueueComplete)
+	queueSome(&b, e.reassigned, purchase.QueueReassign)
+	queueSome(&b, e.ends, purchase.QueueEndOpen)
+	queueSome(&b, e.lateEnds, purchase.QueueRefundingLate)
+	if len(e.parts) > 0 {
+		if err := purchase.QueueCancelPart(&b, e.parts); err != nil {
+			return err
+		}
+	}
+	queueSome(&b, e.cancelled, purchase.QueueCancel)
+	queueSome(&b, e.unawaited, purchase.QueueNotAwaiting)
 	e.wallets.Queue(&b)
 	e.queueJobs(&b)
 	return fault.At(postgres.Send(ctx, tx, &b), "write")
 }
 
-func (e *effects) queuePayments(b *pgx.Batch) {
-	if len(e.begun) > 0 {
-		payment.QueueInsert(b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstCheck)
-	}
-	queueSome(b, e.finalized, payment.QueueFinalize)
-	queueSome(b, e.cancelledPayments, payment.QueueGiveUp)
-	queueSome(b, e.captured, payment.QueueTakeCaptured)
-	if len(e.steps) > 0 {
-		payment.QueueSteps(b, e.steps...)
-	}
-	queueSome(b, e.refunds, payment.QueueInsertRefunds)
-}
-
-func (e *effects) queuePositions(b *pgx.Batch) {
-	if len(e.reserved) > 0 {
-		inventory.QueueReserve(b, e.reserved, e.now, e.reservations.HoldQuota, e.reservations.MaxExtension)
-	}
-	queueSome(b, e.sold, inventory.QueueSell)
-	queueSome(b, e.freed, inventory.QueueFreeReserved)
-	queueSome(b, e.restoredHolds, inventory.QueueRestoreHolds)
-	queueSome(b, e.unpaid, inventory.QueueAddReservedTimes)
-	queueSome(b, e.paid, inventory.QueueSellReserved)
-	queueSome(b, e.freedSold, inventory.QueueFreeSold)
-}
-
-func (e *effects) queuePurchases(b *pgx.Batch) error {
-	queueSome(b, e.purchases, purchase.QueueInsert)
-	queueSome(b, e.completed, purchase.QueueComplete)
-	queueSome(b, e.reassigned, purchase.QueueReassign)
-	queueSome(b, e.ends, purchase.QueueEndOpen)
-	queueSome(b, e.lateEnds, purchase.QueueRefundingLate)
-	if len(e.parts) > 0 {
-		if err := purchase.QueueCancelPart(b, e.parts); err != nil {
-			return err
-		}
-	}
-	queueSome(b, e.cancelled, purchase.QueueCancel)
-	given := make([]uuid.UUID, len(e.cancelledPayments))
-	for i, taken := range e.cancelledPayments {
-		given[i] = taken.PurchaseID
-	}
-	queueSome(b, given, purchase.QueueNotAwaiting)
-	return nil
-}
-
 // queueJobs locks all jobs at once, so that it has one order.
 func (e *effects) queueJobs(b *pgx.Batch) {
 	if len(e.waiting) > 0 {
-		all := append(e.waiting[:len(e.waiting):len(e.waiting)], e.notAwaiting...)
+		all := slices.Concat(e.waiting, e.notAwaiting)
 		for _, o := range e.Finalized {
 			all = append(all, o.ID)
 		}

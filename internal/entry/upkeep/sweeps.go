@@ -113,7 +113,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 func due(settings config.Settings, db postgres.Pool, client *queue.Client, seller *sale.Seller, enqueue job.Enqueuer, logger *slog.Logger) []sweep.Sweep {
 	recheck := cmp.Or(settings.Payments.Recheck, cards.Recheck)
 	with := cards.Due(db, client, recheck)
-	payments, refunds := sale.WithoutProvider(db, seller, enqueue, recheck, logger), payment.RefundsWithoutProvider(db, recheck, logger)
+	payments, refunds := sale.WithoutProvider{DB: db, Seller: seller, Enqueue: enqueue, Recheck: recheck, Logger: logger}.Sweep(), payment.RefundsWithoutProvider(db, recheck, logger)
 	if settings.Payments.Stripe.Enabled() {
 		payments.Run, refunds.Run = nil, nil
 	} else {
