@@ -128,7 +128,9 @@ func TestEveryCancellationHasItsRefundHoweverItWasPaid(t *testing.T) {
 		cancel(t, db, partOf(t, id, bought, at(5, 1)))
 		fixture.Sound(t, db)
 		refs := fixture.Accept(t, db, partOf(t, id, bought, at(5, 2), at(5, 3)), partOf(t, id, bought, at(5, 3)), fixture.CancelRequest(t, id, bought), partOf(t, id, bought, at(5, 5)))
-		report := finalize(t, fixture.Seller(db), refs...)
+		delivered := slices.Clone(refs)
+		slices.Reverse(delivered) // they are decided in the order of arrival
+		report := finalize(t, fixture.Seller(db), delivered...)
 		expect(t, string(method), jobsOf(t, db, refs), "completed 5,2 5,3", "state-conflict", string(c.whole)+" 5,4 5,5", "state-conflict")
 		refused(t, "a position that is cancelled", fixture.Job(t, db, refs[1].ID), "cancelled already")
 		refused(t, "after the whole", fixture.Job(t, db, refs[3].ID), "already")
@@ -172,54 +174,6 @@ func TestOfTwentyCancellationsAtOnceOneSucceeds(t *testing.T) {
 		if p := purchaseOf(t, db, bought); succeeded != 1 || len(p.Partial) != len(positions) || counts(t, db, id).Sold != map[bool]int{true: 0, false: 3}[positions == nil] {
 			t.Errorf("%s: %d succeeded, %+v", what, succeeded, p)
 		}
-	}
-	fixture.Sound(t, db)
-}
-
-// Of cancellations of any campaigns, paid in any way, possible or not, several times
-// the same: each has the outcome that it would have had by itself, in one transaction.
-func TestManyCancellationsAreSettledTogetherAndEachByItself(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	a, b, closed := fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(6)), fixture.Campaign(t, db, fixture.Draft(3))
-	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
-	var byWallet []uuid.UUID
-	for _, j := range fixture.Finalize(t, db, fixture.WalletRequest(t, a, "mina", 2, 2), fixture.WalletRequest(t, b, "mina", 3, 1), fixture.WalletRequest(t, b, "otto", 3, 1)) {
-		byWallet = append(byWallet, resultOf(t, j).PurchaseID)
-	}
-	external, drawn := fixture.Buy(t, db, a, "carl", 0, 3), fixture.Buy(t, db, closed, "carl", 0, 6)
-	kept := fixture.Buy(t, db, b, "dora", 0, 2)
-	var requests []job.Request
-	var want []fault.Code
-	for _, c := range []struct {
-		campaignID, purchaseID uuid.UUID
-		code                   fault.Code
-	}{
-		{a, byWallet[0], ""},
-		{a, external, ""},
-		{b, byWallet[1], ""},
-		{a, byWallet[0], fault.StateConflict}, // a second time
-		{closed, drawn, fault.StateConflict},
-		{b, uuid.New(), fault.NotFound},
-		{b, byWallet[2], ""},
-		{a, external, fault.StateConflict}, // a second time, and a third
-		{a, external, fault.StateConflict},
-	} {
-		requests, want = append(requests, fixture.CancelRequest(t, c.campaignID, c.purchaseID)), append(want, c.code)
-	}
-	refs := fixture.Accept(t, db, requests...)
-	mixed := slices.Clone(refs)
-	slices.Reverse(mixed) // they are decided in the order of arrival, not of delivery
-	report, err := fixture.Seller(db).Cancel(t.Context(), mixed, sale.SkipLocked)
-	if err != nil || len(report.Finalized) != len(refs) || len(report.Busy)+len(report.Broken) != 0 {
-		t.Fatalf("%+v, %v", report, err)
-	}
-	expectCodes(t, db, refs, want...)
-	if m, o := fixture.Balance(t, db, mina), fixture.Balance(t, db, otto); m != 5000 || o != 5000 {
-		t.Errorf("the wallets have %d and %d", m, o)
-	}
-	if na, nb, nc := counts(t, db, a).Sold, counts(t, db, b).Sold, counts(t, db, closed).Sold; na != 0 || nb != 2 || nc != 6 || purchaseOf(t, db, kept).State != purchase.Completed {
-		t.Errorf("%d, %d and %d are sold, want 0, 2 and 6", na, nb, nc)
 	}
 	fixture.Sound(t, db)
 }

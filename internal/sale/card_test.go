@@ -14,11 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
@@ -203,7 +201,7 @@ func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 		}
 		return n
 	}
-	seller := sale.NewSeller(spied{db, func(_ pgx.Tx, _ int, b *pgx.Batch) {
+	seller := sale.NewSeller(spied{Beginner: db, before: func(_ pgx.Tx, _ int, b *pgx.Batch) {
 		for _, q := range b.QueuedQueries {
 			statements = append(statements, q.SQL)
 		}
@@ -281,44 +279,6 @@ func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 		t.Errorf("the payment is %+v", now)
 	}
 	fixture.Sound(t, db)
-}
-
-// A statement that reads a whole table is quick as long as the table is small.
-func TestTheSearchForReservationsReadsOnlyThose(t *testing.T) {
-	db, id := campaignOn(t, 3)
-	bought, ref := fixture.Reserve(t, db, id, "a", 2, -time.Second)
-	servers.Exec(t, db, `
-		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, phase, ending, deadline, latest, kept_since, finished_at)
-		SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, 'JPY', 'pm', 'cancelled', 'expired', now(), now(), now(), now() FROM generate_series(1, 20000)`)
-	servers.Exec(t, db, `ANALYZE payments`)
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		rows := `SELECT coalesce(sum(seq_tup_read), 0)::bigint FROM pg_stat_xact_user_tables WHERE relname = 'payments'`
-		before := servers.Value[int64](t, tx, rows)
-		expired, err := payment.Expire(t.Context(), tx, 10)
-		if err != nil || len(expired) != 1 {
-			t.Errorf("expired %v, %v", expired, err)
-		}
-		var b pgx.Batch
-		var found []payment.Ref
-		n := make(map[uuid.UUID]int)
-		locked, into := make(map[uuid.UUID]bool), make(map[uuid.UUID]*payment.Payment)
-		payment.QueueOfJobs(&b, []uuid.UUID{ref.ID}, &found)
-		payment.QueueLock(&b, []uuid.UUID{bought}, postgres.SkipLocked, locked, into)
-		inventory.QueueCountReserved(&b, []uuid.UUID{bought}, n)
-		if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
-			return err
-		}
-		if len(found) != 1 || !locked[bought] || into[bought] == nil || n[bought] != 2 {
-			t.Errorf("found %v, %v, %v, %v", found, locked, into, n)
-		}
-		if after := servers.Value[int64](t, tx, rows); after != before {
-			t.Errorf("%d rows were read one after the other", after-before)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // In a database that is new, the planner would else read all jobs of the campaign.

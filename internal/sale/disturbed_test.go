@@ -102,7 +102,7 @@ func TestRowsThatMoveUnderTheLockRollTheTransactionBack(t *testing.T) {
 			servers.Exec(t, db, c.disturb, id)
 		}
 		changed := fixture.Watch(t, db)
-		seller := sale.NewSeller(spied{db, func(tx pgx.Tx, n int, _ *pgx.Batch) {
+		seller := sale.NewSeller(spied{Beginner: db, before: func(tx pgx.Tx, n int, _ *pgx.Batch) {
 			if n == c.batch {
 				servers.Exec(t, tx, c.disturb, id)
 			}

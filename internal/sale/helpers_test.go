@@ -258,29 +258,39 @@ func nowOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ref job.Ref) (n now) {
 	return n
 }
 
-// spied begins transactions of which a test sees each batch before it is sent.
+// spied begins transactions of which a test sees each batch before it is sent, and the commit.
 type spied struct {
 	postgres.Beginner
-	before func(tx pgx.Tx, n int, b *pgx.Batch) // n counts the batches of the transaction from 1
+	before  func(tx pgx.Tx, n int, b *pgx.Batch) // n counts the batches of the transaction from 1
+	commits func(tx pgx.Tx)
 }
 
 // Begin implements postgres.Beginner.
 func (s spied) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := s.Beginner.Begin(ctx)
-	return &spiedTx{Tx: tx, before: s.before}, err
+	return &spiedTx{Tx: tx, by: s}, err
 }
 
 type spiedTx struct {
 	pgx.Tx
-	before func(tx pgx.Tx, n int, b *pgx.Batch)
-	n      int
+	by spied
+	n  int
 }
 
 // SendBatch implements pgx.Tx.
 func (t *spiedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	t.n++
-	t.before(t.Tx, t.n, b)
+	if t.n++; t.by.before != nil {
+		t.by.before(t.Tx, t.n, b)
+	}
 	return t.Tx.SendBatch(ctx, b)
+}
+
+// Commit implements pgx.Tx.
+func (t *spiedTx) Commit(ctx context.Context) error {
+	if t.by.commits != nil {
+		t.by.commits(t.Tx)
+	}
+	return t.Tx.Commit(ctx)
 }
 
 // operations are the transactions of a Seller.

@@ -18,11 +18,13 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/shape"
 	"triprize/internal/drawing"
 	"triprize/internal/entry/upkeep"
+	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
@@ -38,9 +40,9 @@ import (
 )
 
 // Invariants, checked after every step of random, concurrent purchases, some of
-// them paid by wallet or card, some of positions side by side, cancellations, expiries, steps of payments, finalizations,
-// repeated deliveries, dying workers, draws, and now and then the end of the campaign
-// or of its sale:
+// them paid by wallet or card, holds, which are bought, extended, released and swept, cancellations, expiries,
+// steps of payments, finalizations, repeated deliveries, dying workers, draws, and now and then the end of the
+// campaign or of its sale:
 //
 //   - everything package audit checks: a position has at most one owner, the
 //     counters equal the rows, nobody is over the limit, a succeeded job has
@@ -53,7 +55,7 @@ import (
 //     reports as finalized is final.
 //
 // And at the end, when every job was delivered once more without a death, and every
-// payment led to its end: every job is final, a campaign that is sold out, or drawn at its end, has one
+// payment led to its end: nothing was a deadlock, every job is final, a campaign that is sold out, or drawn at its end, has one
 // draw, and what the provider has captured has sold positions or one refund, and nothing else has.
 func TestRandomInterleavingsKeepTheInvariants(t *testing.T) {
 	t.Parallel()
@@ -86,6 +88,7 @@ type model struct {
 	seller *sale.Seller
 	late   *sale.Seller // its reservations are over at once
 	bank   *bank
+	holder *inventory.Holds
 	clock  *servers.Clock
 	end    time.Duration // of the sale, by the clock; 0: it has none
 	atEnd  int           // positions sold and reserved when the sale was seen to be over; -1: not yet
@@ -94,13 +97,15 @@ type model struct {
 	jobs  []job.Ref // purchases
 	backs []job.Ref // cancellations
 	draws []job.Ref
+	holds []inventory.Hold
 	final map[uuid.UUID]string
 	sold  int // ever, with what was cancelled
 }
 
 func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool, clock *servers.Clock) *model {
 	m := &model{t: t, db: db, base: rapid.IntRange(3, 5).Draw(rt, "base"), final: make(map[uuid.UUID]string),
-		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour, Takes: stripe.Takes}), bank: newBank(), clock: clock, atEnd: -1}
+		seller: fixture.Seller(db), late: sale.NewSeller(db, time.Hour, sale.Reservations{For: -time.Second, MaxExtension: time.Hour, Takes: stripe.Takes}), bank: newBank(), clock: clock, atEnd: -1,
+		holder: fixture.Holds(t, db, nil, nil)}
 	draft := fixture.Draft(m.base)
 	if rapid.Bool().Draw(rt, "drawn at its end") {
 		m.end = clock.Ahead() + shortSale
@@ -127,7 +132,7 @@ func (o operation) String() string { return o.name }
 
 func (m *model) operations() []operation {
 	return []operation{
-		{"order", m.order}, {"order", m.order}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
+		{"order", m.order}, {"order", m.order}, {"hold", m.hold}, {"change a hold", m.changeHold}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
 		{"time passes", m.timePasses}, {"end the sale", m.endSale}, {"expire", m.expire}, {"draw", m.draw}, {"end the campaign", m.endCampaign},
 		{"lead", m.lead}, {"lead", m.lead}, {"lead", m.lead}, {"finalize", m.finalize}, {"finalize", m.finalize}, {"finalize and die", m.finalizeAndDie},
 		{"cancel", m.cancel}, {"cancel", m.cancel}, {"deliver cancellations", m.deliverBacks}, {"deliver cancellations to a dying worker", m.deliverBacksAndDie},
@@ -142,18 +147,69 @@ func (m *model) order(rt *rapid.T) func() {
 		request := rapid.SampledFrom([]func(testing.TB, uuid.UUID, string, int, int) job.Request{fixture.PurchaseRequest, fixture.WalletRequest, fixture.CardRequest, fixture.CardRequest}).Draw(rt, "paid")
 		requests = append(requests, request(m.t, m.id, user, layer, rapid.IntRange(1, 3).Draw(rt, "quantity")))
 	}
+	return func() { m.accept(requests...) }
+}
+
+func (m *model) accept(requests ...job.Request) {
+	accepted, _, err := job.Accept(m.t.Context(), m.db, requests)
+	if err != nil {
+		m.t.Error(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, one := range accepted {
+		if !errors.Is(one.Err, job.ErrClosed) { // the end of the campaign came first
+			m.jobs = append(m.jobs, job.Ref{ID: one.Job.ID, CampaignID: m.id})
+		}
+	}
+}
+
+func (m *model) hold(rt *rapid.T) func() {
+	user := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "user"))
+	request := fixture.HoldAnyRequest(m.id, user, 0, rapid.IntRange(1, 3).Draw(rt, "quantity"))
+	request.TTL = rapid.SampledFrom([]time.Duration{time.Millisecond, shortSale / 2, 2 * shortSale}).Draw(rt, "ttl")
 	return func() {
-		accepted, _, err := job.Accept(m.t.Context(), m.db, requests)
-		if err != nil {
-			m.t.Error(err)
+		h, err := fixture.TryHold(m.t, m.holder, request)
+		if m.mayRefuse("hold", err); err == nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.holds = append(m.holds, h)
 		}
+	}
+}
+
+// mayRefuse wants no error but a refusal.
+func (m *model) mayRefuse(what string, err error) {
+	if err != nil && fault.CodeOf(err) == fault.InternalError && !postgres.IsTransient(err) {
+		m.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// changeHold buys one of the last holds, extends or releases it, or does what the sweep does.
+func (m *model) changeHold(rt *rapid.T) func() {
+	which, how := rapid.IntRange(0, 4).Draw(rt, "which"), rapid.SampledFrom([]string{"buy", "extend", "release", "sweep"}).Draw(rt, "how")
+	return func() {
 		m.mu.Lock()
-		defer m.mu.Unlock()
-		for _, one := range accepted {
-			if !errors.Is(one.Err, job.ErrClosed) { // the end of the campaign came first
-				m.jobs = append(m.jobs, job.Ref{ID: one.Job.ID, CampaignID: m.id})
-			}
+		if len(m.holds) == 0 {
+			m.mu.Unlock()
+			return
 		}
+		h := m.holds[max(len(m.holds)-1-which, 0)]
+		m.mu.Unlock()
+		var err error
+		switch how {
+		case "buy":
+			m.accept(fixture.HeldRequest(m.t, m.id, h.UserID, h.ID))
+		case "extend":
+			r := fixture.HoldRequest(m.id, h.UserID)
+			r.Job.Kind = job.KindHoldExtend
+			_, err = m.holder.Extend(m.t.Context(), r, h.ID)
+		case "release":
+			_, err = m.holder.Release(m.t.Context(), m.id, h.ID)
+		default:
+			_, _, err = inventory.ExpireHolds(m.t.Context(), m.db, m.id, 2)
+		}
+		m.mayRefuse(how, err)
 	}
 }
 
@@ -318,6 +374,9 @@ func (m *model) finish(rt *rapid.T) {
 	m.draw(rt)()
 	m.check(rt)
 	m.balance(rt)
+	if n := servers.Value[int](m.t, m.db, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+		rt.Errorf("%d deadlocks", n)
+	}
 	if want := len(m.jobs) + len(m.backs); len(m.final) != want {
 		rt.Errorf("%d of %d jobs are final", len(m.final), want)
 	}

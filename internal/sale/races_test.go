@@ -3,7 +3,6 @@
 package sale_test
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -100,46 +99,6 @@ func TestATransactionThatDiesBeforeItsCommitLeavesNothing(t *testing.T) {
 		changed(``)
 		do()
 		expectCodes(t, db, []job.Ref{c.ref}, "")
-	}
-	fixture.Sound(t, db)
-}
-
-// Every person of a crowd buys and gives back, twice, on one campaign, round after
-// round. There is enough for all, so that the count of every outcome is known.
-func TestCrowdsOfPurchasesAndCancellationsNeverDeadlockAndEndSound(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	draft, limit := fixture.Draft(8), 6 // two persons are one user: they have up to 4 at a time
-	draft.PurchaseLimit = &limit
-	id := fixture.Campaign(t, db, draft)
-	seller := fixture.Seller(db)
-	const persons, rounds = 12, 5
-	var crowd sync.WaitGroup
-	for person := range persons {
-		crowd.Go(func() {
-			for round := range rounds {
-				order := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint(person%6), 0, 1+round%2))[0]
-				sell(t, seller, order)
-				bought := fixture.Job(t, db, order.ID)
-				if bought.State != job.Succeeded {
-					t.Errorf("purchase: %+v", bought.Problem)
-					return
-				}
-				request := func() job.Request { return fixture.CancelRequest(t, id, resultOf(t, bought).PurchaseID) }
-				backs := fixture.Accept(t, db, request(), request())
-				if round%2 == 0 {
-					finalize(t, seller, backs...)
-				} else {
-					finalize(t, seller, backs[0])
-					finalize(t, seller, backs[1])
-				}
-				expectCodes(t, db, backs, "", "state-conflict")
-			}
-		})
-	}
-	crowd.Wait()
-	if n, now := servers.Value[int](t, db, `SELECT count(*) FROM purchases`), counts(t, db, id); n != persons*rounds || now.Sold != 0 {
-		t.Errorf("%d purchases, and %+v", n, now)
 	}
 	fixture.Sound(t, db)
 }

@@ -1,7 +1,6 @@
 package sale_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -302,7 +301,12 @@ func TestFinalizingJobsWritesToNoIndex(t *testing.T) {
 		}
 		refs := fixture.Accept(t, db, requests...)
 		updates, hot := 0, 0
-		seller := sale.NewSeller(counted{db, &updates, &hot}, time.Hour, fixture.Reservations)
+		seller := sale.NewSeller(spied{Beginner: db, commits: func(tx pgx.Tx) {
+			err := tx.QueryRow(t.Context(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'jobs'`).Scan(&updates, &hot)
+			if err != nil {
+				t.Error(err)
+			}
+		}}, time.Hour, fixture.Reservations)
 		if _, err := seller.Sell(t.Context(), refs, sale.SkipLocked); err != nil {
 			t.Fatal(err)
 		}
@@ -310,30 +314,4 @@ func TestFinalizingJobsWritesToNoIndex(t *testing.T) {
 			t.Errorf("%s: %d of %d updates for %d jobs wrote to no index", name, hot, updates, len(refs))
 		}
 	}
-}
-
-// counted begins transactions that count before their commit how many updates of jobs they
-// have done, and how many of those have written to no index.
-type counted struct {
-	postgres.Beginner
-	updates, hot *int
-}
-
-// Begin implements postgres.Beginner.
-func (c counted) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := c.Beginner.Begin(ctx)
-	return countedTx{tx, c}, err
-}
-
-type countedTx struct {
-	pgx.Tx
-	c counted
-}
-
-// Commit implements pgx.Tx.
-func (t countedTx) Commit(ctx context.Context) error {
-	if err := t.QueryRow(ctx, `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'jobs'`).Scan(t.c.updates, t.c.hot); err != nil {
-		return err
-	}
-	return t.Tx.Commit(ctx)
 }
