@@ -34,7 +34,7 @@ func QueueTry(b *pgx.Batch, p *Payment, method string, returnURL *string) {
 		    due_at = clock_timestamp(), next_action = NULL, decline = NULL, `+unblocked+`
 		WHERE purchase_id = $1 AND version = $2 AND phase IN ('action', 'declined') AND over_at > clock_timestamp() AND tries < $5 AND cancel_job IS NULL`,
 		p.PurchaseID, p.Version, method, returnURL, MostTries).
-		Exec(orConflict("the payment has just changed; read the job, then retry"))
+		Exec(OrConflict("the payment has just changed; read the job, then retry"))
 	QueueSteps(b, Step{PurchaseID: p.PurchaseID, Event: StepMethodChanged})
 }
 

@@ -3,7 +3,6 @@ package payment
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -26,44 +25,28 @@ const (
 	WaitsForTurn     BlockedReason = "turn"     // it is busy
 )
 
-// Text returns the reason as people read it.
-func (w BlockedReason) Text() string {
-	switch w {
-	case WaitsForOperator:
-		return "the payment waits for an operator"
-	case WaitsForKey:
-		return "cards are disabled: no key of a payment provider is set"
-	case WaitsForAnswer:
-		return "the payment provider does not respond"
-	case WaitsForTurn:
-		return "the payment provider is busy"
-	}
-	return "the payment provider is not available"
+var blockedTexts = map[BlockedReason]string{
+	WaitsForOperator: "the payment waits for an operator",
+	WaitsForKey:      "cards are disabled: no key of a payment provider is set",
+	WaitsForAnswer:   "the payment provider does not respond",
+	WaitsForProvider: "the payment provider is not available",
+	WaitsForTurn:     "the payment provider is busy",
 }
 
-// BlockedBy is who or what blocks a payment.
-type BlockedBy string
-
-// Who or what blocks payments.
-const (
-	Operator BlockedBy = "operator" // a person has to see to it, or to the key
-	Key      BlockedBy = "key"      // cards are switched off
-	Provider BlockedBy = "provider" // does not answer, or is busy
-)
+// Text returns the reason as people read it.
+func (w BlockedReason) Text() string { return blockedTexts[w] }
 
 // unblocked are the assignments of a payment that continues.
 const unblocked = `faults = 0, waiting_for = NULL, waiting_since = NULL`
 
-// WaitsFor returns what the payment waits for; empty: for nothing but its buyer, its
-// method or a time.
-func (p *Payment) WaitsFor() BlockedBy {
-	switch {
-	case p.WaitingFor == nil:
-		return ""
-	case *p.WaitingFor == WaitsForOperator, *p.WaitingFor == WaitsForKey:
-		return BlockedBy(*p.WaitingFor)
+// WaitsFor returns who blocks the payment: an operator, the key or the provider. Empty: it waits for
+// nothing but its buyer, its method or a time.
+func (p *Payment) WaitsFor() BlockedReason {
+	switch reason := postgres.ValueOf(p.WaitingFor); reason {
+	case "", WaitsForOperator, WaitsForKey:
+		return reason
 	}
-	return Provider
+	return WaitsForProvider
 }
 
 // Reason returns why the payment waits, for operators: what the provider has said, if it
@@ -84,7 +67,7 @@ const waiterSQL = `CASE WHEN waiting_for IN ('operator', 'key') THEN waiting_for
 
 // Waiting returns payments that wait for a waiter (empty: for any), in the order of their
 // purchases, after the given one (zero: from the start).
-func Waiting(ctx context.Context, db postgres.DB, waiter BlockedBy, after uuid.UUID, limit int) ([]Payment, error) {
+func Waiting(ctx context.Context, db postgres.DB, waiter BlockedReason, after uuid.UUID, limit int) ([]Payment, error) {
 	list, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM payments p
 		WHERE waiting_for IS NOT NULL AND ($1 = '' OR `+waiterSQL+` = $1) AND ($2::uuid IS NULL OR purchase_id > $2)
@@ -93,9 +76,9 @@ func Waiting(ctx context.Context, db postgres.DB, waiter BlockedBy, after uuid.U
 }
 
 // CountWaiting counts the payments that wait, by what for.
-func CountWaiting(ctx context.Context, db postgres.DB) (counts map[BlockedBy]int, err error) {
-	counts = map[BlockedBy]int{Operator: 0, Key: 0, Provider: 0}
-	var waiter BlockedBy
+func CountWaiting(ctx context.Context, db postgres.DB) (counts map[BlockedReason]int, err error) {
+	counts = map[BlockedReason]int{WaitsForOperator: 0, WaitsForKey: 0, WaitsForProvider: 0}
+	var waiter BlockedReason
 	var n int
 	err = postgres.Scan(ctx, db, func() { counts[waiter] = n }, []any{&waiter, &n}, `SELECT `+waiterSQL+`, count(*) FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`)
 	return counts, fault.At(err, "payment.CountWaiting")
@@ -106,19 +89,6 @@ func CountWaiting(ctx context.Context, db postgres.DB) (counts map[BlockedBy]int
 func QueueWaiting(b *pgx.Batch, purchases []uuid.UUID, reason BlockedReason) {
 	b.Queue(`SELECT FROM payments WHERE purchase_id = ANY($1) ORDER BY purchase_id FOR NO KEY UPDATE`, purchases) // the UPDATE alone has no order
 	b.Queue(`UPDATE payments SET waiting_for = $2, waiting_since = coalesce(waiting_since, clock_timestamp()), last_error = NULL WHERE purchase_id = ANY($1) AND finished_at IS NULL`, purchases, reason)
-}
-
-// Escalate gives up to limit payments to the operators that have waited for a key or the
-// provider for longer than after, the longest first. It leaves out what a worker has, and what
-// is locked. They are due as before: when the provider answers, they continue automatically.
-func Escalate(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
-	tag, err := db.Exec(ctx, `
-		UPDATE payments SET waiting_for = 'operator', last_error = coalesce(payments.last_error, $3)
-		FROM (SELECT purchase_id FROM payments p
-		      WHERE waiting_for <> 'operator' AND waiting_since <= clock_timestamp() - $1 * interval '1 second' AND `+Leases.Free()+`
-		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
-		WHERE payments.purchase_id = w.purchase_id`, after.Seconds(), limit, WaitsForKey.Text()) // what waits for a key has no error
-	return int(tag.RowsAffected()), fault.At(err, "payment.Escalate")
 }
 
 // QueueWake makes a payment that waits due at once.
@@ -167,14 +137,14 @@ func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
 		    finished_at = CASE WHEN $3 = 'unpaid' AND phase = 'cancelled' THEN finished_at END
 		WHERE purchase_id = $1 AND version = $2 AND waiting_for = 'operator' AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
 		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason).
-		Exec(orConflict("the payment has changed, or a worker is checking it with the provider; retry in a moment"))
+		Exec(OrConflict("the payment has changed, or a worker is checking it with the provider; retry in a moment"))
 }
 
-// orConflict is a state-conflict Error when a statement has not changed its row.
-func orConflict(message string) func(pgconn.CommandTag) error {
+// OrConflict is a state-conflict Error when a statement has not changed its row.
+func OrConflict(format string, values ...any) func(pgconn.CommandTag) error {
 	return func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() != 1 {
-			return fault.New(fault.StateConflict, "%s", message)
+			return fault.New(fault.StateConflict, format, values...)
 		}
 		return nil
 	}

@@ -67,7 +67,6 @@ package payment
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -266,20 +265,25 @@ func QueueGet(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]*Payment) 
 	})
 }
 
-// OfIntents returns the payments that have intents of the provider, by intent. It leaves
-// out those that are not known here.
-func OfIntents(ctx context.Context, db postgres.DB, intents []string) (map[string]Payment, error) {
-	found, err := postgres.Collect(ctx, db, scan, `
-		SELECT `+columns+` FROM unnest($1::text[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM payments WHERE intent_id = i.id) p`, intents)
-	if err != nil {
-		return nil, fmt.Errorf("payment.OfIntents: %w", err)
-	}
-	of := make(map[string]Payment, len(found))
-	for _, p := range found {
-		of[*p.IntentID] = p
-	}
-	return of, nil
+// OfIntent returns the payment that has an intent of the provider, and false when it is not known here.
+func OfIntent(ctx context.Context, db postgres.DB, intent string) (p Payment, ok bool, err error) {
+	p, err = postgres.CollectOne(ctx, db, scan, `SELECT `+columns+` FROM payments p WHERE intent_id = $1`, intent)
+	ok, err = postgres.Found(err)
+	return p, ok, fault.At(err, "payment.OfIntent(%s)", intent)
 }
+
+// Dispute is a dispute of a charge. Nothing is released because of one.
+type Dispute struct {
+	ID         string `json:"id"`
+	Status     string `json:"status"`
+	Reason     string `json:"reason"`
+	Refundable bool   `json:"refundable"` // the bank has not the money, so the charge can be refunded
+	payprovider.Disputed
+}
+
+// HoldsMoney reports whether the bank has the money of the charge, or has given it back to
+// the buyer: a refund would pay twice.
+func (d *Dispute) HoldsMoney() bool { return d != nil && !d.Refundable }
 
 // Step is a dated step of a payment or of its refund, for the timeline of the purchase.
 type Step struct {

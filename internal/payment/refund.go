@@ -195,10 +195,8 @@ const forOperator = `method = 'card' AND number IS NOT NULL AND (state IN ('fail
 // CountRefundsForOperator counts the card refunds that wait for an operator, those of all
 // campaigns.
 func CountRefundsForOperator(ctx context.Context, db postgres.DB) (n int, err error) {
-	if err := db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+forOperator).Scan(&n); err != nil {
-		return 0, fmt.Errorf("payment.CountRefundsForOperator: %w", err)
-	}
-	return n, nil
+	err = db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+forOperator).Scan(&n)
+	return n, fault.At(err, "payment.CountRefundsForOperator")
 }
 
 // CountCancelledRefunds counts the refunds of a cancelled campaign.
@@ -268,17 +266,4 @@ func RefundsWaitForKey(ctx context.Context, db postgres.DB, items []lease.Item) 
 		FROM (SELECT id FROM refunds r WHERE id = ANY($1) AND `+unfinished+` AND `+RefundLeases.Free()+` ORDER BY id FOR NO KEY UPDATE) w
 		WHERE refunds.id = w.id`, ids)
 	return int(tag.RowsAffected()), fault.At(err, "payment.RefundsWaitForKey")
-}
-
-// EscalateRefunds makes up to limit refunds stuck that have waited for a key or the provider for
-// longer than after, the longest first. It leaves out what a worker has, and what is locked.
-// They are due as before: when the provider answers, they continue automatically.
-func EscalateRefunds(ctx context.Context, db postgres.DB, after time.Duration, limit int) (int, error) {
-	tag, err := db.Exec(ctx, `
-		UPDATE refunds SET stuck = true
-		FROM (SELECT id FROM refunds r
-		      WHERE waiting_since <= clock_timestamp() - $1 * interval '1 second' AND NOT stuck AND `+unfinished+` AND `+RefundLeases.Free()+`
-		      ORDER BY waiting_since LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) w
-		WHERE refunds.id = w.id`, after.Seconds(), limit)
-	return int(tag.RowsAffected()), fault.At(err, "payment.EscalateRefunds")
 }

@@ -273,40 +273,29 @@ const (
 	AttemptKey      = "attempt"
 )
 
-// The categories of balance transactions of payments. All others concern the account, such as fees and payouts.
-const (
-	CategoryCharge                 = "charge"
-	CategoryChargeFailure          = "charge_failure" // a charge that had succeeded
-	CategoryPartialCaptureReversal = "partial_capture_reversal"
-	CategoryRefund                 = "refund"
-	CategoryRefundFailure          = "refund_failure"
-	CategoryDispute                = "dispute"
-	CategoryDisputeReversal        = "dispute_reversal"
-)
-
 // BalanceTransaction is a change of the account's balance. Amounts are signed: debits are negative.
 type BalanceTransaction struct {
-	ID           string
-	Type         string // in the provider's words
-	Category     string // for accounting: one of those above, or another
-	Known        bool   // the category exists in our version of the provider's API
-	Amount       money.Amount
-	Currency     string // of the balance, ISO 4217, capitals
-	Fee          money.Amount
-	Net          money.Amount
-	ExchangeRate *string // decimal; nil: the source has the currency of the balance
-	CreatedAt    time.Time
-	AvailableOn  time.Time
-	Source       Source
+	ID           string       `json:"id"`
+	Type         string       `json:"type"`     // in the provider's words
+	Category     string       `json:"category"` // for accounting, such as charge
+	Known        bool         `json:"known"`    // the category exists in our version of the provider's API
+	Amount       money.Amount `json:"amount"`
+	Currency     string       `json:"currency"` // of the balance, ISO 4217, capitals
+	Fee          money.Amount `json:"fee"`
+	Net          money.Amount `json:"net"`
+	ExchangeRate *string      `json:"exchange_rate"` // decimal; nil: the source has the currency of the balance
+	CreatedAt    time.Time    `json:"created"`
+	AvailableOn  time.Time    `json:"available_on"`
+	Source       Source       `json:"source"`
 }
 
 // Source is the object of a balance transaction, in its own currency. If it is neither charge, refund nor dispute,
 // only the id is known.
 type Source struct {
-	ID       string
-	IntentID string
-	Amount   money.Amount // of a charge: captured
-	Currency string       // ISO 4217, capitals
-	Status   string
-	Metadata map[string]string
+	ID       string            `json:"id"`
+	IntentID string            `json:"intent"`
+	Amount   money.Amount      `json:"amount"`   // of a charge: captured
+	Currency string            `json:"currency"` // ISO 4217, capitals
+	Status   string            `json:"status"`
+	Metadata map[string]string `json:"metadata"`
 }

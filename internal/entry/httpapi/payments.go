@@ -36,7 +36,7 @@ import (
 
 func (s *server) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := payment.Waiting(ctx, s.db, payment.BlockedBy(response.ValueOf(r.Params.WaitingFor)), after, limit)
+	list, err := payment.Waiting(ctx, s.db, payment.BlockedReason(response.ValueOf(r.Params.WaitingFor)), after, limit)
 	return operations.ListPayments200(contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON),
 		NextCursor: response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })}, err)
 }

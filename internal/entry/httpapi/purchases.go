@@ -237,8 +237,8 @@ func (s *server) ofReference(ctx context.Context, f *purchase.Filter, reference 
 	if !strings.HasPrefix(reference, intentPrefix) {
 		return nil
 	}
-	found, err := payment.OfIntents(ctx, s.db, []string{reference})
-	if p, ok := found[reference]; err == nil && ok {
+	p, ok, err := payment.OfIntent(ctx, s.db, reference)
+	if ok {
 		f.Reference, f.ID = "", p.PurchaseID
 	}
 	return err

@@ -122,7 +122,7 @@ func (p *setup) forOperators() (payments, refunds int) {
 	if refunds, err = payment.CountRefundsForOperator(p.t.Context(), p.db); err != nil {
 		p.t.Fatal(err)
 	}
-	return counts[payment.Operator], refunds
+	return counts[payment.WaitsForOperator], refunds
 }
 
 // The key is removed for 60 days: everything that waits for it can be ended by an operator,
@@ -260,18 +260,18 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 		waits   bool
 		state   purchase.State
 		code    fault.Code
-		waiting payment.BlockedBy
+		waiting payment.BlockedReason
 	}{
-		"reserved, in time":             {"", false, true, purchase.Pending, "", payment.Key},
+		"reserved, in time":             {"", false, true, purchase.Pending, "", payment.WaitsForKey},
 		"reserved, and over":            {"", true, false, purchase.Failed, fault.ReservationExpired, ""},
 		"its key is stored, and over":   {payment.Creating, true, false, purchase.Failed, fault.ReservationExpired, ""},
-		"its key is stored, in time":    {payment.Creating, false, true, purchase.Pending, "", payment.Key},
-		"at the provider, and over":     {payment.Confirming, true, true, purchase.Pending, "", payment.Key},
-		"being captured, and over":      {payment.Capturing, true, true, purchase.Pending, "", payment.Key},
+		"its key is stored, in time":    {payment.Creating, false, true, purchase.Pending, "", payment.WaitsForKey},
+		"at the provider, and over":     {payment.Confirming, true, true, purchase.Pending, "", payment.WaitsForKey},
+		"being captured, and over":      {payment.Capturing, true, true, purchase.Pending, "", payment.WaitsForKey},
 		"captured before":               {payment.Captured, false, false, purchase.Completed, "", ""},
 		"ended before":                  {payment.Ended, false, false, purchase.Failed, fault.ReservationExpired, ""},
-		"a slow one, given up, over":    {payment.Processing, true, true, purchase.Pending, "", payment.Key},
-		"for an operator, and stays so": {payment.Capturing, true, true, purchase.Pending, "", payment.Operator},
+		"a slow one, given up, over":    {payment.Processing, true, true, purchase.Pending, "", payment.WaitsForKey},
+		"for an operator, and stays so": {payment.Capturing, true, true, purchase.Pending, "", payment.WaitsForOperator},
 	} {
 		bought, ref := fixture.Reserve(t, p.db, id, "mina", 1, time.Hour)
 		if c.phase != "" {
@@ -280,7 +280,7 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 		if c.phase == payment.Processing { // only the provider knows whether it has succeeded since
 			p.exec(`UPDATE payments SET phase = 'expiring', ending = 'expired', uncancellable = true, intent_status = 'processing', livemode = false WHERE purchase_id = '` + bought.String() + `'`)
 		}
-		if c.waiting == payment.Operator {
+		if c.waiting == payment.WaitsForOperator {
 			p.exec(`UPDATE payments SET waiting_for = '` + string(payment.WaitsForOperator) + `' WHERE purchase_id = '` + bought.String() + `'`)
 		}
 		if c.over {

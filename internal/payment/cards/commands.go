@@ -43,7 +43,7 @@ func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID
 		if known.WaitsFor() == "" {
 			return fault.New(fault.StateConflict, "the payment does not wait for the provider or an operator; it is in phase %s", known.Phase)
 		}
-		if known.WaitsFor() == payment.Key && !s.cards {
+		if known.WaitsFor() == payment.WaitsForKey && !s.cards {
 			return fault.New(fault.StateConflict, "cards are disabled: the provider cannot be queried until payments.stripe.key is set")
 		}
 		payment.QueueWake(b, purchaseID)
@@ -71,7 +71,7 @@ func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UU
 // people: the write has the same conditions, and decides.
 func mayResolve(p *payment.Payment, now time.Time) error {
 	switch {
-	case p.WaitsFor() != payment.Operator:
+	case p.WaitsFor() != payment.WaitsForOperator:
 		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be resolved by hand; this one is in phase %s", p.Phase)
 	case p.IntentID == nil:
 		return fault.New(fault.StateConflict, "the payment has not reached the provider and ends automatically at %s", p.OverAt().UTC().Format(time.RFC3339))

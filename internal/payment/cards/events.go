@@ -1,6 +1,7 @@
 package cards
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/failpoint"
@@ -31,11 +33,11 @@ const maxEventName = 255
 type Events struct {
 	db      postgres.Pool
 	reader  payprovider.Reader
+	ofState []string // types of events that report the status of an intent
 	logger  *slog.Logger
 	metrics *eventMetrics
 
-	mu       sync.Mutex
-	versions map[string]bool // other releases of the API that were said already
+	sayForeign rate.Sometimes // in the log, that events are of another release
 }
 
 type eventMetrics struct {
@@ -72,7 +74,13 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 	telemetry.Expect(m.stored, fromWebhook, fromList)
 	telemetry.Expect(m.handled, eventWoken, eventRecorded, eventIgnored, eventUncaptured, eventUnknown)
 	telemetry.Expect(m.dispute, "needs_response", "under_review", "won", "lost", "warning_needs_response", "warning_under_review", "warning_closed")
-	return &Events{db: db, reader: reader, logger: logger, metrics: m, versions: make(map[string]bool)}
+	var ofState []string
+	for name, about := range reader.Subjects() {
+		if about == payprovider.AboutPayment {
+			ofState = append(ofState, name)
+		}
+	}
+	return &Events{db: db, ofState: ofState, reader: reader, logger: logger, metrics: m, sayForeign: rate.Sometimes{First: 1, Interval: time.Hour}}
 }
 
 // Store stores events that came by webhook, each id once, all in one statement. It
@@ -99,15 +107,19 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source e
 		rows = append(rows, e.rowOf(event, source))
 	}
 	failpoint.Hit("payments.events.store", nil)
-	stored, err = insertEvents(ctx, e.db, rows)
+	stored, err = insertEvents(ctx, e.db, rows, e.ofState)
 	if err != nil {
 		return stored, fmt.Errorf("cards.Store: %w", err)
 	}
 	failpoint.Hit("payments.events.stored", nil)
 	e.metrics.stored.WithLabelValues(string(source)).Add(float64(len(stored.Fresh)))
 	for _, event := range events {
-		if e.isForeign(event) && slices.Contains(stored.Fresh, event.ID) { // others come again and again
-			e.logForeign(event)
+		if event.APIVersion != e.reader.APIVersion() && slices.Contains(stored.Fresh, event.ID) { // others come again and again
+			e.metrics.foreign.Inc()
+			e.sayForeign.Do(func() {
+				e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",
+					"theirs", event.APIVersion, "ours", e.reader.APIVersion(), "event_id", event.ID)
+			})
 		}
 	}
 	for outcome, n := range stored.Handled {
@@ -130,42 +142,13 @@ func (e *Events) check(event payprovider.Event) error {
 	return nil
 }
 
-// isForeign reports whether an event was made for another release of the API.
-func (e *Events) isForeign(event payprovider.Event) bool {
-	ours := e.reader.APIVersion()
-	return ours != "" && event.APIVersion != ours
-}
-
-// logForeign counts a foreign event, and warns once of each release.
-func (e *Events) logForeign(event payprovider.Event) {
-	e.metrics.foreign.Inc()
-	if e.firstOf(event.APIVersion) {
-		e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",
-			"theirs", event.APIVersion, "ours", e.reader.APIVersion(), "event_id", event.ID)
-	}
-}
-
-// maxVersions bounds how many releases are remembered as said.
-const maxVersions = 100
-
-func (e *Events) firstOf(version string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.versions[version] || len(e.versions) >= maxVersions {
-		return false
-	}
-	e.versions[version] = true
-	return true
-}
-
 // rowOf returns what is stored of an event. Bytes that cannot be text in Postgres are left out.
 func (e *Events) rowOf(event payprovider.Event, source eventSource) storedEvent {
-	about := e.reader.Subjects()[event.Type]
 	row := storedEvent{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
 		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
 		Refundable: event.Refundable, Disputed: event.Disputed, Payload: secret.ReplaceAllString(clean(string(event.Payload)), `"client_secret": null`),
-		outcome: postgres.Nullable(outcomeOf[about]), ofState: about == payprovider.AboutPayment,
+		Outcome: postgres.Nullable(outcomeOf[e.reader.Subjects()[event.Type]]),
 	}
 	if id, err := uuid.Parse(event.Metadata[payprovider.PurchaseKey]); err == nil {
 		row.PurchaseID = &id
@@ -183,111 +166,85 @@ func text(s string) *string { return postgres.Nullable(clean(s)) }
 
 func clean(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "") }
 
+// eventSource is how an event came to us.
+type eventSource string
+
+// The sources.
 const (
-	listOverlap = 2 * time.Minute     // events may appear in the list some time after their creation
-	listSettled = 10 * time.Minute    // after which all that are older than the newest have appeared
-	listFirst   = time.Hour           // how far back the first listing goes
-	listOldest  = 29 * 24 * time.Hour // the provider forgets events after 30 days
-	listMost    = 1000                // events in hand at once: a span with more is halved
-	listSpans   = 50                  // spans that a run asks for
-	storeMost   = 250                 // events in one statement
+	fromWebhook eventSource = "webhook"
+	fromList    eventSource = "list" // its webhook did not come, or not yet
 )
 
-// Missed is what a listing has found.
-type Missed struct {
-	Listed int  // events that the provider has listed
-	Stored int  // of these, those whose webhook had not come
-	More   bool // the listing has not come to the present
+// eventOutcome is what an event has done.
+type eventOutcome string
+
+// The outcomes of events.
+const (
+	eventWoken    eventOutcome = "woken"    // its payment or refund is checked
+	eventRecorded eventOutcome = "recorded" // a dispute
+	eventIgnored  eventOutcome = "ignored"  // it reports nothing new, or is about nothing of ours
+	eventUnknown  eventOutcome = "unknown"  // of a type that we do not know
+
+	// A refund of a payment that has received nothing, as far as we know. It has released an authorization,
+	// or our books are late: [payment.QueueFinalize] opens it again when the payment has received something.
+	eventUncaptured eventOutcome = "uncaptured"
+)
+
+// storedEvent is what the provider has reported. It is a hint: a decision fetches the
+// object.
+type storedEvent struct {
+	ID         string                `json:"id"`
+	Type       string                `json:"type"`
+	APIVersion *string               `json:"api_version"`
+	CreatedAt  time.Time             `json:"created_at"` // by the provider's clock
+	Source     eventSource           `json:"source"`
+	ObjectID   *string               `json:"object_id"`
+	IntentID   *string               `json:"intent_id"`
+	PurchaseID *uuid.UUID            `json:"purchase_id"` // as the object's metadata say
+	Status     *string               `json:"status"`      // of the object, when the event was made
+	Reason     *string               `json:"reason"`      // of a dispute
+	Refundable bool                  `json:"refundable"`  // of a dispute: its charge can be refunded
+	Disputed   *payprovider.Disputed `json:"disputed"`
+	Payload    string                `json:"payload"`
+	Outcome    *eventOutcome         `json:"outcome"` // nil: it is to be processed
 }
 
-// errMany ends the listing of a span with too many events.
-var errMany = errors.New("payments: more events than are taken at once")
+// insertedEvents is what insertEvents has done.
+type insertedEvents struct {
+	Fresh   []string             // ids of the events that were not stored yet
+	Open    int                  // of these, those that are to be processed
+	Handled map[eventOutcome]int // of these, the others
+}
 
-// ListMissed asks the provider for events since the last listing, and stores those that
-// are not stored yet. It goes forward in spans of time, and notes after each how far it
-// has come: so a run that is cut off loses nothing, and the next one continues. It has come to
-// the newest event that it has seen, by the provider's clock, and not to the present moment of
-// ours: a clock of ours that is ahead would leave out what happens until the provider's is there.
-func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (found Missed, err error) {
-	until, since, now, ok, err := listedUntil(ctx, e.db)
+// insertEvents stores events that are not stored yet. Each id is stored once, however
+// often and by whatever source it comes. An event of a type of ofState, whose status of the intent is
+// stored already, is handled at once: no work is left for it, also when other statuses have followed
+// since. No payment is locked for that.
+func insertEvents(ctx context.Context, db postgres.DB, events []storedEvent, ofState []string) (done insertedEvents, err error) {
+	slices.SortFunc(events, func(a, b storedEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
+	type inserted struct {
+		ID      string
+		Outcome *eventOutcome
+	}
+	rows, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[inserted], `
+		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, refundable, disputed, outcome, handled_at)
+		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.reason, e.payload,
+		       e.refundable, e.disputed, o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
+		FROM json_populate_recordset(NULL::payment_events, $1::json) e,
+		     LATERAL (SELECT coalesce(e.outcome, CASE WHEN e.type = ANY($2) AND e.status =
+		         (SELECT p.intent_status FROM payments p WHERE p.intent_id = e.intent_id) THEN 'ignored' END) AS outcome) o
+		ON CONFLICT (id) DO NOTHING RETURNING id, outcome`, events, ofState)
 	if err != nil {
-		return found, err
+		return insertedEvents{}, fmt.Errorf("cards.insertEvents: %w", err)
 	}
-	from := until
-	switch {
-	case !ok:
-		from = now.Add(-listFirst)
-		if err := setListedUntil(ctx, e.db, from); err != nil {
-			return found, err
-		}
-	case since < listSettled:
-		from = until.Add(-listOverlap)
-	}
-	if oldest := now.Add(-listOldest); from.Before(oldest) {
-		from = oldest
-	}
-	from, end := from.Truncate(time.Second), now.Truncate(time.Second)
-	span := end.Sub(from)
-	for range listSpans {
-		if !from.Before(end) {
-			return found, nil
-		}
-		to := from.Add(span)
-		if to.After(end) {
-			to = end
-		}
-		events, err := e.list(ctx, lister, from, to)
-		if errors.Is(err, errMany) && to.Sub(from) > time.Second {
-			span = max(to.Sub(from)/2, time.Second).Truncate(time.Second)
-			continue
-		}
-		if err != nil {
-			return found, fmt.Errorf("cards.ListMissed: %w", err)
-		}
-		stored, err := e.storeListed(ctx, events)
-		found.Listed += len(events)
-		found.Stored += stored
-		if err != nil {
-			return found, err
-		}
-		if len(events) > 0 {
-			if err := setListedUntil(ctx, e.db, events[len(events)-1].CreatedAt); err != nil {
-				return found, err
-			}
-		}
-		from, span = to, max(end.Sub(to), time.Second)
-	}
-	found.More = from.Before(end)
-	return found, nil
-}
-
-// list returns the events of a span, the oldest first. A single second is taken whole.
-func (e *Events) list(ctx context.Context, lister payprovider.Provider, from, to time.Time) ([]payprovider.Event, error) {
-	most := listMost
-	if to.Sub(from) <= time.Second {
-		most = listMost * 100
-	}
-	var events []payprovider.Event
-	err := lister.ListEvents(ctx, from, to, payprovider.EventTypes(e.reader), func(event payprovider.Event) error {
-		if len(events) == most {
-			return errMany
-		}
-		events = append(events, event)
-		return nil
-	})
-	slices.Reverse(events)
-	return events, err
-}
-
-// storeListed stores events of a list. One that is not for us does not hold up others.
-func (e *Events) storeListed(ctx context.Context, events []payprovider.Event) (stored int, err error) {
-	events = slices.DeleteFunc(events, func(event payprovider.Event) bool { return e.check(event) != nil })
-	for some := range slices.Chunk(events, storeMost) {
-		inserted, err := e.store(ctx, some, fromList)
-		stored += len(inserted.Fresh)
-		if err != nil {
-			return stored, err
+	done.Handled = make(map[eventOutcome]int)
+	for _, row := range rows {
+		done.Fresh = append(done.Fresh, row.ID)
+		if row.Outcome == nil {
+			done.Open++
+		} else {
+			done.Handled[*row.Outcome]++
 		}
 	}
-	return stored, nil
+	return done, nil
 }

@@ -73,7 +73,7 @@ func (r *run) snooze(ctx context.Context, c move, e *payprovider.Error) (Outcome
 // so until the provider has answered.
 func (r *run) waitAfter(kind payprovider.ErrorKind) payment.BlockedReason {
 	switch {
-	case kind == payprovider.KindForbidden, r.p.WaitsFor() == payment.Operator, r.overdue():
+	case kind == payprovider.KindForbidden, r.p.WaitsFor() == payment.WaitsForOperator, r.overdue():
 		return payment.WaitsForOperator
 	case kind == payprovider.KindUnavailable:
 		return payment.WaitsForProvider

@@ -2,6 +2,7 @@ package cards
 
 import (
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,7 +12,6 @@ import (
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/postgres"
-	"triprize/internal/purchase"
 )
 
 // Our knowledge of a purchase whose money was refunded by others, as the metric says it.
@@ -24,17 +24,13 @@ const (
 type outOfBand struct {
 	refunds.OutOfBand
 	ourID  string // in its metadata
-	made   bool   // an event reports that it refunds money
 	events []string
-	known  string // what we know of the purchase: none or known
 }
 
 // recordOutOfBand records the refunds of our payments that others have made at the
-// provider: in the table and in the timeline of the purchase. Ours, if there is one, asks for
-// what is left when it is made.
+// provider. Ours, if there is one, asks for what is left when it is made.
 //
-// A bank can send the money back even later: then the timeline says that, too, and what we
-// have to refund is owed again.
+// A bank can send the money back even later: then what we have to refund is owed again.
 //
 // Where one of ours was resolved by hand, and of a refund under our id, events are not believed: they
 // come in any order. Ours was woken, and its worker lists what is there: the provider's id decides
@@ -52,72 +48,44 @@ func (e *Events) recordOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork
 	if err != nil {
 		return err
 	}
+	work.refunded = make(map[uuid.UUID]bool)
 	var all []refunds.OutOfBand
 	for _, f := range found {
-		f.known = refundNone
-		isOurs, byHand := false, false
-		for _, r := range rows[f.PurchaseID] {
-			if r.Reason != payment.RefundOutOfBand {
-				f.known, isOurs, byHand = refundKnown, isOurs || f.ourID == r.ID.String(), byHand || r.State == payment.RefundResolved
+		isOurs := slices.ContainsFunc(rows[f.PurchaseID], func(r payment.Refund) bool {
+			work.refunded[f.PurchaseID] = work.refunded[f.PurchaseID] || r.Reason != payment.RefundOutOfBand
+			return r.Reason != payment.RefundOutOfBand && (f.ourID == r.ID.String() || r.State == payment.RefundResolved)
+		})
+		if isOurs {
+			continue
+		}
+		all = append(all, f.OutOfBand)
+		for _, id := range f.events {
+			if work.outcomes[id] == eventIgnored {
+				work.outcomes[id] = eventRecorded
 			}
 		}
-		if !isOurs && !byHand {
-			all = append(all, f.OutOfBand)
-			work.recorded(f)
-		}
 	}
-	if len(all) == 0 {
-		return nil
+	if len(all) > 0 {
+		work.outOfBand, err = refunds.RecordOutOfBand(ctx, tx, all)
 	}
-	noted, err := refunds.RecordOutOfBand(ctx, tx, all)
-	if err != nil {
-		return err
-	}
-	var owing []uuid.UUID
-	for _, one := range noted {
-		f := found[one.ProviderID]
-		if one.State.Refused() {
-			owing = append(owing, one.PurchaseID)
-		}
-		if one.Fresh && f.made {
-			work.stepOutOfBand(f, payment.StepOutOfBand, one.Made("and not by us"))
-			work.outOfBandMade = append(work.outOfBandMade, *f)
-		}
-		if one.State.Refused() && (!one.Fresh || f.made) {
-			work.stepOutOfBand(f, payment.StepOutOfBandFailed, one.Broken())
-			work.outOfBandFailed = append(work.outOfBandFailed, *f)
-		}
-	}
-	if len(owing) == 0 {
-		return nil
-	}
-	var b pgx.Batch
-	purchase.QueueFollow(&b, owing...)
-	return tx.SendBatch(ctx, &b).Close()
-}
-
-// recorded notes that the events of a refund have done something.
-func (w *eventWork) recorded(f *outOfBand) {
-	for _, id := range f.events {
-		if w.outcomes[id] == eventIgnored {
-			w.outcomes[id] = eventRecorded
-		}
-	}
-}
-
-func (w *eventWork) stepOutOfBand(f *outOfBand, what, detail string) {
-	w.steps = append(w.steps, payment.Step{PurchaseID: f.PurchaseID, Event: what, Detail: &detail})
+	return err
 }
 
 // logOutOfBand counts and logs what a batch has recorded, after its commit.
 func (e *Events) logOutOfBand(w *eventWork) {
-	for _, f := range w.outOfBandMade {
-		e.metrics.others.WithLabelValues(f.known).Inc()
-		e.logger.Error("a payment was refunded at the provider, and not by us", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
-			"currency", f.Currency, "our_refund", f.known)
-	}
-	for _, f := range w.outOfBandFailed {
-		e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "state", f.State)
+	for _, f := range w.outOfBand {
+		if f.Fresh {
+			known := refundNone
+			if w.refunded[f.PurchaseID] {
+				known = refundKnown
+			}
+			e.metrics.others.WithLabelValues(known).Inc()
+			e.logger.Error("a payment was refunded at the provider, and not by us", "purchase", f.PurchaseID, "refund", f.ProviderID, "amount", int64(f.Amount),
+				"currency", f.Currency, "our_refund", known)
+		}
+		if f.Fails {
+			e.logger.Warn("a refund that is not ours has failed at the provider", "purchase", f.PurchaseID, "refund", f.ProviderID, "state", f.State)
+		}
 	}
 }
 
@@ -139,7 +107,7 @@ func (w *eventWork) outOfBandOf(events []storedEvent) map[string]*outOfBand {
 		if reported.State.Refused() || f.State != payment.RefundSucceeded && !f.State.Refused() {
 			f.State = reported.State
 		}
-		f.made = f.made || !reported.State.Refused()
+		f.Made = f.Made || reported.Made
 	}
 	return found
 }
@@ -161,7 +129,8 @@ func (w *eventWork) readOutOfBand(event storedEvent) (f refunds.OutOfBand, ourID
 		w.outcomes[event.ID] = eventUncaptured
 		return f, "", false
 	}
-	return refunds.OutOfBand{ProviderID: reported.ID, PurchaseID: s.PurchaseID, Amount: reported.Amount, Currency: reported.Currency, State: state}, reported.Metadata[payprovider.RefundKey], true
+	return refunds.OutOfBand{ProviderID: reported.ID, PurchaseID: s.PurchaseID, Amount: reported.Amount, Currency: reported.Currency, State: state,
+		Made: !state.Refused(), How: "and not by us"}, reported.Metadata[payprovider.RefundKey], true
 }
 
 // recordUnknown records payments that this installation has made at the provider, with money on

@@ -134,7 +134,7 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 		rn.metrics.runs.WithLabelValues(string(Nothing)).Inc()
 		return Result{Outcome: Nothing}, nil
 	}
-	r := &run{Runner: rn, p: p, began: began, leased: began, awaiting: p.Phase.AwaitsBuyer(), waiting: p.WaitingFor != nil}
+	r := &run{Runner: rn, p: p, began: began, leased: began}
 	if p.LeaseUntil != nil {
 		r.claimedAt = p.LeaseUntil.Add(-rn.settings.Lease)
 	}
@@ -169,9 +169,7 @@ type run struct {
 	refused   move                 // the last one that was refused
 	confirmed bool                 // a confirmation was answered
 
-	awaiting bool // the job shows an action
-	waiting  bool // the job shows why it waits
-	announce bool
+	announce bool // the job shows something new
 }
 
 // now is the present moment by the clock of the database, about.

@@ -49,7 +49,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	if err != nil {
 		return err
 	}
-	step := r.newStep(changed)
+	r.announce = r.announce || changed.Phase.AwaitsBuyer() != r.p.Phase.AwaitsBuyer() || (changed.WaitingFor != nil) != (r.p.WaitingFor != nil) || r.newStep(changed)
 	r.p = changed
 	if keep > 0 {
 		r.leased = began
@@ -59,7 +59,6 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 		r.hit(string(changed.Phase) + ".stored")
 		r.logPhase()
 	}
-	r.show(changed, step)
 	return nil
 }
 
@@ -120,11 +119,7 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 	for i, event := range events {
 		steps[i] = payment.Step{PurchaseID: p.PurchaseID, Event: event}
 		if event == payment.StepDeclined && p.Decline != nil {
-			detail := p.Decline.DeclineCode
-			if detail == "" {
-				detail = p.Decline.Code
-			}
-			steps[i].Detail, steps[i].Declined = postgres.Nullable(detail), r.declinedByBank()
+			steps[i].Detail, steps[i].Declined = postgres.Nullable(cmp.Or(p.Decline.DeclineCode, p.Decline.Code)), r.declinedByBank()
 		}
 	}
 	return steps
@@ -133,15 +128,16 @@ func (r *run) stepsOf(p payment.Payment, events []string) []payment.Step {
 // queueShown writes what the purchase, its job and the job of its cancellation show, if
 // that changes. It locks the purchase and then the jobs, as everybody does.
 func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) {
-	awaiting, waiting, step := p.Phase.AwaitsBuyer(), p.WaitingFor != nil, r.newStep(p)
-	anew := awaiting && r.awaiting && p.Phase != r.p.Phase
+	awaiting, waiting := p.Phase.AwaitsBuyer(), p.WaitingFor != nil
+	wasAwaiting, wasWaiting := r.p.Phase.AwaitsBuyer(), r.p.WaitingFor != nil
+	anew := awaiting && wasAwaiting && p.Phase != r.p.Phase
 	if anew { // its event reports it
 		purchase.QueueAwaiting(b, p.PurchaseID, false)
 	}
-	if awaiting != r.awaiting || anew {
+	if awaiting != wasAwaiting || anew {
 		purchase.QueueAwaiting(b, p.PurchaseID, awaiting)
 	}
-	if awaiting == r.awaiting && waiting == r.waiting && !waiting && !step {
+	if awaiting == wasAwaiting && !wasWaiting && !waiting && !r.newStep(p) {
 		return
 	}
 	state, progress := job.Queued, &job.Progress{NextAction: nextAction(p)}
@@ -158,7 +154,7 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 		progress = nil
 	}
 	show := func() { job.QueueProgress(b, p.JobID, state, progress) }
-	if p.CancelJob == nil || !waiting && !r.waiting {
+	if p.CancelJob == nil || !waiting && !wasWaiting {
 		show()
 		return
 	}
@@ -189,11 +185,4 @@ func nextAction(p payment.Payment) *job.NextAction {
 // newStep reports whether the buyer has something else to do than the job shows.
 func (r *run) newStep(p payment.Payment) bool {
 	return p.Phase.AwaitsBuyer() && (p.Phase != r.p.Phase || postgres.ValueOf(p.NextAction) != postgres.ValueOf(r.p.NextAction))
-}
-
-// show notes what the job shows now.
-func (r *run) show(p payment.Payment, step bool) {
-	awaiting, waiting := p.Phase.AwaitsBuyer(), p.WaitingFor != nil
-	r.announce = r.announce || awaiting != r.awaiting || waiting != r.waiting || step
-	r.awaiting, r.waiting = awaiting, waiting
 }

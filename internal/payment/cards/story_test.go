@@ -232,7 +232,7 @@ func (b *teller) now() string {
 	add(p.LeaseUntil != nil, "leased")
 	add(p.Faults > 0, fmt.Sprint("faults=", p.Faults))
 	add(p.WaitingFor != nil, "waits="+string(deref(p.WaitingFor)))
-	add(p.WaitsFor() == payment.Operator, "("+strings.ReplaceAll(deref(p.Reason()), "_"+b.id.String(), "")+")")
+	add(p.WaitsFor() == payment.WaitsForOperator, "("+strings.ReplaceAll(deref(p.Reason()), "_"+b.id.String(), "")+")")
 	add(p.ResolvedAs != nil, "resolved="+string(deref(p.ResolvedAs)))
 	add((p.FinishedAt != nil) != p.Phase.Final(), "finished is wrong")
 	intents, confirmed := b.sim.Of(b.id.String())

@@ -8,11 +8,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -91,6 +94,44 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 	return done, nil
 }
 
+// takeEvents locks up to limit events that are not handled, the oldest first. Several
+// transactions at once get different events.
+func takeEvents(ctx context.Context, tx pgx.Tx, limit int) ([]storedEvent, error) {
+	events, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[storedEvent], `
+		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, refundable, disputed, payload, outcome
+		FROM payment_events WHERE handled_at IS NULL ORDER BY received_at LIMIT $1 FOR UPDATE SKIP LOCKED`, limit)
+	return events, fault.At(err, "cards.takeEvents")
+}
+
+// queueHandled marks events that takeEvents has locked as handled.
+func queueHandled(b *pgx.Batch, outcomes map[string]eventOutcome) {
+	ids, what := make([]string, 0, len(outcomes)), make([]string, 0, len(outcomes))
+	for id, outcome := range outcomes {
+		ids, what = append(ids, id), append(what, string(outcome))
+	}
+	b.Queue(`
+		UPDATE payment_events e SET handled_at = clock_timestamp(), outcome = o.outcome
+		FROM unnest($1::text[], $2::text[]) AS o (id, outcome) WHERE e.id = o.id AND e.handled_at IS NULL`, ids, what).
+		Exec(postgres.Exactly(len(ids), "open events"))
+}
+
+// subject is a payment that events may be about.
+type subject struct {
+	PurchaseID   uuid.UUID
+	IntentID     *string
+	IntentStatus *string
+	Received     money.Amount
+}
+
+// lockSubjects locks the payments of intents, and of purchases, in the order of their
+// ids.
+func lockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []uuid.UUID) ([]subject, error) {
+	found, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[subject], `
+		SELECT purchase_id, intent_id, intent_status, received FROM payments
+		WHERE intent_id = ANY($1) OR purchase_id = ANY($2) ORDER BY purchase_id FOR NO KEY UPDATE`, intents, purchases)
+	return found, fault.At(err, "cards.lockSubjects")
+}
+
 // eventWork is what a batch of events is about, and what it does.
 type eventWork struct {
 	reader     payprovider.Reader
@@ -101,7 +142,7 @@ type eventWork struct {
 	reports  []*disputeReport
 	disputes []uuid.UUID // payments of which a dispute has changed
 	steps    []payment.Step
-	refunds  []storedEvent // about refunds
+	ofRefund []storedEvent // about refunds
 	orphaned []storedEvent // report money on an intent that is not the payment's
 	disputed []storedEvent // recorded, or of no payment of ours
 	outcomes map[string]eventOutcome
@@ -109,7 +150,8 @@ type eventWork struct {
 	unknown []storedEvent                // about payments that our books do not know
 	missing []reconciliation.Discrepancy // of these, those of ours, to be logged
 
-	outOfBandMade, outOfBandFailed []outOfBand // refunds that are not ours, to be logged
+	outOfBand []refunds.Recorded // refunds that are not ours, to be logged
+	refunded  map[uuid.UUID]bool // purchases with refunds of ours
 }
 
 func (e *Events) subjectsOf(ctx context.Context, tx pgx.Tx, events []storedEvent) (*eventWork, error) {
@@ -179,7 +221,7 @@ func (w *eventWork) take(event storedEvent) {
 	case payprovider.AboutPayment:
 		outcome = w.takePayment(event)
 	case payprovider.AboutRefund:
-		w.refunds = append(w.refunds, event)
+		w.ofRefund = append(w.ofRefund, event)
 	case payprovider.AboutDispute:
 		outcome = w.takeDispute(event)
 	}
@@ -211,12 +253,12 @@ func (w *eventWork) takePayment(event storedEvent) eventOutcome {
 // wakeRefunds makes the refunds due that events are about. Payments are locked by then. The sweep
 // due-items enqueues their tasks.
 func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
-	if len(w.refunds) == 0 {
+	if len(w.ofRefund) == 0 {
 		return nil
 	}
 	var purchases []uuid.UUID
 	var providerIDs []string // of a refund, or of its charge, which finds none
-	for _, event := range w.refunds {
+	for _, event := range w.ofRefund {
 		if event.ObjectID != nil {
 			providerIDs = append(providerIDs, *event.ObjectID)
 		}
@@ -228,7 +270,7 @@ func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, event := range w.refunds {
+	for _, event := range w.ofRefund {
 		if id := w.purchaseOf(event); id != nil && slices.Contains(woken, *id) {
 			w.outcomes[event.ID] = eventWoken
 		}

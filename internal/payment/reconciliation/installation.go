@@ -41,38 +41,32 @@ type marked struct {
 
 // CreateIntent implements payprovider.Provider.
 func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
-	metadata, err := m.mark(ctx, "create", n.Metadata)
-	if err != nil {
+	if err := m.mark(ctx, "create", &n.Metadata); err != nil {
 		return payprovider.Intent{}, err
 	}
-	n.Metadata = metadata
 	return m.Provider.CreateIntent(ctx, n)
 }
 
 // CreateRefund implements payprovider.Provider.
 func (m *marked) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
-	metadata, err := m.mark(ctx, "refund", n.Metadata)
-	if err != nil {
+	if err := m.mark(ctx, "refund", &n.Metadata); err != nil {
 		return payprovider.Refund{}, err
 	}
-	n.Metadata = metadata
 	return m.Provider.CreateRefund(ctx, n)
 }
 
-func (m *marked) mark(ctx context.Context, call string, metadata map[string]string) (map[string]string, error) {
+func (m *marked) mark(ctx context.Context, call string, metadata *map[string]string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.id == "" {
 		id, err := Installation(ctx, m.db)
 		if err != nil {
-			return nil, &payprovider.Error{Kind: payprovider.KindUnavailable, Call: call, Message: "the id of this installation cannot be read", Err: err}
+			return &payprovider.Error{Kind: payprovider.KindUnavailable, Call: call, Message: "the id of this installation cannot be read", Err: err}
 		}
 		m.id = id.String()
 	}
-	metadata = maps.Clone(metadata)
-	if metadata == nil {
-		metadata = make(map[string]string)
-	}
-	metadata[payprovider.InstallationKey] = m.id
-	return metadata, nil
+	marked := map[string]string{payprovider.InstallationKey: m.id}
+	maps.Copy(marked, *metadata)
+	*metadata = marked
+	return nil
 }

@@ -379,7 +379,7 @@ func TestWhatWasGivenBackByHandDiffersOnlyWhereTheMoneyDoes(t *testing.T) {
 		only    string // days or span; empty: both are compared
 		happens func(s *shop, b bought, paid money.Amount) (want []string)
 	}{
-		"a release of what was never captured": {payprovider.CategoryCharge, "", func(s *shop, b bought, _ money.Amount) []string {
+		"a release of what was never captured": {"charge", "", func(s *shop, b bought, _ money.Amount) []string {
 			s.byHand(b.intent)
 			s.exec(unpaid, b.purchase)
 			return nil
@@ -389,8 +389,8 @@ func TestWhatWasGivenBackByHandDiffersOnlyWhereTheMoneyDoes(t *testing.T) {
 			resolved(s, b, paid-1)
 			return []string{"differs " + b.intent}
 		}},
-		"on the next day, before an operator called it unpaid": {payprovider.CategoryRefund, "span", func(s *shop, b bought, paid money.Amount) []string { resolved(s, b, paid); return nil }},
-		"later, and disputed, of a lost payment": {payprovider.CategoryCharge, "days", func(s *shop, b bought, _ money.Amount) []string {
+		"on the next day, before an operator called it unpaid": {"refund", "span", func(s *shop, b bought, paid money.Amount) []string { resolved(s, b, paid); return nil }},
+		"later, and disputed, of a lost payment": {"charge", "days", func(s *shop, b bought, _ money.Amount) []string {
 			s.exec(`UPDATE payments SET intent_id = NULL, phase = 'cancelled', received = 0, ending = 'unpaid' WHERE purchase_id = $1`, b.purchase)
 			s.reconcile()
 			s.expect("unknown-here " + b.intent)

@@ -37,11 +37,11 @@
 package reconciliation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,15 +49,15 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/lease"
+	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 )
 
 const (
 	closedAfter = 48 * time.Hour  // a day is closed so long after its end: what is late has come by then
 	dayLease    = 2 * time.Minute // longer than a run of a sweep
-	mostAtOnce  = 2000            // transactions in hand: a span with more is left for a short one
-	shortest    = time.Second     // span: what is made in it is taken whole
 	dissolve    = 500             // discrepancies that are checked in one statement
 	mostLogged  = 20              // discrepancies of a day in the log; the list has all
 )
@@ -122,7 +122,7 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 
 // day lists what is left of a day, compares it, and ends it.
 func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) error {
-	err := inSpans(ctx, r.provider, day.Until, day.end(), func(to time.Time, all []payprovider.BalanceTransaction) error {
+	err := payment.InSpans(ctx, day.Until, day.end(), r.provider.ListBalanceTransactions, func(to time.Time, all []payprovider.BalanceTransaction) error {
 		stored, err := store(ctx, r.db, day, to, dayLease, all)
 		if err != nil {
 			return err
@@ -151,79 +151,33 @@ func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) err
 	}
 	done.Days++
 	done.Found += len(fresh)
-	r.logFound(*day, fresh)
+	r.logFound(day.Day.Format(time.DateOnly), fresh)
 	return nil
 }
 
-// errMany ends the listing of a span with too many transactions.
-var errMany = errors.New("reconciliation: more transactions than are taken at once")
-
-// inSpans lists what was made in [from, to), span by span, the oldest first. store stores a
-// span that ends at to.
-func inSpans(ctx context.Context, provider payprovider.Provider, from, to time.Time, store func(to time.Time, all []payprovider.BalanceTransaction) error) error {
-	for span := to.Sub(from); from.Before(to); {
-		end := from.Add(span)
-		if end.After(to) {
-			end = to
-		}
-		all, err := list(ctx, provider, from, end)
-		if errors.Is(err, errMany) {
-			span = shortest // halving would cost a list each time, and a run that is cut off starts with the whole day again
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := store(end, all); err != nil {
-			return err
-		}
-		from = end
-		if len(all) <= mostAtOnce/4 {
-			span *= 2
-		}
-	}
-	return nil
-}
-
-// list returns the transactions of a span, the oldest first. A single second is taken whole.
-func list(ctx context.Context, provider payprovider.Provider, from, to time.Time) (all []payprovider.BalanceTransaction, err error) {
-	most := mostAtOnce
-	if to.Sub(from) <= shortest {
-		most *= 100
-	}
-	err = provider.ListBalanceTransactions(ctx, from, to, func(t payprovider.BalanceTransaction) error {
-		if len(all) == most {
-			return errMany
-		}
-		all = append(all, t)
-		return nil
-	})
-	slices.SortStableFunc(all, func(a, b payprovider.BalanceTransaction) int { return a.CreatedAt.Compare(b.CreatedAt) })
-	return slices.CompactFunc(all, func(a, b payprovider.BalanceTransaction) bool { return a.ID == b.ID }), err
-}
-
-func (r *Reconciler) logFound(day claimedDay, fresh []Discrepancy) {
+// logFound logs discrepancies that are new.
+func (r *Reconciler) logFound(day string, fresh []Discrepancy) {
 	for _, d := range fresh[:min(len(fresh), mostLogged)] {
-		logDiscrepancy(r.logger, d, "day", day.Day.Format(time.DateOnly))
+		r.logger.Error("the provider's books and ours differ", "discrepancy", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail,
+			"here", postgres.ValueOf(d.HereAmount), "there", postgres.ValueOf(d.ThereAmount),
+			"currency", cmp.Or(postgres.ValueOf(d.ThereCurrency), postgres.ValueOf(d.HereCurrency)), "day", day)
 	}
 	if len(fresh) > mostLogged {
-		r.logger.Error("more discrepancies than are logged: see GET /v1/payment-discrepancies", "day", day.Day.Format(time.DateOnly), "discrepancies", len(fresh))
+		r.logger.Error("more discrepancies than are logged: see GET /v1/payment-discrepancies", "day", day, "discrepancies", len(fresh))
 	}
 }
 
-// logDiscrepancy logs a discrepancy that is new.
-func logDiscrepancy(logger *slog.Logger, d Discrepancy, more ...any) {
-	args := []any{"discrepancy", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail}
-	for name, value := range map[string]*int64{"here": d.HereAmount, "there": d.ThereAmount} {
-		if value != nil {
-			args = append(args, name, *value)
-		}
-	}
-	for _, currency := range []*string{d.ThereCurrency, d.HereCurrency} {
-		if currency != nil {
-			args = append(args, "currency", *currency)
-			break
-		}
-	}
-	logger.Error("the provider's books and ours differ", append(args, more...)...)
+// Sweep is the sweep reconciliation: it compares the next closed day of the provider's balance with
+// our books, and closes discrepancies that are none any more. Without a provider no day is compared.
+func (r *Reconciler) Sweep() sweep.Sweep {
+	return sweep.Sweep{Name: "reconciliation", Every: 10 * time.Minute, Interruptible: true, Counts: []string{"days", "listed", "foreign", "discrepancies", "closed"},
+		Run: func(ctx context.Context, run sweep.Run) error {
+			done, more, err := r.Run(ctx)
+			run.Counts["days"], run.Counts["listed"], run.Counts["foreign"] = done.Days, done.Listed, done.Foreign
+			run.Counts["discrepancies"], run.Counts["closed"] = done.Found, done.Closed
+			if err == nil && more {
+				err = sweep.ErrMore
+			}
+			return err
+		}}
 }

@@ -50,7 +50,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	var before map[key]bool
 	for range 2 {
 		s = Span{From: from.UTC(), To: to.UTC(), Discrepancies: []Discrepancy{}, UnderWay: []Discrepancy{}}
-		err := inSpans(ctx, provider, from, to, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.add(ctx, all) })
+		err := payment.InSpans(ctx, from, to, provider.ListBalanceTransactions, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.add(ctx, all) })
 		if err != nil {
 			return s, err
 		}
@@ -102,11 +102,10 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 // may have one outside of the span, and what a payment that an operator has called unpaid had
 // captured may have been refunded outside of it.
 func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, d Discrepancy) (bool, error) {
-	known, err := payment.OfIntents(ctx, db, []string{d.ObjectID})
+	p, isIntent, err := payment.OfIntent(ctx, db, d.ObjectID)
 	if err != nil {
 		return false, err
 	}
-	p, isIntent := known[d.ObjectID]
 	switch {
 	case d.Kind == UnknownThere && isIntent:
 		there, err := provider.Intent(ctx, d.ObjectID)

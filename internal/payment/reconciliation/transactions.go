@@ -3,9 +3,9 @@ package reconciliation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
@@ -14,10 +14,12 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// ofPayments are the categories that are about payments.
-var ofPayments = []string{
-	payprovider.CategoryCharge, payprovider.CategoryChargeFailure, payprovider.CategoryPartialCaptureReversal, payprovider.CategoryRefund,
-	payprovider.CategoryRefundFailure, payprovider.CategoryDispute, payprovider.CategoryDisputeReversal,
+// ofPayments are the categories that are about payments. All others concern the account, such as fees and payouts.
+const ofPayments = `('charge', 'charge_failure', 'partial_capture_reversal', 'refund', 'refund_failure', 'dispute', 'dispute_reversal')`
+
+// idIn is an id of ours in the metadata of a source, which others may have set.
+func idIn(key string) string {
+	return `CASE WHEN t.source -> 'metadata' ->> '` + key + `' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN (t.source -> 'metadata' ->> '` + key + `')::uuid END`
 }
 
 // store stores the transactions of a day that were made before until, and since the span
@@ -32,76 +34,35 @@ func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.
 		return listed(ctx, tx, *d, until, len(all)-stored, keep)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("reconciliation.store: %w", err)
+		return 0, fault.At(err, "reconciliation.store")
 	}
 	d.Until = until
 	return stored, nil
-}
-
-// columnsOf are transactions as arrays, for unnest.
-type columnsOf struct {
-	id, kind, category, currency           []string
-	known                                  []bool
-	amount, fee, net                       []int64
-	rate                                   []*string
-	created, available                     []time.Time
-	source, intent, sourceCurrency, status []*string
-	sourceAmount                           []*int64
-	purchase, installation                 []*uuid.UUID
-}
-
-func arraysOf(all []payprovider.BalanceTransaction) (c columnsOf) {
-	for _, t := range all {
-		s := t.Source
-		c.id, c.kind, c.category, c.currency = append(c.id, t.ID), append(c.kind, t.Type), append(c.category, t.Category), append(c.currency, t.Currency)
-		c.known, c.rate = append(c.known, t.Known), append(c.rate, t.ExchangeRate)
-		c.amount, c.fee, c.net = append(c.amount, int64(t.Amount)), append(c.fee, int64(t.Fee)), append(c.net, int64(t.Net))
-		c.created, c.available = append(c.created, t.CreatedAt), append(c.available, t.AvailableOn)
-		c.source, c.intent = append(c.source, postgres.Nullable(s.ID)), append(c.intent, postgres.Nullable(s.IntentID))
-		c.sourceCurrency, c.status = append(c.sourceCurrency, postgres.Nullable(s.Currency)), append(c.status, postgres.Nullable(s.Status))
-		var amount *int64
-		if s.Currency != "" {
-			minor := int64(s.Amount)
-			amount = &minor
-		}
-		c.sourceAmount = append(c.sourceAmount, amount)
-		c.purchase = append(c.purchase, idIn(s.Metadata, payprovider.PurchaseKey))
-		c.installation = append(c.installation, idIn(s.Metadata, payprovider.InstallationKey))
-	}
-	return c
-}
-
-func idIn(metadata map[string]string, key string) *uuid.UUID {
-	id, err := uuid.Parse(metadata[key])
-	if err != nil {
-		return nil
-	}
-	return &id
 }
 
 // insert stores transactions that are ours or the account's. One that is stored already
 // counts, and gets the status that its source has now. A refund and a dispute have no
 // metadata of ours when people have made them: their intent shows it.
 func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.BalanceTransaction) (stored int, err error) {
-	c := arraysOf(all)
+	all = slices.CompactFunc(all, func(a, b payprovider.BalanceTransaction) bool { return a.ID == b.ID })
 	tag, err := db.Exec(ctx, into.of(`
-		WITH known AS MATERIALIZED (
-			SELECT t.*, t.category <> ALL($18) OR coalesce(t.installation = (SELECT id FROM installation), false)
+		WITH listed AS (
+			SELECT t.*, nullif(t.source ->> 'id', '') AS source_id, nullif(t.source ->> 'intent', '') AS intent_id, `+idIn(payprovider.PurchaseKey)+` AS purchase_id,
+			       `+idIn(payprovider.InstallationKey)+` AS installation, nullif(t.source ->> 'currency', '') AS source_currency, nullif(t.source ->> 'status', '') AS source_status
+			FROM json_to_recordset($1::json) AS t (id text, type text, category text, known boolean, amount bigint, currency text, fee bigint, net bigint, exchange_rate numeric,
+			                                       created timestamptz, available_on timestamptz, source json)
+		), known AS MATERIALIZED (
+			SELECT t.*, t.category NOT IN `+ofPayments+` OR coalesce(t.installation = (SELECT id FROM installation), false)
 			       OR EXISTS (SELECT FROM payments WHERE intent_id = t.intent_id) OR EXISTS (SELECT FROM refunds WHERE provider_id = t.source_id)
 			       OR EXISTS (SELECT FROM balance_transactions WHERE intent_id = t.intent_id) AS ours
-			FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::text[], $10::timestamptz[],
-			            $11::timestamptz[], $12::text[], $13::text[], $14::uuid[], $15::bigint[], $16::text[], $17::text[], $19::uuid[])
-			     AS t (id, type, category, known, amount, currency, fee, net, rate, created_at, available_on, source_id, intent_id, purchase_id, source_amount,
-			           source_currency, source_status, installation)
+			FROM listed t
 		)
 		INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, exchange_rate, created_at, available_on,
 		                                  source_id, intent_id, purchase_id, source_amount, source_currency, source_status)
-		SELECT id, (created_at AT TIME ZONE 'UTC')::date, type, category, known, amount, currency, fee, net, rate::numeric, created_at, available_on,
-		       source_id, intent_id, purchase_id, source_amount, source_currency, source_status
+		SELECT id, (created AT TIME ZONE 'UTC')::date, type, category, known, amount, currency, fee, net, exchange_rate, created, available_on,
+		       source_id, intent_id, purchase_id, CASE WHEN source_currency IS NOT NULL THEN (source ->> 'amount')::bigint END, source_currency, source_status
 		FROM known WHERE ours OR intent_id IN (SELECT o.intent_id FROM known o WHERE o.ours)
-		ON CONFLICT (id) DO UPDATE SET source_status = excluded.source_status, known = excluded.known`),
-		c.id, c.kind, c.category, c.known, c.amount, c.currency, c.fee, c.net, c.rate, c.created, c.available, c.source, c.intent, c.purchase,
-		c.sourceAmount, c.sourceCurrency, c.status, ofPayments, c.installation)
+		ON CONFLICT (id) DO UPDATE SET source_status = excluded.source_status, known = excluded.known`), all)
 	return int(tag.RowsAffected()), err
 }
 
@@ -228,8 +189,5 @@ func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *ti
 		)
 		SELECT greatest((SELECT count(*) FROM old), (SELECT count(*) FROM discrepancies)),
 		       coalesce((SELECT max(day)::timestamp AT TIME ZONE 'UTC' FROM old), $2)`, limit, from, keep.Seconds()).Scan(&deleted, &next)
-	if err != nil {
-		return 0, from, fmt.Errorf("reconciliation.DeleteOld: %w", err)
-	}
-	return deleted, next, nil
+	return deleted, next, fault.At(err, "reconciliation.DeleteOld")
 }

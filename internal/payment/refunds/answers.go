@@ -1,17 +1,22 @@
 package refunds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
@@ -79,7 +84,7 @@ func call[T any](ctx context.Context, o *run, do func(ctx context.Context) (T, e
 }
 
 // apply stores what the provider says of the refund.
-func (o *run) apply(ctx context.Context, got payprovider.Refund) (Outcome, error) {
+func (o *run) apply(ctx context.Context, got payprovider.Refund) error {
 	if wrong := o.check(got); wrong != "" {
 		return o.snooze(ctx, &payprovider.Error{Kind: payprovider.KindMismatch, Call: "refund", Message: wrong})
 	}
@@ -87,10 +92,7 @@ func (o *run) apply(ctx context.Context, got payprovider.Refund) (Outcome, error
 	if !o.State.Refused() {
 		o.more, o.Amount = got.Amount-o.Amount, got.Amount
 	} else {
-		failure := got.Failure
-		if failure == "" {
-			failure = string(got.Status)
-		}
+		failure := cmp.Or(got.Failure, string(got.Status))
 		o.Failure = &failure
 	}
 	return o.write(ctx)
@@ -111,7 +113,7 @@ func (o *run) check(got payprovider.Refund) string {
 }
 
 // write stores the new state, what it means for the purchase, and the step, together.
-func (o *run) write(ctx context.Context) (Outcome, error) {
+func (o *run) write(ctx context.Context) error {
 	var next *time.Duration
 	if wait := o.wait(); wait > 0 {
 		next = &wait
@@ -128,11 +130,11 @@ func (o *run) write(ctx context.Context) (Outcome, error) {
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
-		return Nothing, fmt.Errorf("refunds.write(%s): %w", o.ID, err)
+		return fmt.Errorf("refunds.write(%s): %w", o.ID, err)
 	}
 	o.hit("refunds.written")
 	o.logState()
-	return o.result(), nil
+	return nil
 }
 
 // detail is what the timeline says beside the state.
@@ -155,19 +157,9 @@ func (o *run) wait() time.Duration {
 	return min(max(o.settings.Recheck, o.Age/mostOften), mostSeldom)
 }
 
-func (o *run) result() Outcome {
-	switch {
-	case o.State.Finished():
-		return Finished
-	case o.State.Refused():
-		return Refused
-	}
-	return Waits
-}
-
 // snooze releases a refund after a call that has not reported its state: it is due again later. A refund that it may have
 // made is searched for next time.
-func (o *run) snooze(ctx context.Context, err error) (Outcome, error) {
+func (o *run) snooze(ctx context.Context, err error) error {
 	e := payprovider.AsError(err, "refund")
 	kind := e.Kind
 	o.metrics.faults.WithLabelValues(string(kind)).Inc()
@@ -188,21 +180,12 @@ func (o *run) snooze(ctx context.Context, err error) (Outcome, error) {
 		log = o.logger.Error // time alone will not help
 	}
 	log("a refund waits", "refund", o.ID, "purchase", o.PurchaseID, "state", o.State, "again_in", next, "error", err)
-	if err := write(ctx, o.db, o.Refund, 0, &next); err != nil {
-		return Nothing, err
-	}
-	return Waits, nil
+	return write(ctx, o.db, o.Refund, 0, &next)
 }
 
 // failureOf returns why the provider has refused a refund, for people.
 func failureOf(e *payprovider.Error) string {
-	switch {
-	case e.Code == "":
-		return e.Message
-	case e.Message == "":
-		return e.Code
-	}
-	return e.Code + ": " + e.Message
+	return strings.Trim(e.Code+": "+e.Message, ": ")
 }
 
 // isStuck reports whether a failed query or call says that time alone will not help. An
@@ -252,10 +235,10 @@ func (o *run) logState() {
 // confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
 // only what is there now says whether the money was refunded twice. What is said once is kept in
 // failure, also when a worker ends between the list and this.
-func (o *run) confirm(ctx context.Context) (Outcome, error) {
+func (o *run) confirm(ctx context.Context) error {
 	before, err := remainingOf(ctx, o.db, o.ID)
 	if err != nil {
-		return Nothing, err
+		return err
 	}
 	var next *time.Duration
 	if _, _, err := o.find(ctx); err != nil {
@@ -268,7 +251,7 @@ func (o *run) confirm(ctx context.Context) (Outcome, error) {
 	}
 	left, err := remainingOf(ctx, o.db, o.ID)
 	if err != nil {
-		return Nothing, err
+		return err
 	}
 	tooMuch := o.Amount - left.Debt
 	said := "paid twice: " + money.Currency(o.Currency).Format(tooMuch) + " too much, by hand and at the provider"
@@ -277,12 +260,83 @@ func (o *run) confirm(ctx context.Context) (Outcome, error) {
 		o.Failure = &said
 	}
 	if err := write(ctx, o.db, o.Refund, 0, next); err != nil {
-		return Nothing, err
+		return err
 	}
 	if twice {
 		o.metrics.twice.Inc()
 		o.logger.Error("money was given back twice: by hand, as somebody has said, and at the provider", "refund", o.ID, "purchase", o.PurchaseID,
 			"by_hand", int64(o.Amount), "too_much", int64(tooMuch), "currency", o.Currency)
 	}
-	return o.result(), nil
+	return nil
+}
+
+// debt is how much of what a card purchase r.purchase_id has paid is to be refunded: the price
+// of what was cancelled in part, while it keeps the rest, otherwise all.
+const debt = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.received END
+	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
+
+// givenBack is what refunds of the purchase give back beside the refund r, ours and others', and
+// givenBackThere what they do at the provider.
+const (
+	givenBack      = givenBackBy + `'pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
+	givenBackThere = givenBackBy + `'pending', 'requires_action', 'succeeded')), 0)::bigint`
+	givenBackBy    = `coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN (`
+)
+
+// leftSQL is how much is left of the debt for a refund r.
+const leftSQL = `(` + debt + ` - ` + givenBack + `)`
+
+// beingMade is the condition that another refund of the purchase than r is just being made: r waits
+// for it, as both would ask for the same money.
+const beingMade = `EXISTS (SELECT FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state = 'open' AND o.attempt > 0)`
+
+// remaining is how much money remains for a card refund. Less than nothing: more was
+// given back than was to be.
+type remaining struct {
+	Debt   money.Amount // of what is to be refunded
+	Charge money.Amount // of the charge, at the provider: it refuses more
+	Waits  bool         // for another refund of the purchase, which is just being made
+}
+
+// remainingOf returns how much money remains for a card refund.
+func remainingOf(ctx context.Context, db postgres.DB, id uuid.UUID) (r remaining, err error) {
+	err = db.QueryRow(ctx, `
+		SELECT `+leftSQL+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
+		FROM refunds r WHERE id = $1`, id).Scan(&r.Debt, &r.Charge, &r.Waits)
+	return r, fault.At(err, "refunds.remainingOf(%s)", id)
+}
+
+// queueWrite writes what a worker has found out about a card refund: amount, state, attempt, the
+// provider's id, failure, faults, and whether it is stuck. The batch fails with [lease.ErrFenced] unless the refund
+// still has the version of r. A further attempt is refused in the same way when it would give
+// back more than is left, or while another refund of the purchase is being made, and a smaller
+// amount when more is left. keep is for how long the
+// lease is renewed; with 0 it is released, and is due after next, or not
+// before an event comes.
+// attempt_at and asked are set when the attempt grows. What was resolved by hand stays so.
+//
+// One that has succeeded has no failure. After the commit the refund has r.Version + 1.
+func queueWrite(b *pgx.Batch, r *payment.Refund, keep time.Duration, next *time.Duration) {
+	if r.State == payment.RefundSucceeded {
+		r.Failure = nil
+	}
+	sql, args := payment.RefundLeases.Write(r.Item(), lease.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
+		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
+		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
+		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
+		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
+		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+leftSQL+` AND NOT `+beingMade+`) AND (amount <= $12 OR $12 >= `+leftSQL+`)`,
+		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck, int64(r.Amount))
+	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return lease.Fenced(r.Item(), tag, 1) })
+}
+
+// write is queueWrite for a write that stands alone. It counts up r.Version.
+func write(ctx context.Context, db postgres.DB, r *payment.Refund, keep time.Duration, next *time.Duration) error {
+	var b pgx.Batch
+	queueWrite(&b, r, keep, next)
+	if err := db.SendBatch(ctx, &b).Close(); err != nil {
+		return fmt.Errorf("refunds.write: %w", err)
+	}
+	r.Version++
+	return nil
 }

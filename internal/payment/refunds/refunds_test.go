@@ -405,7 +405,7 @@ func TestARefundGoesOnWhenTheKeyIsMended(t *testing.T) {
 	}})
 	w.tell(`
 		run → finished list create#1/400; 400 succeeded re_1; refunded, 400 back
-		fault any forbidden; event; run → waits list; 400 succeeded re_1 due stuck faults=1; refunded, 400 back`)
+		fault any forbidden; event; run → finished list; 400 succeeded re_1 due stuck faults=1; refunded, 400 back`)
 	if _, err := w.db.Exec(t.Context(), `UPDATE refunds SET failure = 'api_key_expired' WHERE id = $1`, w.id); err == nil {
 		t.Error("the table takes a failure of a refund that has succeeded")
 	}

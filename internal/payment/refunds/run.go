@@ -139,13 +139,26 @@ func (r *Runner) Run(ctx context.Context, item lease.Item) (Outcome, error) {
 	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received}
 	one.hit("refunds.claimed")
 	ctx, span := job.Continue(ctx, r.db, paid.JobID, "refund", "triprize.refund_id", claimed.ID.String())
-	result, err := one.process(ctx)
+	result := Nothing
+	if err = one.process(ctx); err == nil {
+		result = one.result()
+	}
 	span.Set(tracing.Outcome, string(result))
 	span.End(err)
 	if errors.Is(err, lease.ErrFenced) { // another worker continues
-		return Nothing, nil
+		err = nil
 	}
 	return result, err
+}
+
+func (o *run) result() Outcome {
+	switch {
+	case o.State.Finished():
+		return Finished
+	case o.State.Refused():
+		return Refused
+	}
+	return Waits
 }
 
 func (o *run) hit(name string) {
@@ -153,7 +166,7 @@ func (o *run) hit(name string) {
 }
 
 // process chooses the call, as in the package comment.
-func (o *run) process(ctx context.Context) (Outcome, error) {
+func (o *run) process(ctx context.Context) error {
 	switch {
 	case o.State == payment.RefundResolved:
 		return o.confirm(ctx)
@@ -163,9 +176,10 @@ func (o *run) process(ctx context.Context) (Outcome, error) {
 		left, err := remainingOf(ctx, o.db, o.ID)
 		switch {
 		case err != nil:
-			return Nothing, err
+			return err
 		case left.Waits:
-			return o.yield(ctx)
+			soon := time.Second
+			return write(ctx, o.db, o.Refund, 0, &soon)
 		case left.Debt >= o.Amount:
 			return o.create(ctx, 1)
 		}
@@ -184,7 +198,7 @@ func (o *run) process(ctx context.Context) (Outcome, error) {
 	if o.State == payment.RefundSucceeded { // others had left nothing
 		return o.write(ctx)
 	}
-	return o.rest(ctx, func(left remaining, less bool) (Outcome, error) {
+	return o.rest(ctx, func(left remaining, less bool) error {
 		switch {
 		case o.State.Refused(): // only an operator has it tried again
 			return o.write(ctx)
@@ -198,11 +212,11 @@ func (o *run) process(ctx context.Context) (Outcome, error) {
 // rest continues with what other refunds have left, which may be less than was wanted. When it
 // is nothing, the money is with the buyer. An attempt that the provider has refused was over
 // another amount: it is not this refund any more.
-func (o *run) rest(ctx context.Context, next func(left remaining, less bool) (Outcome, error)) (Outcome, error) {
+func (o *run) rest(ctx context.Context, next func(left remaining, less bool) error) error {
 	left, err := remainingOf(ctx, o.db, o.ID)
 	switch {
 	case err != nil:
-		return Nothing, err
+		return err
 	case left.Debt <= 0:
 		o.State, o.Amount, o.ProviderID, o.Failure, o.Faults, o.Stuck = payment.RefundSucceeded, 0, nil, nil, 0, false
 		return o.write(ctx)
@@ -237,21 +251,21 @@ func (o *run) nextAttempt(left remaining) int {
 //     repeated, which makes nothing while the provider remembers the key: it has the answer, or the
 //     fault with which that call has ended; then a further key is safe.
 //   - called, and refused: that call is over, and the rest has a further key.
-func (o *run) create(ctx context.Context, attempt int) (Outcome, error) {
-	if o.dispute.HoldsMoney() {
-		return o.disputed(ctx)
+func (o *run) create(ctx context.Context, attempt int) error {
+	if o.dispute.HoldsMoney() { // the bank gives it to one of both. An operator has it tried again when the dispute is won
+		return o.fail(ctx, fmt.Sprintf("disputed: the bank has the money, and decides (%s, %s)", o.dispute.ID, o.dispute.Status))
 	}
 	if o.Attempt < attempt {
 		o.Attempt, o.Asked = attempt, o.Amount
 	}
 	if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil {
-		return Nothing, err
+		return err
 	}
 	o.hit("refunds.attempt.stored")
 	got, err := o.ask(ctx, o.Amount)
 	if err != nil && payprovider.AsError(err, "refund").IsKeyReused() && o.Asked > o.Amount {
 		if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
-			return Nothing, err
+			return err
 		}
 		got, err = o.ask(ctx, o.Asked)
 	}
@@ -280,32 +294,17 @@ func (o *run) ask(ctx context.Context, amount money.Amount) (payprovider.Refund,
 	})
 }
 
-// yield lets another refund of the purchase be made first.
-func (o *run) yield(ctx context.Context) (Outcome, error) {
-	soon := time.Second
-	if err := write(ctx, o.db, o.Refund, 0, &soon); err != nil {
-		return Nothing, err
-	}
-	return Waits, nil
-}
-
-// disputed refuses to make the refund of a disputed charge: the bank has the money, and gives
-// it to one of both. An operator has it tried again when the dispute is won.
-func (o *run) disputed(ctx context.Context) (Outcome, error) {
-	return o.fail(ctx, fmt.Sprintf("disputed: the bank has the money, and decides (%s, %s)", o.dispute.ID, o.dispute.Status))
-}
-
 // fail stores why the refund is not made: it waits for an operator.
-func (o *run) fail(ctx context.Context, failure string) (Outcome, error) {
+func (o *run) fail(ctx context.Context, failure string) error {
 	o.State, o.Failure, o.Faults, o.Stuck = payment.RefundFailed, &failure, 0, false
 	return o.write(ctx)
 }
 
 // refused handles a refusal to make the refund: others may have refunded the charge by
 // hand, all of it or a part.
-func (o *run) refused(ctx context.Context, refusal *payprovider.Error) (Outcome, error) {
+func (o *run) refused(ctx context.Context, refusal *payprovider.Error) error {
 	if err := write(ctx, o.db, o.Refund, o.settings.Lease, nil); err != nil { // renews the lease for another call
-		return Nothing, err
+		return err
 	}
 	found, ok, err := o.find(ctx)
 	switch {
@@ -314,7 +313,7 @@ func (o *run) refused(ctx context.Context, refusal *payprovider.Error) (Outcome,
 	case ok:
 		return o.apply(ctx, found)
 	}
-	return o.rest(ctx, func(_ remaining, less bool) (Outcome, error) {
+	return o.rest(ctx, func(_ remaining, less bool) error {
 		if less {
 			return o.create(ctx, o.Attempt+1)
 		}

@@ -365,12 +365,8 @@ func (w *world) hear(at int) {
 		if _, err := payment.WakeRefunds(w.t.Context(), tx, []uuid.UUID{w.bought}, nil); err != nil {
 			return err
 		}
-		if _, err := refunds.RecordOutOfBand(w.t.Context(), tx, []refunds.OutOfBand{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: payment.RefundStateOf(r.Status)}}); err != nil {
-			return err
-		}
-		var b pgx.Batch
-		purchase.QueueFollow(&b, w.bought)
-		return tx.SendBatch(w.t.Context(), &b).Close()
+		_, err := refunds.RecordOutOfBand(w.t.Context(), tx, []refunds.OutOfBand{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: payment.RefundStateOf(r.Status)}})
+		return err
 	})
 	if err != nil {
 		w.t.Fatal(err)
