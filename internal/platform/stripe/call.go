@@ -32,16 +32,12 @@ const (
 
 var calls = []call{callCreate, callConfirm, callCapture, callCancel, callFetch, callRefund, callList}
 
-// part is a part of Stripe with its own breaker: failing refunds or lists do not block payments.
-type part int
-
+// The parts of Stripe, each with its own breaker: failing refunds or lists do not block payments.
 const (
-	partPayments part = iota
-	partRefunds
-	partLists // of the scheduler and the reconciliation
+	payments = "payments"
+	refunds  = "refunds"
+	lists    = "lists" // of the scheduler and the reconciliation
 )
-
-var parts = []string{partPayments: "payments", partRefunds: "refunds", partLists: "lists"}
 
 // request describes a call.
 type request struct {
@@ -49,7 +45,7 @@ type request struct {
 	what  string // for the log: the id of an object, or what is listed
 	key   string // our idempotency key, of a write
 	write bool
-	part  part
+	part  string
 }
 
 const (
@@ -65,10 +61,11 @@ const (
 // A mismatch comes with the object, which may have to be canceled.
 func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, error) {
 	result, failure := retry(ctx, c, q, send, check)
-	c.metrics.ended(q.call, failure)
 	if failure == nil {
+		c.metrics.calls.WithLabelValues(string(q.call), ok).Inc()
 		return result, nil
 	}
+	c.metrics.calls.WithLabelValues(string(q.call), string(failure.Kind)).Inc()
 	failure.Call = string(q.call)
 	switch {
 	case failure.Kind == payprovider.KindMismatch:
@@ -90,6 +87,8 @@ func retry[T any](ctx context.Context, c *Client, q request, send func(ctx conte
 	}
 	whole, cancel := context.WithTimeout(ctx, c.settings.Timeout)
 	defer cancel()
+	pauses := backoff.NewExponentialBackOff() // of between 0.1 s and 0.3 s before the second request, and twice that before the third
+	pauses.InitialInterval, pauses.Multiplier, pauses.RandomizationFactor = firstBackoff, 2, 0.5
 	var unknown, last *callError // unknown: a request that may have been carried out
 	_, _ = backoff.Retry(whole, func() (struct{}, error) {
 		result, last = try(whole, ctx, c, q, send)
@@ -106,7 +105,7 @@ func retry[T any](ctx context.Context, c *Client, q request, send func(ctx conte
 			return struct{}{}, backoff.Permanent(last)
 		}
 		return struct{}{}, last
-	}, backoff.WithBackOff(newBackoff()), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(c.settings.Timeout/2))
+	}, backoff.WithBackOff(pauses), backoff.WithMaxTries(maxTries), backoff.WithMaxElapsedTime(c.settings.Timeout/2))
 	if unknown != nil && last != nil && hadNoEffect[last.Kind] {
 		unknown.RetryAt = last.RetryAt
 		last = unknown
@@ -116,13 +115,6 @@ func retry[T any](ctx context.Context, c *Client, q request, send func(ctx conte
 
 // hadNoEffect are the kinds of requests without effect. An earlier request of the call may have had one.
 var hadNoEffect = map[payprovider.ErrorKind]bool{payprovider.KindUnavailable: true, payprovider.KindLimited: true, payprovider.KindForbidden: true}
-
-// newBackoff returns pauses of between 0.1 s and 0.3 s before the second request, and twice that before the third.
-func newBackoff() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.Multiplier, b.RandomizationFactor = firstBackoff, 2, 0.5
-	return b
-}
 
 // try makes one request within the rate limit. caller is the context of the call without the timeout of
 // the settings.
@@ -135,14 +127,14 @@ func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx
 		return result, e
 	}
 	if !c.slots.TryAcquire(1) {
-		return result, &callError{public: public{Kind: payprovider.KindLimited, Message: "too many requests of this process are in flight", RetryAt: fromNow(time.Second)}}
+		return result, &callError{public: public{Kind: payprovider.KindLimited, Message: "too many requests of this process are in flight", RetryAt: time.Now().Add(time.Second)}}
 	}
 	defer c.slots.Release(1)
 	_, err := breaker.Execute(func() (struct{}, error) {
 		began := time.Now()
-		noting, x := withExchange(ctx)
-		answer, err := send(noting)
-		c.metrics.exchanged(q.call, began)
+		x := &exchange{}
+		answer, err := send(context.WithValue(ctx, exchangeKey{}, x))
+		c.metrics.requests.WithLabelValues(string(q.call)).Observe(time.Since(began).Seconds())
 		if err != nil {
 			return struct{}{}, c.classify(caller, q, x, err)
 		}
@@ -197,14 +189,6 @@ type breaker struct {
 	reopens atomic.Pointer[time.Time] // when the last opening ends
 }
 
-func newBreakers(logger *slog.Logger, registry prometheus.Registerer) []*breaker {
-	all := make([]*breaker, len(parts))
-	for p, name := range parts {
-		all[p] = newBreaker(name, logger, registry)
-	}
-	return all
-}
-
 func newBreaker(name string, logger *slog.Logger, registry prometheus.Registerer) *breaker {
 	b := &breaker{}
 	b.reopens.Store(&time.Time{})
@@ -217,7 +201,7 @@ func newBreaker(name string, logger *slog.Logger, registry prometheus.Registerer
 		IsExcluded:   excluded,
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
-				end := fromNow(openTime)
+				end := time.Now().Add(openTime)
 				b.reopens.Store(&end)
 			}
 			logger.Warn("the breaker of Stripe changed", "calls", name, "from", from.String(), "to", to.String())
@@ -240,7 +224,7 @@ func (b *breaker) refusal(err error) *callError {
 	case errors.Is(err, gobreaker.ErrOpenState):
 		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "the breaker is open after consecutive failures", RetryAt: *b.reopens.Load(), Err: err}}
 	case errors.Is(err, gobreaker.ErrTooManyRequests):
-		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "another call probes whether Stripe has recovered", RetryAt: fromNow(probeInterval), Err: err}}
+		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "another call probes whether Stripe has recovered", RetryAt: time.Now().Add(probeInterval), Err: err}}
 	}
 	return nil
 }
@@ -322,11 +306,11 @@ func (p *limiter) wait(ctx context.Context, name call) *callError {
 	if l.limit.Wait(ctx) != nil || p.all.Wait(ctx) != nil { // fails at once if it would take too long
 		return noSlot(ahead)
 	}
-	p.metrics.waited(name, began)
+	p.metrics.waits.WithLabelValues(string(name)).Observe(time.Since(began).Seconds())
 	return nil
 }
 
 // noSlot is the error of a request that could not start in time: nothing was done.
 func noSlot(after time.Duration) *callError {
-	return &callError{public: public{Kind: payprovider.KindLimited, Message: "not started in time: our own rate limit", RetryAt: fromNow(max(after, time.Second))}}
+	return &callError{public: public{Kind: payprovider.KindLimited, Message: "not started in time: our own rate limit", RetryAt: time.Now().Add(max(after, time.Second))}}
 }

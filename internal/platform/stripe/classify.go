@@ -19,20 +19,11 @@ import (
 	"triprize/internal/domain/payprovider"
 )
 
-// advice is Stripe's advice about a retry, from Stripe-Should-Retry.
-type advice int
-
-const (
-	noAdvice advice = iota
-	adviseRepeat
-	adviseEnd
-)
-
 // callError is an error of a call with what only this package needs.
 type callError struct {
 	public
-	advice   advice
-	excluded bool // it says nothing about Stripe's health
+	advice   string // Stripe's, about a retry, from Stripe-Should-Retry: true or false
+	excluded bool   // it says nothing about Stripe's health
 }
 
 type public = payprovider.Error
@@ -67,7 +58,7 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 	}
 	if x.header != nil {
 		e.RequestID = c.scrub.text(x.header.Get("Request-Id"))
-		e.advice = adviceOf(x.header.Get("Stripe-Should-Retry"))
+		e.advice = x.header.Get("Stripe-Should-Retry")
 	}
 	var theirs *stripego.Error
 	switch {
@@ -86,7 +77,7 @@ func (c *Client) classify(caller context.Context, q request, x *exchange, err er
 		e.Message, e.Err = "no answer", c.cause(err)
 	}
 	if x.status >= 500 && x.header.Get("Idempotent-Replayed") == "true" {
-		e.Replayed, e.advice, e.excluded = true, adviseEnd, true // stored: the same key gets it again, even if Stripe has recovered
+		e.Replayed, e.advice, e.excluded = true, "false", true // stored: the same key gets it again, even if Stripe has recovered
 	}
 	if caller.Err() != nil {
 		e.excluded = true // the caller canceled it
@@ -127,9 +118,9 @@ func (c *Client) classifyAPIError(e *callError, q request, x *exchange, theirs *
 // isRetryable reports whether a request is repeated with the same key.
 func isRetryable(e *callError) bool {
 	switch {
-	case e.Kind == payprovider.KindDeclined || e.Kind == payprovider.KindMismatch || e.advice == adviseEnd:
+	case e.Kind == payprovider.KindDeclined || e.Kind == payprovider.KindMismatch || e.advice == "false":
 		return false
-	case e.advice == adviseRepeat:
+	case e.advice == "true":
 		return true
 	case e.Kind == payprovider.KindLimited:
 		return e.Code == string(stripego.ErrorCodeLockTimeout) // another request held the object for a moment
@@ -141,22 +132,12 @@ func isRetryable(e *callError) bool {
 	return false
 }
 
-func adviceOf(header string) advice {
-	switch header {
-	case "true":
-		return adviseRepeat
-	case "false":
-		return adviseEnd
-	}
-	return noAdvice
-}
-
 // retryAfter returns when to retry after a 429.
 func retryAfter(header http.Header) time.Time {
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds >= 0 {
-		return fromNow(min(max(time.Duration(seconds)*time.Second, limitedFor), maxRetryAfter))
+		return time.Now().Add(min(max(time.Duration(seconds)*time.Second, limitedFor), maxRetryAfter))
 	}
-	return fromNow(limitedFor)
+	return time.Now().Add(limitedFor)
 }
 
 // cause returns an error of the network, the context or a limit, without any body or URL.

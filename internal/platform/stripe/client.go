@@ -61,7 +61,7 @@ type Client struct {
 	secrets    []string // of webhooks
 	scrub      scrubber
 	limiter    *limiter
-	breakers   []*breaker          // by part
+	breakers   map[string]*breaker // by part
 	slots      *semaphore.Weighted // of requests
 	metrics    *metrics
 	logger     *slog.Logger
@@ -79,11 +79,14 @@ func New(settings config.Stripe, logger *slog.Logger, registry prometheus.Regist
 		secrets:    settings.WebhookSecrets(),
 		scrub:      newScrubber(append(settings.WebhookSecrets(), settings.Key)),
 		limiter:    newLimiter(settings, m),
-		breakers:   newBreakers(logger, registry),
+		breakers:   make(map[string]*breaker),
 		slots:      semaphore.NewWeighted(inFlight),
 		metrics:    m,
 		logger:     logger,
 		logRefusal: rate.Sometimes{First: 1, Interval: time.Minute},
+	}
+	for _, part := range []string{payments, refunds, lists} {
+		c.breakers[part] = newBreaker(part, logger, registry)
 	}
 	backend := &stripego.BackendConfig{
 		HTTPClient:        c.http,
@@ -104,7 +107,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // CheckAccount checks the account of the key. Another account than in the settings is KindMismatch. A
 // restricted key may lack the permission; then set no account and do not call this.
 func (c *Client) CheckAccount(ctx context.Context) error {
-	_, err := do(ctx, c, request{call: callFetch, what: "account"}, func(ctx context.Context) (*stripego.Account, error) {
+	_, err := do(ctx, c, request{call: callFetch, what: "account", part: payments}, func(ctx context.Context) (*stripego.Account, error) {
 		return c.api.V1Accounts.Retrieve(ctx, &stripego.AccountRetrieveParams{})
 	}, func(account *stripego.Account) *callError {
 		switch {
@@ -117,9 +120,6 @@ func (c *Client) CheckAccount(ctx context.Context) error {
 	})
 	return err
 }
-
-// fromNow returns the time in d.
-func fromNow(d time.Duration) time.Time { return time.Now().Add(d) }
 
 const (
 	maxAnswerBytes = 8 << 20  // a page of 100 events is about 1 MB
@@ -189,12 +189,6 @@ func (t transport) CloseIdleConnections() {
 	}
 }
 
-// withExchange returns a context with an exchange for its request.
-func withExchange(ctx context.Context) (context.Context, *exchange) {
-	x := &exchange{}
-	return context.WithValue(ctx, exchangeKey{}, x), x
-}
-
 // Ids of objects that do not exist. Stripe checks the key before the object, so a call with one of them
 // changes nothing and shows whether the key has the permission.
 const (
@@ -207,6 +201,12 @@ const (
 // CheckPermissions makes one call for each permission that we need, named as Stripe does, about an object
 // that does not exist: Stripe answers not found, or forbids the call. Permissions to write include reading.
 func (c *Client) CheckPermissions(ctx context.Context) (map[string]bool, error) {
+	read := func(send func(ctx context.Context) error) func() error {
+		return func() error {
+			_, err := do(ctx, c, request{call: callFetch, what: "a probe", part: lists}, func(ctx context.Context) (struct{}, error) { return struct{}{}, send(ctx) }, nil)
+			return err
+		}
+	}
 	has := make(map[string]bool)
 	var failures []error
 	for permission, probe := range map[string]func() error{
@@ -218,25 +218,18 @@ func (c *Client) CheckPermissions(ctx context.Context) (map[string]bool, error) 
 			_, err := c.CreateRefund(ctx, payprovider.NewRefund{Key: "probe:" + uuid.NewString(), IntentID: noIntent, Amount: 1})
 			return err
 		},
-		"event_read": func() error {
-			_, err := do(ctx, c, request{call: callFetch, what: noEvent, part: partLists}, func(ctx context.Context) (*stripego.Event, error) {
-				return c.api.V1Events.Retrieve(ctx, noEvent, &stripego.EventRetrieveParams{})
-			}, nil)
+		"event_read": read(func(ctx context.Context) error {
+			_, err := c.api.V1Events.Retrieve(ctx, noEvent, &stripego.EventRetrieveParams{})
 			return err
-		},
-		// The reconciliation lists balance transactions with their sources.
-		"balance_transaction_source_read": func() error {
-			_, err := do(ctx, c, request{call: callFetch, what: noMove, part: partLists}, func(ctx context.Context) (*stripego.BalanceTransaction, error) {
-				return c.api.V1BalanceTransactions.Retrieve(ctx, noMove, &stripego.BalanceTransactionRetrieveParams{})
-			}, nil)
+		}),
+		"balance_transaction_source_read": read(func(ctx context.Context) error { // the reconciliation lists them with their sources
+			_, err := c.api.V1BalanceTransactions.Retrieve(ctx, noMove, &stripego.BalanceTransactionRetrieveParams{})
 			return err
-		},
-		"dispute_read": func() error {
-			_, err := do(ctx, c, request{call: callFetch, what: noDispute, part: partLists}, func(ctx context.Context) (*stripego.Dispute, error) {
-				return c.api.V1Disputes.Retrieve(ctx, noDispute, &stripego.DisputeRetrieveParams{})
-			}, nil)
+		}),
+		"dispute_read": read(func(ctx context.Context) error {
+			_, err := c.api.V1Disputes.Retrieve(ctx, noDispute, &stripego.DisputeRetrieveParams{})
 			return err
-		},
+		}),
 	} {
 		err := probe()
 		e, ok := errors.AsType[*payprovider.Error](err)
@@ -291,7 +284,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "1 when the key lacks a permission that we need, or is refused, as the sweep missing-permissions of this process last found; 0 when it has it.",
 		}, []string{"permission"}),
 	}
-	for _, name := range []call{callCreate, callConfirm, callCapture, callCancel, callFetch, callRefund, callList} {
+	for _, name := range calls {
 		m.requests.WithLabelValues(string(name))
 		m.waits.WithLabelValues(string(name))
 		m.calls.WithLabelValues(string(name), ok)
@@ -303,21 +296,4 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		registry.MustRegister(m.calls, m.requests, m.waits, m.forbidden)
 	}
 	return m
-}
-
-// ended counts a call.
-func (m *metrics) ended(name call, e *callError) {
-	outcome := ok
-	if e != nil {
-		outcome = string(e.Kind)
-	}
-	m.calls.WithLabelValues(string(name), outcome).Inc()
-}
-
-func (m *metrics) exchanged(name call, began time.Time) {
-	m.requests.WithLabelValues(string(name)).Observe(time.Since(began).Seconds())
-}
-
-func (m *metrics) waited(name call, began time.Time) {
-	m.waits.WithLabelValues(string(name)).Observe(time.Since(began).Seconds())
 }

@@ -243,28 +243,23 @@ var subjects = map[string]payprovider.Subject{
 
 // IntentIn parses the intent of an event.
 func (r Reader) IntentIn(payload []byte) (payprovider.Intent, bool) {
-	var wire struct {
-		Data struct {
-			Object stripego.PaymentIntent `json:"object"`
-		} `json:"data"`
-	}
-	in := &wire.Data.Object
-	if err := json.Unmarshal(payload, &wire); err != nil || in.Object != "payment_intent" || in.ID == "" {
-		return payprovider.Intent{}, false
-	}
-	return payprovider.Intent{ID: in.ID, Status: payprovider.IntentStatus(in.Status), Amount: money.Amount(in.Amount), Received: money.Amount(in.AmountReceived),
-		Currency: strings.ToUpper(string(in.Currency)), Livemode: in.Livemode, Metadata: in.Metadata}, true
+	var in stripego.PaymentIntent
+	ok := objectIn(payload, &in) && in.Object == "payment_intent" && in.ID != ""
+	return intentOf(&in), ok
 }
 
 // RefundIn parses the refund of an event.
 func (r Reader) RefundIn(payload []byte) (payprovider.Refund, bool) {
+	var refund stripego.Refund
+	ok := objectIn(payload, &refund) && refund.Object == "refund" && refund.ID != ""
+	return refundOf(&refund), ok
+}
+
+func objectIn(payload []byte, object any) bool {
 	var wire struct {
 		Data struct {
-			Object stripego.Refund `json:"object"`
+			Object json.RawMessage `json:"object"`
 		} `json:"data"`
 	}
-	if err := json.Unmarshal(payload, &wire); err != nil || wire.Data.Object.Object != "refund" || wire.Data.Object.ID == "" {
-		return payprovider.Refund{}, false
-	}
-	return refundOf(&wire.Data.Object), true
+	return json.Unmarshal(payload, &wire) == nil && json.Unmarshal(wire.Data.Object, object) == nil
 }

@@ -15,26 +15,14 @@ import (
 // without separate capture are captured on confirmation. A method of a type that the settings do not list
 // is KindRefused. KindMismatch comes with the intent.
 func (c *Client) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
-	q := request{call: callCreate, what: "a new intent", key: n.Key, write: true}
-	return c.intent(ctx, q, "", func(ctx context.Context) (*stripego.PaymentIntent, error) {
-		return c.api.V1PaymentIntents.Create(ctx, newIntentParams(n, c.settings.PaymentMethodTypes()))
-	}, func(i payprovider.Intent) *callError {
-		return checkIntent(i, n)
-	})
-}
-
-// card is the type of payment methods with separate capture.
-const card = "card"
-
-func newIntentParams(n payprovider.NewIntent, types []string) *stripego.PaymentIntentCreateParams {
 	p := &stripego.PaymentIntentCreateParams{
 		Amount:   stripego.Int64(int64(n.Amount)),
 		Currency: stripego.String(strings.ToLower(n.Currency)),
 		Metadata: n.Metadata,
 		// Never all that the account has enabled: a bank debit takes days and would always be refunded.
-		PaymentMethodTypes: stripego.StringSlice(types),
+		PaymentMethodTypes: stripego.StringSlice(c.settings.PaymentMethodTypes()),
 	}
-	if slices.Contains(types, card) {
+	if slices.Contains(c.settings.PaymentMethodTypes(), "card") {
 		// Only for cards: capture_method=manual for all would reject methods without separate capture.
 		p.PaymentMethodOptions = &stripego.PaymentIntentCreatePaymentMethodOptionsParams{
 			Card: &stripego.PaymentIntentCreatePaymentMethodOptionsCardParams{CaptureMethod: stripego.String("manual")},
@@ -47,7 +35,14 @@ func newIntentParams(n payprovider.NewIntent, types []string) *stripego.PaymentI
 		p.Description = &n.Description
 	}
 	p.IdempotencyKey = &n.Key
-	return p
+	return c.intent(ctx, request{call: callCreate, what: "a new intent", key: n.Key, write: true}, "", func(ctx context.Context) (*stripego.PaymentIntent, error) {
+		return c.api.V1PaymentIntents.Create(ctx, p)
+	}, func(i payprovider.Intent) *callError {
+		if i.Amount != n.Amount || i.Currency != n.Currency {
+			return mismatch("%s is of %d %s, not of %d %s", i.ID, i.Amount, i.Currency, n.Amount, n.Currency)
+		}
+		return checkMetadata(i.ID, i.Metadata, n.Metadata)
+	})
 }
 
 // ConfirmIntent attempts the payment. A declined card is KindDeclined, and the intent can be confirmed again.
@@ -100,13 +95,19 @@ func (c *Client) Intent(ctx context.Context, id string) (payprovider.Intent, err
 
 // intent runs a call that returns the intent id (empty: a new one).
 func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx context.Context) (*stripego.PaymentIntent, error), check func(payprovider.Intent) *callError) (payprovider.Intent, error) {
+	q.part = payments
 	answer, err := do(ctx, c, q, send, func(answer *stripego.PaymentIntent) *callError {
 		if answer.ID == "" || answer.Object != "payment_intent" {
 			return invalidAnswer()
 		}
-		e := c.wrongIntent(answer, id)
-		if e == nil && check != nil {
-			e = check(c.intentOf(answer))
+		var e *callError
+		switch {
+		case id != "" && answer.ID != id:
+			e = mismatch("asked for %s, got %s", id, answer.ID)
+		case answer.Livemode != c.settings.Live():
+			e = mismatch("%s has livemode %t, the key has %t", answer.ID, answer.Livemode, c.settings.Live())
+		case check != nil:
+			e = check(c.withDecline(answer))
 		}
 		if e != nil && answer.LastResponse != nil {
 			e.RequestID = answer.LastResponse.RequestID
@@ -116,21 +117,10 @@ func (c *Client) intent(ctx context.Context, q request, id string, send func(ctx
 	if answer == nil || answer.Object != "payment_intent" {
 		return payprovider.Intent{}, err
 	}
-	return c.intentOf(answer), err
+	return c.withDecline(answer), err
 }
 
-// wrongIntent checks what every intent must have.
-func (c *Client) wrongIntent(answer *stripego.PaymentIntent, id string) *callError {
-	switch {
-	case id != "" && answer.ID != id:
-		return mismatch("asked for %s, got %s", id, answer.ID)
-	case answer.Livemode != c.settings.Live():
-		return mismatch("%s has livemode %t, the key has %t", answer.ID, answer.Livemode, c.settings.Live())
-	}
-	return nil
-}
-
-func (c *Client) intentOf(p *stripego.PaymentIntent) payprovider.Intent {
+func intentOf(p *stripego.PaymentIntent) payprovider.Intent {
 	i := payprovider.Intent{
 		ID:       p.ID,
 		Status:   payprovider.IntentStatus(p.Status),
@@ -146,18 +136,15 @@ func (c *Client) intentOf(p *stripego.PaymentIntent) payprovider.Intent {
 	if p.NextAction != nil && p.NextAction.RedirectToURL != nil {
 		i.ActionURL = p.NextAction.RedirectToURL.URL
 	}
+	return i
+}
+
+func (c *Client) withDecline(p *stripego.PaymentIntent) payprovider.Intent {
+	i := intentOf(p)
 	if p.LastPaymentError != nil {
 		i.Decline = c.declineOf(p.LastPaymentError, rawOf(p.LastResponse), "last_payment_error")
 	}
 	return i
-}
-
-// checkIntent returns an error if an intent differs from its request.
-func checkIntent(i payprovider.Intent, n payprovider.NewIntent) *callError {
-	if i.Amount != n.Amount || i.Currency != n.Currency {
-		return mismatch("%s is of %d %s, not of %d %s", i.ID, i.Amount, i.Currency, n.Amount, n.Currency)
-	}
-	return checkMetadata(i.ID, i.Metadata, n.Metadata)
 }
 
 // checkMetadata returns an error if an object lacks the metadata of its request.
@@ -173,7 +160,7 @@ func checkMetadata(id string, has, want map[string]string) *callError {
 // CreateRefund refunds the captured amount of an intent. The refund may have any status: a bank may take days
 // and may reject it. A second refund is KindConflict.
 func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
-	q := request{call: callRefund, what: n.IntentID, key: n.Key, write: true, part: partRefunds}
+	q := request{call: callRefund, what: n.IntentID, key: n.Key, write: true, part: refunds}
 	return c.refund(ctx, q, func(ctx context.Context) (*stripego.Refund, error) {
 		p := &stripego.RefundCreateParams{
 			PaymentIntent: &n.IntentID,
@@ -195,7 +182,7 @@ func (c *Client) CreateRefund(ctx context.Context, n payprovider.NewRefund) (pay
 
 // Refund fetches the current state of a refund.
 func (c *Client) Refund(ctx context.Context, id string) (payprovider.Refund, error) {
-	return c.refund(ctx, request{call: callFetch, what: id, part: partRefunds}, func(ctx context.Context) (*stripego.Refund, error) {
+	return c.refund(ctx, request{call: callFetch, what: id, part: refunds}, func(ctx context.Context) (*stripego.Refund, error) {
 		return c.api.V1Refunds.Retrieve(ctx, id, &stripego.RefundRetrieveParams{})
 	}, func(r payprovider.Refund) *callError {
 		if r.ID != id {

@@ -15,35 +15,20 @@ import (
 
 const pageSize = 100 // Stripe's maximum
 
-// page is a page of a list, newest first.
-type page[T any] struct {
-	items []T
-	more  bool
-}
-
-func pageOf[T any](list *stripego.V1List[T]) (page[T], error) {
-	if err := list.Err(); err != nil {
-		return page[T]{}, err
-	}
-	return page[T]{list.Data(), list.Meta().HasMore}, nil
-}
-
 // RefundsOf returns all refunds of an intent, newest first.
 func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovider.Refund, err error) {
-	err = each(ctx, c, request{what: intentID, part: partRefunds}, func(ctx context.Context, after *string) (page[*stripego.Refund], error) {
+	err = each(ctx, c, request{what: intentID, part: refunds}, func(ctx context.Context, after *string) *stripego.V1List[*stripego.Refund] {
 		p := &stripego.RefundListParams{PaymentIntent: &intentID}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
-		return pageOf(c.api.V1Refunds.List(ctx, p))
+		return c.api.V1Refunds.List(ctx, p)
 	}, func(r *stripego.Refund) (string, *callError) {
+		if of := refundOf(r).IntentID; of != intentID {
+			return r.ID, mismatch("asked for refunds of %s, got %s of %q", intentID, r.ID, of)
+		}
 		return r.ID, nil
 	}, func(r *stripego.Refund) error {
-		if refund := refundOf(r); refund.IntentID == intentID {
-			all = append(all, refund)
-			return nil
-		}
-		e := mismatch("asked for refunds of %s, got %s of %q", intentID, r.ID, refundOf(r).IntentID)
-		e.Call = string(callList)
-		return &e.public
+		all = append(all, refundOf(r))
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -56,10 +41,10 @@ func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovi
 // so the range is widened to them. Events that are created meanwhile may be missing. Stripe deletes events
 // after 30 days. An event that is invalid or not for us is logged as an error and skipped.
 func (c *Client) ListEvents(ctx context.Context, from, to time.Time, types []string, yield func(payprovider.Event) error) error {
-	return each(ctx, c, request{what: "events", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.Event], error) {
+	return each(ctx, c, request{what: "events", part: lists}, func(ctx context.Context, after *string) *stripego.V1List[*stripego.Event] {
 		p := &stripego.EventListParams{CreatedRange: created(from, to), Types: stripego.StringSlice(types)}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
-		return pageOf(c.api.V1Events.List(ctx, p))
+		return c.api.V1Events.List(ctx, p)
 	}, func(e *stripego.Event) (string, *callError) {
 		return e.ID, nil
 	}, func(e *stripego.Event) error {
@@ -84,17 +69,18 @@ func created(from, to time.Time) *stripego.RangeQueryParams {
 }
 
 // each fetches one page after the other and calls yield for every item. Each page is a separate call.
-func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx context.Context, after *string) (page[T], error),
+func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx context.Context, after *string) *stripego.V1List[T],
 	identify func(T) (id string, wrong *callError), yield func(T) error,
 ) error {
 	q.call = callList
 	var after *string
 	for {
 		var last string
-		p, err := do(ctx, c, q, func(ctx context.Context) (page[T], error) {
-			return fetch(ctx, after)
-		}, func(p page[T]) *callError {
-			for _, item := range p.items {
+		page, err := do(ctx, c, q, func(ctx context.Context) (*stripego.V1List[T], error) {
+			page := fetch(ctx, after)
+			return page, page.Err()
+		}, func(page *stripego.V1List[T]) *callError {
+			for _, item := range page.Data() {
 				id, wrong := identify(item)
 				switch {
 				case wrong != nil:
@@ -104,7 +90,7 @@ func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx conte
 				}
 				last = id
 			}
-			if p.more && len(p.items) == 0 {
+			if page.Meta().HasMore && len(page.Data()) == 0 {
 				return invalidAnswer()
 			}
 			return nil
@@ -112,12 +98,12 @@ func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx conte
 		if err != nil {
 			return err
 		}
-		for _, item := range p.items {
+		for _, item := range page.Data() {
 			if err := yield(item); err != nil {
 				return err
 			}
 		}
-		if !p.more {
+		if !page.Meta().HasMore {
 			return nil
 		}
 		after = &last
@@ -127,10 +113,10 @@ func each[T any](ctx context.Context, c *Client, q request, fetch func(ctx conte
 // ListBalanceTransactions is ListEvents for balance transactions. Charges, refunds and disputes come with
 // their sources.
 func (c *Client) ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(payprovider.BalanceTransaction) error) error {
-	return each(ctx, c, request{what: "balance transactions", part: partLists}, func(ctx context.Context, after *string) (page[*stripego.BalanceTransaction], error) {
+	return each(ctx, c, request{what: "balance transactions", part: lists}, func(ctx context.Context, after *string) *stripego.V1List[*stripego.BalanceTransaction] {
 		p := &stripego.BalanceTransactionListParams{CreatedRange: created(from, to), Expand: stripego.StringSlice([]string{"data.source"})}
 		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
-		return pageOf(c.api.V1BalanceTransactions.List(ctx, p))
+		return c.api.V1BalanceTransactions.List(ctx, p)
 	}, func(t *stripego.BalanceTransaction) (string, *callError) {
 		if t.Source != nil && t.Source.Type == "" { // not expanded: its owner is unknown
 			return t.ID, invalidAnswer()
