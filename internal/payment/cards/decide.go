@@ -3,6 +3,7 @@ package cards
 import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
 )
 
 // move is what is to be done next with a payment.
@@ -29,23 +30,13 @@ const (
 	unexpected    move = "unexpected"    // the provider's answer cannot be: log an error, and check again slowly
 )
 
-// facts is what the next move depends on.
-type facts struct {
-	phase         payment.Phase
-	over          bool // the deadline of the reservation
-	intent        bool // its id is stored
-	oldKey        bool // the key of the intent may be forgotten at the provider
-	uncancellable bool // the provider would not cancel it, as was stored
-	another       bool // its payment method is not the first one
-	last          bool // no further one may come
-
-	// From the provider, in this run. Nothing of it is remembered from one run to the
-	// next: another worker may have gone on meanwhile.
-	status    payprovider.IntentStatus // empty: not known, or may have changed
-	confirmed bool                     // the payment method was confirmed, with whatever answer
-	page      bool                     // where the buyer can authenticate
-	shown     bool                     // that page is stored
-	refused   move                     // the last call that the provider has refused, and will refuse again; empty: none
+// known is what the next move depends on. What the provider has said is of this run, and is not
+// remembered from one run to the next: another worker may have gone on meanwhile.
+type known struct {
+	p         payment.Payment    // as it is stored
+	intent    payprovider.Intent // as the provider has reported it last; no status: not known, or may have changed
+	refused   move               // the last call that the provider has refused, and will refuse again; empty: none
+	confirmed bool               // the payment method was confirmed, with whatever answer
 }
 
 // next decides the next move, and why a payment is given up. It does no I/O.
@@ -55,23 +46,23 @@ type facts struct {
 // and it is asked first whenever a worker comes anew. Once capturing is stored, the money
 // is taken; the deadline counts no more. A decline is an end only when its buyer brings no
 // other payment method.
-func next(f facts) (move, payment.Ending) {
-	switch f.phase {
+func (f *known) next() (move, payment.Ending) {
+	switch f.p.Phase {
 	case payment.Reserved, payment.Creating:
-		return beforeIntent(f)
+		return f.beforeIntent()
 	case payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing:
-		return beforeCapture(f)
+		return f.beforeCapture()
 	case payment.Capturing:
-		return inCapture(f)
+		return f.inCapture()
 	case payment.Expiring:
-		return expiring(f), ""
+		return f.expiring(), ""
 	case payment.Late:
-		return unwanted(f, end), ""
+		return f.unwanted(end), ""
 	case payment.Cancelled:
-		if !f.intent {
+		if f.p.IntentID == nil {
 			return release, ""
 		}
-		return unwanted(f, release), ""
+		return f.unwanted(release), ""
 	case payment.Captured, payment.Ended:
 		return finalize, ""
 	case payment.Settled, payment.RefundDue:
@@ -80,22 +71,22 @@ func next(f facts) (move, payment.Ending) {
 	return unexpected, ""
 }
 
-func beforeIntent(f facts) (move, payment.Ending) {
+func (f *known) beforeIntent() (move, payment.Ending) {
 	switch {
 	case f.refused == create:
 		return giveUp, payment.Refused
-	case f.status == payprovider.RequiresPaymentMethod:
+	case f.intent.Status == payprovider.RequiresPaymentMethod:
 		return giveUp, payment.Declined
-	case f.over:
+	case f.p.Over:
 		return giveUp, payment.Expired
-	case f.phase == payment.Reserved, f.oldKey: // the claim has stored the first key of most
+	case f.p.Phase == payment.Reserved, f.p.KeyAge > payprovider.KeyLifetime: // the claim has stored the first key of most
 		return newKey, ""
 	}
 	return create, ""
 }
 
-func beforeCapture(f facts) (move, payment.Ending) {
-	switch f.status {
+func (f *known) beforeCapture() (move, payment.Ending) {
+	switch f.intent.Status {
 	case "":
 		return fetch, ""
 	case payprovider.Succeeded: // a method that is captured when it is confirmed
@@ -103,28 +94,28 @@ func beforeCapture(f facts) (move, payment.Ending) {
 	case payprovider.Canceled:
 		return end, payment.Expired
 	case payprovider.RequiresPaymentMethod:
-		return afterDecline(f)
+		return f.afterDecline()
 	}
 	switch {
-	case f.status == payprovider.RequiresAction && f.anotherFailed():
-		return afterDecline(f)
-	case f.over:
+	case f.intent.Status == payprovider.RequiresAction && f.anotherFailed():
+		return f.afterDecline()
+	case f.p.Over:
 		return giveUp, payment.Expired
-	case f.status == payprovider.RequiresCapture:
+	case f.intent.Status == payprovider.RequiresCapture:
 		return startCapture, ""
-	case f.status == payprovider.Processing && f.phase == payment.Processing:
+	case f.intent.Status == payprovider.Processing && f.p.Phase == payment.Processing:
 		return wait, ""
-	case f.status == payprovider.Processing:
+	case f.intent.Status == payprovider.Processing:
 		return slow, ""
-	case f.status == payprovider.RequiresAction && !f.page: // no bank has declined it, but nobody could ever go on
+	case f.intent.Status == payprovider.RequiresAction && f.intent.ActionURL == "": // no bank has declined it, but nobody could ever go on
 		return giveUp, payment.Refused
-	case f.status == payprovider.RequiresAction && f.shown:
+	case f.intent.Status == payprovider.RequiresAction && f.p.Phase == payment.Action && postgres.ValueOf(f.p.NextAction) == f.intent.ActionURL:
 		return wait, ""
-	case f.status == payprovider.RequiresAction:
+	case f.intent.Status == payprovider.RequiresAction:
 		return show, ""
-	case f.status == payprovider.RequiresConfirmation && f.refused == confirm:
+	case f.intent.Status == payprovider.RequiresConfirmation && f.refused == confirm:
 		return giveUp, payment.Refused
-	case f.status == payprovider.RequiresConfirmation && f.phase == payment.Confirming:
+	case f.intent.Status == payprovider.RequiresConfirmation && f.p.Phase == payment.Confirming:
 		return confirm, ""
 	}
 	return unexpected, ""
@@ -133,35 +124,35 @@ func beforeCapture(f facts) (move, payment.Ending) {
 // toConfirm reports whether another payment method is still to be confirmed. The intent then
 // reports the one before. It may have been confirmed already, by a worker that
 // could not store the answer: under the same key the same answer comes again.
-func (f facts) toConfirm() bool {
-	return f.phase == payment.Confirming && f.another && !f.confirmed
+func (f *known) toConfirm() bool {
+	return f.p.Phase == payment.Confirming && f.p.Tries > 0 && !f.confirmed
 }
 
 // anotherFailed reports whether an authentication is awaited that is not for the other payment
 // method, or that nobody can do: it is still to be confirmed, was refused, or has no page.
-func (f facts) anotherFailed() bool {
-	return f.phase == payment.CardDeclined || f.toConfirm() || f.another && (f.refused == confirm || !f.page)
+func (f *known) anotherFailed() bool {
+	return f.p.Phase == payment.CardDeclined || f.toConfirm() || f.p.Tries > 0 && (f.refused == confirm || f.intent.ActionURL == "")
 }
 
 // afterDecline decides about an intent that needs another payment method, or just this one.
-func afterDecline(f facts) (move, payment.Ending) {
+func (f *known) afterDecline() (move, payment.Ending) {
 	switch {
-	case f.over && f.toConfirm():
+	case f.p.Over && f.toConfirm():
 		return giveUp, payment.Expired
-	case f.over:
+	case f.p.Over:
 		return giveUp, payment.Declined
 	case f.toConfirm():
 		return confirm, ""
-	case f.phase == payment.CardDeclined:
+	case f.p.Phase == payment.CardDeclined:
 		return wait, ""
-	case f.last:
+	case f.p.Tries >= payment.MostTries:
 		return giveUp, payment.Declined
 	}
 	return awaitMethod, ""
 }
 
-func inCapture(f facts) (move, payment.Ending) {
-	switch f.status {
+func (f *known) inCapture() (move, payment.Ending) {
+	switch f.intent.Status {
 	case "":
 		return fetch, ""
 	case payprovider.Succeeded:
@@ -181,23 +172,23 @@ func inCapture(f facts) (move, payment.Ending) {
 	return unexpected, ""
 }
 
-func expiring(f facts) move {
+func (f *known) expiring() move {
 	switch {
-	case !f.intent:
+	case f.p.IntentID == nil:
 		return end // perhaps there is one that nobody knows; then nobody can confirm it
-	case f.status == "" && (f.uncancellable || f.refused == cancel):
+	case f.intent.Status == "" && (f.p.Uncancellable || f.refused == cancel):
 		return fetch
-	case f.status == "":
+	case f.intent.Status == "":
 		return cancel
-	case f.status == payprovider.Canceled:
+	case f.intent.Status == payprovider.Canceled:
 		return end
-	case f.status == payprovider.Succeeded:
+	case f.intent.Status == payprovider.Succeeded:
 		return keepMoney
-	case f.status == payprovider.Processing && f.uncancellable && f.over:
+	case f.intent.Status == payprovider.Processing && f.p.Uncancellable && f.p.Over:
 		return finalize
-	case f.status == payprovider.Processing && f.uncancellable:
+	case f.intent.Status == payprovider.Processing && f.p.Uncancellable:
 		return wait
-	case f.status == payprovider.Processing && f.refused == cancel:
+	case f.intent.Status == payprovider.Processing && f.refused == cancel:
 		return uncancellable
 	case f.refused == cancel:
 		return unexpected
@@ -207,15 +198,15 @@ func expiring(f facts) move {
 
 // unwanted is for payments whose positions are free again: money on them would be given
 // back. ended is the move when the intent has ended.
-func unwanted(f facts, ended move) move {
+func (f *known) unwanted(ended move) move {
 	switch {
-	case f.status == "":
+	case f.intent.Status == "":
 		return fetch
-	case f.status == payprovider.Canceled:
+	case f.intent.Status == payprovider.Canceled:
 		return ended
-	case f.status == payprovider.Succeeded:
+	case f.intent.Status == payprovider.Succeeded:
 		return keepMoney
-	case f.status == payprovider.Processing && (f.phase == payment.Late || f.refused == cancel):
+	case f.intent.Status == payprovider.Processing && (f.p.Phase == payment.Late || f.refused == cancel):
 		return wait
 	case f.refused == cancel:
 		return unexpected

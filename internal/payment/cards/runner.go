@@ -134,7 +134,7 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 		rn.metrics.runs.WithLabelValues(string(Nothing)).Inc()
 		return Result{Outcome: Nothing}, nil
 	}
-	r := &run{Runner: rn, p: p, began: began, leased: began}
+	r := &run{Runner: rn, known: known{p: p}, began: began, leased: began}
 	if p.LeaseUntil != nil {
 		r.claimedAt = p.LeaseUntil.Add(-rn.settings.Lease)
 	}
@@ -156,33 +156,19 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced, Trace: span.Traceparent()}, nil
 }
 
-// run is one run of a payment: what is known of it, and what the provider has said.
+// run is one run of a payment.
 type run struct {
 	*Runner
-	p         payment.Payment // as it is stored
-	began     time.Time       // of the claim, by the clock of this process
-	claimedAt time.Time       // the same moment, by the clock of the database
-	leased    time.Time       // when the lease was renewed last, by the clock of this process
-
-	intent    payprovider.Intent   // as the provider has reported it last
+	known
+	began     time.Time            // of the claim, by the clock of this process
+	claimedAt time.Time            // the same moment, by the clock of the database
+	leased    time.Time            // when the lease was renewed last, by the clock of this process
 	decline   *payprovider.Decline // why a call of this run was declined or refused
-	refused   move                 // the last one that was refused
-	confirmed bool                 // a confirmation was answered
-
-	announce bool // the job shows something new
+	announce  bool                 // the job shows something new
 }
 
 // now is the present moment by the clock of the database, about.
 func (r *run) now() time.Time { return r.claimedAt.Add(time.Since(r.began)) }
-
-func (r *run) facts() facts {
-	return facts{
-		phase: r.p.Phase, over: r.p.Over, intent: r.p.IntentID != nil, oldKey: r.p.KeyAge > payprovider.KeyLifetime, uncancellable: r.p.Uncancellable,
-		another: r.p.Tries > 0, last: r.p.Tries >= payment.MostTries, confirmed: r.confirmed,
-		status: r.intent.Status, page: r.intent.ActionURL != "", refused: r.refused,
-		shown: r.p.Phase == payment.Action && r.p.NextAction != nil && *r.p.NextAction == r.intent.ActionURL,
-	}
-}
 
 // errGoOn says that a move is done and another one follows.
 var errGoOn = errors.New("go on")
@@ -196,7 +182,7 @@ func (r *run) process(ctx context.Context) (Outcome, error) {
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxMoves*r.settings.CallTimeout)
 	defer cancel()
 	for range maxMoves {
-		m, ending := next(r.facts())
+		m, ending := r.next()
 		if ctx.Err() != nil && leadsToCall[m] {
 			return r.release(work, 0)
 		}
