@@ -1,13 +1,14 @@
 package cards
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
 )
 
 // storeKey stores the key under which an intent will be created.
@@ -51,9 +52,10 @@ func (r *run) send(ctx context.Context, c move) (payprovider.Intent, error) {
 	case create:
 		return r.provider.CreateIntent(ctx, r.newIntent())
 	case confirm:
-		return r.provider.ConfirmIntent(ctx, *r.p.IntentID, r.confirmKey(), r.p.PaymentMethod, r.returnURL())
+		return r.provider.ConfirmIntent(ctx, *r.p.IntentID, r.confirmKey(), r.p.PaymentMethod,
+			cmp.Or(postgres.ValueOf(r.p.ReturnURL), r.settings.ReturnURL))
 	case capture:
-		return r.provider.CaptureIntent(ctx, *r.p.IntentID, r.captureKey(), r.p.Amount)
+		return r.provider.CaptureIntent(ctx, *r.p.IntentID, r.again("capture:"+r.p.PurchaseID.String()), r.p.Amount)
 	case cancel:
 		return r.provider.CancelIntent(ctx, *r.p.IntentID, r.cancelKey())
 	}
@@ -78,8 +80,6 @@ func (r *run) renew(ctx context.Context) error {
 // the provider has stored under a key would come back for ever. A second call under
 // another key is harmless, since the intent's own state allows each of them once.
 
-func (r *run) createKey() string { return fmt.Sprintf("pi:%s:%d", r.p.PurchaseID, r.p.Attempt) }
-
 func (r *run) confirmKey() string {
 	key := fmt.Sprintf("confirm:%s:%d", r.p.PurchaseID, r.p.Attempt)
 	if r.p.Tries > 0 {
@@ -87,8 +87,6 @@ func (r *run) confirmKey() string {
 	}
 	return r.again(key)
 }
-
-func (r *run) captureKey() string { return r.again("capture:" + r.p.PurchaseID.String()) }
 
 // cancelKey names the status that the intent was found in: a call refused in one may
 // succeed in another.
@@ -111,36 +109,27 @@ func (r *run) again(key string) string {
 // the provider refuses a key with other parameters.
 func (r *run) newIntent() payprovider.NewIntent {
 	return payprovider.NewIntent{
-		Key: r.createKey(), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
+		Key: fmt.Sprintf("pi:%s:%d", r.p.PurchaseID, r.p.Attempt), Amount: r.p.Amount, Currency: r.p.Currency, PaymentMethod: r.p.PaymentMethod,
 		Description: "purchase " + r.p.PurchaseID.String(),
 		Metadata:    map[string]string{payprovider.PurchaseKey: r.p.PurchaseID.String(), payprovider.CampaignKey: r.p.CampaignID.String()},
 	}
 }
 
-func (r *run) returnURL() string {
-	if r.p.ReturnURL != nil {
-		return *r.p.ReturnURL
-	}
-	return r.settings.ReturnURL
-}
-
-// errNotOurs means that an answer is not about our payment.
-var errNotOurs = errors.New("what the provider has sent is not our payment")
-
 // check compares what has come back with what we have.
 func (r *run) check(in payprovider.Intent) error {
+	const notOurs = "what the provider has sent is not our payment: "
 	p := r.p
 	switch {
 	case in.ID == "" || p.IntentID != nil && *p.IntentID != in.ID:
-		return fmt.Errorf("%w: it is intent %q", errNotOurs, in.ID)
+		return fmt.Errorf(notOurs+"it is intent %q", in.ID)
 	case in.Livemode != r.settings.Livemode:
-		return fmt.Errorf("%w: %s has livemode %t", errNotOurs, in.ID, in.Livemode)
+		return fmt.Errorf(notOurs+"%s has livemode %t", in.ID, in.Livemode)
 	case in.Amount != p.Amount || in.Currency != p.Currency:
-		return fmt.Errorf("%w: %s is over %d %s, and ours over %d %s", errNotOurs, in.ID, in.Amount, in.Currency, p.Amount, p.Currency)
+		return fmt.Errorf(notOurs+"%s is over %d %s, and ours over %d %s", in.ID, in.Amount, in.Currency, p.Amount, p.Currency)
 	case in.Metadata[payprovider.PurchaseKey] != p.PurchaseID.String():
-		return fmt.Errorf("%w: %s belongs to purchase %q", errNotOurs, in.ID, in.Metadata[payprovider.PurchaseKey])
+		return fmt.Errorf(notOurs+"%s belongs to purchase %q", in.ID, in.Metadata[payprovider.PurchaseKey])
 	case in.Status == payprovider.Succeeded && in.Received != p.Amount:
-		return fmt.Errorf("%w: %s has captured %d of %d %s", errNotOurs, in.ID, in.Received, p.Amount, p.Currency)
+		return fmt.Errorf(notOurs+"%s has captured %d of %d %s", in.ID, in.Received, p.Amount, p.Currency)
 	}
 	return nil
 }
@@ -175,7 +164,11 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 		return r.waits(r.store(ctx, changed, payment.Always, 0, r.pauseOf(&changed), payment.StepProcessing))
 	case startCapture:
 		changed.Phase = payment.Capturing
-		return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, r.authorized()...))
+		steps := []string{payment.StepAuthorized}
+		if r.p.Phase == payment.Action {
+			steps = []string{payment.StepActionDone, payment.StepAuthorized}
+		}
+		return r.goOn(r.store(ctx, changed, payment.BeforeDeadline, r.settings.Lease, 0, steps...))
 	}
 	changed.Phase, changed.Received = payment.Captured, r.intent.Received
 	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, payment.StepCaptured); err != nil {
@@ -183,13 +176,6 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 	}
 	r.metrics.duration.Observe(r.now().Sub(r.p.CreatedAt).Seconds())
 	return Finalize, nil
-}
-
-func (r *run) authorized() []string {
-	if r.p.Phase == payment.Action {
-		return []string{payment.StepActionDone, payment.StepAuthorized}
-	}
-	return []string{payment.StepAuthorized}
 }
 
 // giveUp stores that nothing is confirmed or captured any more. Without an intent that

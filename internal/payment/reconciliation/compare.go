@@ -11,7 +11,6 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/postgres"
 )
 
@@ -118,15 +117,15 @@ var (
 // that the money was moved.
 const edge = time.Hour
 
-// compareDay compares a day that is listed with our books: its transactions, and what our books
-// say was moved until an hour before its end. Earlier days are listed by then.
-func compareDay(ctx context.Context, tx pgx.Tx, d claimedDay) ([]Discrepancy, error) {
-	there, err := postgres.Collect(ctx, tx, scanFound, compared+`t.day = $1::date`, d.Day)
+// compare compares the transactions of a table for which where holds with our books, and what our books
+// say was moved in [from, to). What has no transaction may have one elsewhere.
+func compare(ctx context.Context, db postgres.DB, in table, from, to time.Time, where string, args ...any) ([]Discrepancy, error) {
+	there, err := postgres.Collect(ctx, db, scanFound, in.of(compared)+where, args...)
 	if err != nil {
-		return nil, fmt.Errorf("reconciliation.compareDay: %w", err)
+		return nil, fmt.Errorf("reconciliation.compare: %w", err)
 	}
-	here, err := postgres.Collect(ctx, tx, scanFound, missingOfDay, d.Day.Add(-edge), d.end().Add(-edge))
-	return append(there, here...), fault.At(err, "reconciliation.compareDay")
+	here, err := postgres.Collect(ctx, db, scanFound, in.of(missingOfDay), from, to)
+	return append(there, here...), fault.At(err, "reconciliation.compare")
 }
 
 func scanFound(row pgx.CollectableRow) (d Discrepancy, err error) {
@@ -165,7 +164,8 @@ func closeAgreed(ctx context.Context, db postgres.DB, after uuid.UUID, limit int
 	return closed, last, nil
 }
 
-// table is where transactions are.
+// table is where transactions are: those that are not stored are in a temporary table of the session, which
+// must be one connection.
 type table string
 
 const (
@@ -175,39 +175,6 @@ const (
 
 // of returns a statement about the stored transactions as one about those of the table.
 func (t table) of(sql string) string { return strings.ReplaceAll(sql, string(inStore), string(t)) }
-
-// spanTable compares transactions that are not stored with our books: they are in a temporary
-// table of the session, which must be one connection.
-type spanTable struct{ db postgres.DB }
-
-// openSpanTable makes the table; close it.
-func openSpanTable(ctx context.Context, session postgres.DB) (spanTable, error) {
-	_, err := session.Exec(ctx, `CREATE TEMPORARY TABLE compared_transactions (LIKE balance_transactions INCLUDING ALL)`)
-	return spanTable{session}, fault.At(err, "reconciliation.openSpanTable")
-}
-
-// close drops the table.
-func (t spanTable) close(ctx context.Context) error {
-	_, err := t.db.Exec(ctx, `DROP TABLE IF EXISTS pg_temp.compared_transactions`)
-	return fault.At(err, "reconciliation.spanTable.close")
-}
-
-// add adds transactions that are ours, as store does.
-func (t spanTable) add(ctx context.Context, all []payprovider.BalanceTransaction) error {
-	_, err := insert(ctx, t.db, apart, all)
-	return fault.At(err, "reconciliation.spanTable.add")
-}
-
-// compare compares the transactions, and what our books say was moved in [from, to). What
-// has no transaction may have one outside of the span: ask for it.
-func (t spanTable) compare(ctx context.Context, from, to time.Time) ([]Discrepancy, error) {
-	there, err := postgres.Collect(ctx, t.db, scanFound, apart.of(compared)+`true`)
-	if err != nil {
-		return nil, fmt.Errorf("reconciliation.spanTable.compare: %w", err)
-	}
-	here, err := postgres.Collect(ctx, t.db, scanFound, apart.of(missingOfDay), from, to)
-	return append(there, here...), fault.At(err, "reconciliation.spanTable.compare")
-}
 
 // Total is the money of one currency that the transactions are about, on both sides.
 type Total struct {
@@ -220,9 +187,9 @@ type Total struct {
 	RefundedThere money.Amount `json:"refunded_there"`
 }
 
-// totals returns the sums of the transactions, by currency.
-func (t spanTable) totals(ctx context.Context) ([]Total, error) {
-	all, err := postgres.Collect(ctx, t.db, pgx.RowToStructByPos[Total], apart.of(`
+// totals returns the sums of the transactions that are not stored, by currency.
+func totals(ctx context.Context, session postgres.DB) ([]Total, error) {
+	all, err := postgres.Collect(ctx, session, pgx.RowToStructByPos[Total], apart.of(`
 		SELECT s.currency, count(*) FILTER (WHERE s.side = 'charge'), coalesce(sum(s.amount) FILTER (WHERE s.side = 'captured'), 0)::bigint,
 		       coalesce(sum(s.amount) FILTER (WHERE s.side = 'charge'), 0)::bigint, count(*) FILTER (WHERE s.side = 'refund'),
 		       coalesce(sum(s.amount) FILTER (WHERE s.side = 'refunded'), 0)::bigint, coalesce(sum(s.amount) FILTER (WHERE s.side = 'refund' AND s.back), 0)::bigint
@@ -234,7 +201,7 @@ func (t spanTable) totals(ctx context.Context) ([]Total, error) {
 			SELECT 'refunded', r.currency, r.amount, NULL FROM balance_transactions t JOIN refunds r ON r.provider_id = t.source_id
 			WHERE t.reporting_category = 'refund' AND r.state = 'succeeded') s
 		WHERE s.currency IS NOT NULL AND s.side IN ('charge', 'captured', 'refund', 'refunded') GROUP BY s.currency ORDER BY s.currency`))
-	return all, fault.At(err, "reconciliation.spanTable.totals")
+	return all, fault.At(err, "reconciliation.totals")
 }
 
 // underWay returns the payments and card refunds that were tried in [from, to) and are not

@@ -94,22 +94,6 @@ func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 	return counts, fault.At(err, "reconciliation.CountOpen")
 }
 
-// lock locks a discrepancy and returns it, or a not-found Error.
-func lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Discrepancy, error) {
-	d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Discrepancy], `SELECT `+columns+` FROM payment_discrepancies d WHERE id = $1 FOR UPDATE`, id)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Discrepancy{}, fault.New(fault.NotFound, "there is no discrepancy %s", id)
-	}
-	return d, fault.At(err, "reconciliation.lock(%s)", id)
-}
-
-// queueExplain notes why a discrepancy is none. The discrepancy is locked, and open.
-func queueExplain(b *pgx.Batch, id uuid.UUID, by, explanation string) {
-	b.Queue(`
-		UPDATE payment_discrepancies SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()
-		WHERE id = $1 AND closed_at IS NULL AND explained_at IS NULL`, id, by, explanation).Exec(postgres.Exactly(1, "open discrepancies"))
-}
-
 // record records discrepancies. It returns those that are new, or have come back: what an
 // operator has said of those counts no more.
 func record(ctx context.Context, tx pgx.Tx, all []Discrepancy) ([]Discrepancy, error) {
@@ -190,12 +174,20 @@ func NewService(db postgres.Beginner, render func(Discrepancy) any) *Service {
 // Explain notes why a discrepancy is none. One that is not open is a state-conflict Error,
 // and an unknown one a not-found Error.
 func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
-	read := func(ctx context.Context, tx pgx.Tx) (Discrepancy, error) { return lock(ctx, tx, id) }
-	_, accepted, err := job.Edit(ctx, s.db, r, read, func(b *pgx.Batch, known Discrepancy) error {
+	lock := func(ctx context.Context, tx pgx.Tx) (Discrepancy, error) {
+		d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Discrepancy], `SELECT `+columns+` FROM payment_discrepancies d WHERE id = $1 FOR UPDATE`, id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return d, fault.New(fault.NotFound, "there is no discrepancy %s", id)
+		}
+		return d, fault.At(err, "reconciliation.Explain(%s)", id)
+	}
+	_, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, known Discrepancy) error {
 		if state := known.State(); state != Open {
 			return fault.New(fault.StateConflict, "the discrepancy is %s already", state)
 		}
-		queueExplain(b, id, by, reason)
+		b.Queue(`
+			UPDATE payment_discrepancies SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()
+			WHERE id = $1 AND closed_at IS NULL AND explained_at IS NULL`, id, by, reason).Exec(postgres.Exactly(1, "open discrepancies"))
 		return nil
 	}, s.render)
 	return accepted, err

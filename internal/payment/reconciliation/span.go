@@ -34,12 +34,11 @@ func CompareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 }
 
 func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.Provider, from, to time.Time) (s Span, err error) {
-	listed, err := openSpanTable(ctx, session)
-	if err != nil {
+	if _, err := session.Exec(ctx, `CREATE TEMPORARY TABLE compared_transactions (LIKE balance_transactions INCLUDING ALL)`); err != nil {
 		return s, err
 	}
 	defer func() {
-		if late := listed.close(context.WithoutCancel(ctx)); err == nil {
+		if _, late := session.Exec(context.WithoutCancel(ctx), `DROP TABLE IF EXISTS pg_temp.compared_transactions`); err == nil {
 			err = late
 		}
 	}()
@@ -50,11 +49,14 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	var before map[key]bool
 	for range 2 {
 		s = Span{From: from.UTC(), To: to.UTC(), Discrepancies: []Discrepancy{}, UnderWay: []Discrepancy{}}
-		err := payment.InSpans(ctx, from, to, provider.ListBalanceTransactions, func(_ time.Time, all []payprovider.BalanceTransaction) error { return listed.add(ctx, all) })
+		err := payment.InSpans(ctx, from, to, provider.ListBalanceTransactions, func(_ time.Time, all []payprovider.BalanceTransaction) error {
+			_, err := insert(ctx, session, apart, all)
+			return err
+		})
 		if err != nil {
 			return s, err
 		}
-		found, err := listed.compare(ctx, from, to)
+		found, err := compare(ctx, session, apart, from, to, `true`)
 		if err != nil {
 			return s, err
 		}
@@ -94,7 +96,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 		return s, err
 	}
 	s.UnderWay = append(s.UnderWay, slices.DeleteFunc(open, func(d Discrepancy) bool { return named[cmp.Or(d.ObjectID, d.PurchaseID.String())] })...)
-	s.Totals, err = listed.totals(ctx)
+	s.Totals, err = totals(ctx, session)
 	return s, err
 }
 

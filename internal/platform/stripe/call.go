@@ -93,7 +93,9 @@ func retry[T any](ctx context.Context, c *Client, q request, send func(ctx conte
 	_, _ = backoff.Retry(whole, func() (struct{}, error) {
 		result, last = try(whole, ctx, c, q, send)
 		if last == nil && check != nil {
-			last = q.asRead(check(result))
+			if last = check(result); last != nil && last.Kind == payprovider.KindUnknown && !q.write {
+				last.Kind = payprovider.KindUnavailable // a read has no effect
+			}
 		}
 		if last == nil {
 			return struct{}{}, nil
@@ -120,8 +122,8 @@ var hadNoEffect = map[payprovider.ErrorKind]bool{payprovider.KindUnavailable: tr
 // the settings.
 func try[T any](ctx, caller context.Context, c *Client, q request, send func(ctx context.Context) (T, error)) (result T, failure *callError) {
 	breaker := c.breakers[q.part]
-	if e := breaker.open(); e != nil {
-		return result, e
+	if breaker.State() == gobreaker.StateOpen {
+		return result, breaker.refusal(gobreaker.ErrOpenState)
 	}
 	if e := c.limiter.wait(ctx, q.call); e != nil {
 		return result, e
@@ -167,14 +169,6 @@ func (q request) validate() *callError {
 	return nil
 }
 
-// asRead makes an invalid answer to a read unavailable: a read has no effect.
-func (q request) asRead(e *callError) *callError {
-	if e != nil && e.Kind == payprovider.KindUnknown && !q.write {
-		e.Kind = payprovider.KindUnavailable
-	}
-	return e
-}
-
 const (
 	maxFailures   = 5               // requests in a row
 	openTime      = 5 * time.Second // then one request probes
@@ -193,12 +187,18 @@ func newBreaker(name string, logger *slog.Logger, registry prometheus.Registerer
 	b := &breaker{}
 	b.reopens.Store(&time.Time{})
 	b.CircuitBreaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:         name,
-		MaxRequests:  1,
-		Timeout:      openTime,
-		ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= maxFailures },
-		IsSuccessful: func(err error) bool { return !failed(err) },
-		IsExcluded:   excluded,
+		Name:        name,
+		MaxRequests: 1,
+		Timeout:     openTime,
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= maxFailures },
+		IsSuccessful: func(err error) bool { // unless Stripe is down or broken
+			e, ok := errors.AsType[*callError](err)
+			return !ok || e.Kind != payprovider.KindUnavailable && e.Kind != payprovider.KindUnknown
+		},
+		IsExcluded: func(err error) bool { // it says nothing about Stripe's health
+			e, ok := errors.AsType[*callError](err)
+			return ok && (e.Kind == payprovider.KindLimited || e.excluded)
+		},
 		OnStateChange: func(_ string, from, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
 				end := time.Now().Add(openTime)
@@ -227,26 +227,6 @@ func (b *breaker) refusal(err error) *callError {
 		return &callError{public: public{Kind: payprovider.KindUnavailable, Message: "another call probes whether Stripe has recovered", RetryAt: time.Now().Add(probeInterval), Err: err}}
 	}
 	return nil
-}
-
-// open returns the error of a call while the breaker is open, or nil.
-func (b *breaker) open() *callError {
-	if b.State() != gobreaker.StateOpen {
-		return nil
-	}
-	return b.refusal(gobreaker.ErrOpenState)
-}
-
-// failed reports whether a request failed because Stripe is down or broken.
-func failed(err error) bool {
-	var e *callError
-	return errors.As(err, &e) && (e.Kind == payprovider.KindUnavailable || e.Kind == payprovider.KindUnknown)
-}
-
-// excluded reports whether a request says nothing about Stripe's health.
-func excluded(err error) bool {
-	var e *callError
-	return errors.As(err, &e) && (e.Kind == payprovider.KindLimited || e.excluded)
 }
 
 // burstPart is the divisor of the rate that gives the burst.
