@@ -84,9 +84,18 @@ func mayResolve(p *payment.Payment, now time.Time) error {
 	return nil
 }
 
-func (s *Service) edit(ctx context.Context, r job.Request, purchaseID uuid.UUID, decide func(b *pgx.Batch, known payment.Payment) error) (job.Accepted, error) {
+// edit decides about a payment that is locked; what else the decision depends on is read after the lock.
+func (s *Service) edit(ctx context.Context, r job.Request, purchaseID uuid.UUID, decide func(b *pgx.Batch, known payment.Payment) error, read ...func(b *pgx.Batch)) (job.Accepted, error) {
 	lock := func(ctx context.Context, tx pgx.Tx) (payment.Payment, error) {
-		return payment.Lock(ctx, tx, purchaseID)
+		known, err := payment.Lock(ctx, tx, purchaseID)
+		var b pgx.Batch
+		for _, queue := range read {
+			queue(&b)
+		}
+		if err == nil {
+			err = postgres.Send(ctx, tx, &b)
+		}
+		return known, err
 	}
 	edited, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
 	if edited != nil {
@@ -101,34 +110,21 @@ func (s *Service) edit(ctx context.Context, r job.Request, purchaseID uuid.UUID,
 // has had [payment.MostTries] others is a state-conflict Error; a buyer with too many cards that were
 // declined or are being tried gets a decline-limit-exceeded Error, which says until when.
 func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, buyer payment.Buyer, method string, returnURL *string) (job.Accepted, error) {
-	type known struct {
-		payment.Payment
-		payment.Cards // the others of the buyer
-	}
-	lock := func(ctx context.Context, tx pgx.Tx) (k known, err error) {
-		if k.Payment, err = payment.Lock(ctx, tx, purchaseID); err != nil {
-			return k, err
-		}
-		var b pgx.Batch
-		payment.QueueCards(&b, []payment.Buyer{buyer}, purchaseID, true, nil, func(_ payment.Buyer, others payment.Cards) { k.Cards = others })
-		return k, tx.SendBatch(ctx, &b).Close()
-	}
-	edited, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, k known) error {
-		if err := mayTry(&k.Payment); err != nil {
+	var others payment.Cards // of the buyer
+	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
+		if err := mayTry(&known); err != nil {
 			return err
 		}
-		if k.Count >= payment.MostDeclines {
-			return payment.TooManyDeclines(k.Again)
+		if others.Count >= payment.MostDeclines {
+			return payment.TooManyDeclines(others.Again)
 		}
-		payment.QueueTry(b, &k.Payment, method, returnURL)
+		payment.QueueTry(b, &known, method, returnURL)
 		purchase.QueueAwaiting(b, purchaseID, false)
-		job.QueueProgress(b, k.JobID, job.Queued, nil)
+		job.QueueProgress(b, known.JobID, job.Queued, nil)
 		return nil
-	}, func(k known) any { return s.render(k.Payment) })
-	if edited != nil {
-		s.dispatch([]lease.Item{edited.Ref().Item()})
-	}
-	return accepted, err
+	}, func(b *pgx.Batch) {
+		payment.QueueCards(b, []payment.Buyer{buyer}, purchaseID, true, nil, func(_ payment.Buyer, counted payment.Cards) { others = counted })
+	})
 }
 
 // mayTry returns why a payment cannot be paid with another payment method, or nil. The reason

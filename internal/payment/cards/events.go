@@ -89,32 +89,54 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 // report is stored. An error that is [ErrEvent] is the sender's: another delivery of the
 // same events fails too. Any other error means that nothing was stored.
 func (e *Events) Store(ctx context.Context, events []payprovider.Event) (open int, err error) {
-	stored, err := e.store(ctx, events, fromWebhook)
-	return stored.Open, err
+	_, open, err = e.store(ctx, events, fromWebhook)
+	return open, err
 }
 
-func (e *Events) store(ctx context.Context, events []payprovider.Event, source eventSource) (stored insertedEvents, err error) {
+// store stores events that are not stored yet. Each id is stored once, however often and by whatever source it
+// comes. An event whose status of the intent is stored already is handled at once: no work is left for it,
+// also when other statuses have followed since. No payment is locked for that.
+func (e *Events) store(ctx context.Context, events []payprovider.Event, source eventSource) (fresh, open int, err error) {
 	if len(events) == 0 {
-		return stored, nil
+		return 0, 0, nil
 	}
 	rows := make([]storedEvent, 0, len(events))
 	for _, event := range events {
 		if err := e.check(event); err != nil {
 			e.metrics.refused.Inc()
 			e.logger.Error("an event of the provider is refused", "event_id", event.ID, "type", event.Type, "error", err)
-			return stored, err
+			return 0, 0, err
 		}
 		rows = append(rows, e.rowOf(event, source))
 	}
+	slices.SortFunc(rows, func(a, b storedEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
 	failpoint.Hit("payments.events.store", nil)
-	stored, err = insertEvents(ctx, e.db, rows, e.ofState)
+	type inserted struct {
+		ID      string
+		Outcome *eventOutcome
+	}
+	stored, err := postgres.Collect(ctx, e.db, pgx.RowToStructByPos[inserted], `
+		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, refundable, disputed, outcome, handled_at)
+		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.reason, e.payload,
+		       e.refundable, e.disputed, o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
+		FROM json_populate_recordset(NULL::payment_events, $1::json) e,
+		     LATERAL (SELECT coalesce(e.outcome, CASE WHEN e.type = ANY($2) AND e.status =
+		         (SELECT p.intent_status FROM payments p WHERE p.intent_id = e.intent_id) THEN 'ignored' END) AS outcome) o
+		ON CONFLICT (id) DO NOTHING RETURNING id, outcome`, rows, e.ofState)
 	if err != nil {
-		return stored, fmt.Errorf("cards.Store: %w", err)
+		return 0, 0, fmt.Errorf("cards.Store: %w", err)
 	}
 	failpoint.Hit("payments.events.stored", nil)
-	e.metrics.stored.WithLabelValues(string(source)).Add(float64(len(stored.Fresh)))
+	e.metrics.stored.WithLabelValues(string(source)).Add(float64(len(stored)))
+	for _, row := range stored {
+		if row.Outcome == nil {
+			open++
+		} else {
+			e.metrics.handled.WithLabelValues(string(*row.Outcome)).Inc()
+		}
+	}
 	for _, event := range events {
-		if event.APIVersion != e.reader.APIVersion() && slices.Contains(stored.Fresh, event.ID) { // others come again and again
+		if event.APIVersion != e.reader.APIVersion() && slices.ContainsFunc(stored, func(row inserted) bool { return row.ID == event.ID }) { // others come again and again
 			e.metrics.foreign.Inc()
 			e.sayForeign.Do(func() {
 				e.logger.Warn("events come in another release of the provider's API: set the webhook endpoint to ours",
@@ -122,10 +144,7 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source e
 			})
 		}
 	}
-	for outcome, n := range stored.Handled {
-		e.metrics.handled.WithLabelValues(string(outcome)).Add(float64(n))
-	}
-	return stored, nil
+	return len(stored), open, nil
 }
 
 // check refuses events that are not for us.
@@ -207,44 +226,4 @@ type storedEvent struct {
 	Disputed   *payprovider.Disputed `json:"disputed"`
 	Payload    string                `json:"payload"`
 	Outcome    *eventOutcome         `json:"outcome"` // nil: it is to be processed
-}
-
-// insertedEvents is what insertEvents has done.
-type insertedEvents struct {
-	Fresh   []string             // ids of the events that were not stored yet
-	Open    int                  // of these, those that are to be processed
-	Handled map[eventOutcome]int // of these, the others
-}
-
-// insertEvents stores events that are not stored yet. Each id is stored once, however
-// often and by whatever source it comes. An event of a type of ofState, whose status of the intent is
-// stored already, is handled at once: no work is left for it, also when other statuses have followed
-// since. No payment is locked for that.
-func insertEvents(ctx context.Context, db postgres.DB, events []storedEvent, ofState []string) (done insertedEvents, err error) {
-	slices.SortFunc(events, func(a, b storedEvent) int { return cmp.Compare(a.ID, b.ID) }) // two inserts of the same events wait in one order
-	type inserted struct {
-		ID      string
-		Outcome *eventOutcome
-	}
-	rows, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[inserted], `
-		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, refundable, disputed, outcome, handled_at)
-		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.reason, e.payload,
-		       e.refundable, e.disputed, o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
-		FROM json_populate_recordset(NULL::payment_events, $1::json) e,
-		     LATERAL (SELECT coalesce(e.outcome, CASE WHEN e.type = ANY($2) AND e.status =
-		         (SELECT p.intent_status FROM payments p WHERE p.intent_id = e.intent_id) THEN 'ignored' END) AS outcome) o
-		ON CONFLICT (id) DO NOTHING RETURNING id, outcome`, events, ofState)
-	if err != nil {
-		return insertedEvents{}, fmt.Errorf("cards.insertEvents: %w", err)
-	}
-	done.Handled = make(map[eventOutcome]int)
-	for _, row := range rows {
-		done.Fresh = append(done.Fresh, row.ID)
-		if row.Outcome == nil {
-			done.Open++
-		} else {
-			done.Handled[*row.Outcome]++
-		}
-	}
-	return done, nil
 }

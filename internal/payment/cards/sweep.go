@@ -132,8 +132,8 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (f
 		newest := events[len(events)-1].CreatedAt
 		events = slices.DeleteFunc(events, func(event payprovider.Event) bool { return e.check(event) != nil }) // one that is not for us does not hold up others
 		for some := range slices.Chunk(events, storeMost) {
-			inserted, err := e.store(ctx, some, fromList)
-			if found.Stored += len(inserted.Fresh); err != nil {
+			fresh, _, err := e.store(ctx, some, fromList)
+			if found.Stored += fresh; err != nil {
 				return err
 			}
 		}

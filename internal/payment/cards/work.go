@@ -34,7 +34,6 @@ const workBatch = 200
 
 // Worked is what a batch of events has done.
 type Worked struct {
-	Events   int
 	More     bool          // there may be more
 	Payments []payment.Ref // woken: to be dispatched
 }
@@ -80,7 +79,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		done.Events, done.More = len(events), len(events) == workBatch
+		done.More = len(events) == workBatch
 		failpoint.Hit("payments.events.work", nil)
 		return nil
 	})
