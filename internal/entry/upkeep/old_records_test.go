@@ -72,6 +72,9 @@ func TestRecordsAreDeletedWhenTheyAreOldAndNotBefore(t *testing.T) {
 			if err == nil {
 				_, err = e.Work(p.t.Context())
 			}
+			if err == nil { // it is not handled: it stays
+				_, err = e.Store(p.t.Context(), []payprovider.Event{{ID: "evt_2", Type: "payment_intent.succeeded", CreatedAt: time.Now()}})
+			}
 			if err != nil {
 				p.t.Fatal(err)
 			}

@@ -139,12 +139,9 @@ func (b *bench) jobOf(id uuid.UUID) job.Job {
 	return fixture.Job(b.t, b.db, b.get(id).JobID)
 }
 
-func (b *bench) purchaseState(id uuid.UUID) (state string) {
+func (b *bench) purchaseState(id uuid.UUID) string {
 	b.t.Helper()
-	if err := b.db.QueryRow(context.Background(), `SELECT state FROM purchases WHERE id = $1`, id).Scan(&state); err != nil {
-		b.t.Fatal(err)
-	}
-	return state
+	return servers.Value[string](b.t, b.db, `SELECT state FROM purchases WHERE id = $1`, id)
 }
 
 // steps returns the timeline of a payment.

@@ -10,7 +10,6 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
@@ -20,11 +19,6 @@ import (
 	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
-
-func request(kind job.Kind) job.Request {
-	id := uuidv7.New()
-	return job.Request{ID: id, Client: "ops", Key: id.String(), Kind: kind, Keep: time.Hour, HTTPStatus: 200}
-}
 
 func commands(db *pgxpool.Pool, due *[]lease.Item) *cards.Service {
 	return cards.NewService(db, true, func(items []lease.Item) { *due = append(*due, items...) }, func(p payment.Payment) any {
@@ -43,7 +37,7 @@ func waitingForOperator(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 func settles(t *testing.T, db *pgxpool.Pool, id uuid.UUID, found payment.Finding) lease.Item {
 	t.Helper()
 	var due []lease.Item
-	done, err := commands(db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), id, found, "operator:ops", "looked it up")
+	done, err := commands(db, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), id, found, "operator:ops", "looked it up")
 	if err != nil || done.Job.Problem != nil || len(due) != 1 {
 		t.Fatalf("%v, %+v, due %v", err, done.Job.Problem, due)
 	}
@@ -151,7 +145,7 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 		before := b.get(id)
 		for _, found := range []payment.Finding{payment.FoundPaid, payment.FoundUnpaid} {
 			var due []lease.Item
-			done, err := commands(b.db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), id, found, "operator:ops", "r")
+			done, err := commands(b.db, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), id, found, "operator:ops", "r")
 			if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict || !strings.Contains(done.Job.Problem.Detail, c.why) {
 				t.Errorf("%s: %v, %+v", name, err, done.Job.Problem)
 			}
@@ -161,7 +155,7 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 		}
 	}
 	var due []lease.Item
-	if done, err := commands(b.db, &due).Resolve(t.Context(), request(job.KindPaymentResolve), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
+	if done, err := commands(b.db, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
 		done.Job.Problem == nil || done.Job.Problem.Code != fault.NotFound {
 		t.Errorf("none: %v, %+v", err, done.Job.Problem)
 	}
@@ -178,25 +172,17 @@ func TestACancellationSaysWhatItsPaymentWaitsFor(t *testing.T) {
 	if _, err := fixture.Seller(b.db).Cancel(t.Context(), back, sale.WaitForCampaign); err != nil {
 		t.Fatal(err)
 	}
-	waits := func() *job.Waiting {
+	waits := func(want payment.BlockedReason) {
 		t.Helper()
 		j := fixture.Job(t, b.db, back[0].ID)
-		if j.State != job.Queued {
-			t.Fatalf("the cancellation is %s: %+v", j.State, j.Problem)
+		if j.State != job.Queued || j.Progress == nil || j.Progress.Waiting == nil || j.Progress.Waiting.Reason != want.Text() || j.Progress.Waiting.RetryAt.IsZero() {
+			t.Errorf("the cancellation is %s, and waits for %+v", j.State, j.Progress)
 		}
-		if j.Progress == nil {
-			return nil
-		}
-		return j.Progress.Waiting
 	}
 	b.sim.Fail(provider.Failed(payprovider.KindUnavailable, ""))
 	b.want(id, cards.Waits, payment.Capturing)
-	if w := waits(); w == nil || w.Reason != payment.WaitsForProvider.Text() || w.RetryAt.IsZero() {
-		t.Errorf("while the provider is away it says %+v", w)
-	}
+	waits(payment.WaitsForProvider)
 	b.sim.Mend()
 	b.want(id, cards.Waits, payment.Capturing) // the intent is gone
-	if w := waits(); w == nil || w.Reason != payment.WaitsForOperator.Text() {
-		t.Errorf("while it waits for an operator it says %+v", w)
-	}
+	waits(payment.WaitsForOperator)
 }

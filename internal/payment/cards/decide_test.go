@@ -8,9 +8,6 @@ import (
 	"triprize/internal/payment"
 )
 
-var allPhases = []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing, payment.Capturing,
-	payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.RefundDue, payment.Cancelled}
-
 var allStatuses = []payprovider.IntentStatus{"", payprovider.RequiresPaymentMethod, payprovider.RequiresConfirmation, payprovider.RequiresAction, payprovider.Processing,
 	payprovider.RequiresCapture, payprovider.Canceled, payprovider.Succeeded, "a_status_of_tomorrow"}
 
@@ -145,79 +142,4 @@ func said(m move, ending payment.Ending) string {
 		return string(m)
 	}
 	return fmt.Sprintf("%s %s", m, ending)
-}
-
-// TestNoCombinationOfFactsBreaksARule goes through all of them.
-func TestNoCombinationOfFactsBreaksARule(t *testing.T) {
-	t.Parallel()
-	bools := []bool{false, true}
-	n := 0
-	for _, phase := range allPhases {
-		for _, status := range allStatuses {
-			for _, refused := range []move{"", create, fetch, confirm, capture, cancel} {
-				for bits := range 1 << 9 {
-					bit := func(i int) bool { return bools[bits>>i&1] }
-					f := facts{phase: phase, status: status, refused: refused, over: bit(0), intent: bit(1), oldKey: bit(2), uncancellable: bit(3), page: bit(4), shown: bit(5),
-						another: bit(6), last: bit(7), confirmed: bit(8)}
-					if f.last && !f.another || !f.intent && phase != payment.Reserved && phase != payment.Creating && phase != payment.Expiring && phase != payment.Ended && phase != payment.Cancelled {
-						continue // the schema does not allow it
-					}
-					n++
-					m, ending := f.next()
-					if broken := ruleBrokenBy(f, m, ending); broken != "" {
-						t.Errorf("%+v: %s: %s", f, said(m, ending), broken)
-					}
-				}
-			}
-		}
-	}
-	if n < 190_000 {
-		t.Errorf("only %d combinations", n)
-	}
-}
-
-func ruleBrokenBy(f facts, m move, ending payment.Ending) string {
-	afterConfirm := f.phase != payment.Reserved && f.phase != payment.Creating
-	needsIntent := map[move]bool{fetch: true, awaitMethod: true, confirm: true, capture: true, cancel: true, show: true, slow: true, startCapture: true, keepMoney: true}
-	switch {
-	case m == "":
-		return "there is no move"
-	case (m == giveUp) != (ending != "" && m != end):
-		return "who gives up says why"
-	case needsIntent[m] && !f.intent:
-		return "there is no intent"
-	case m == confirm && f.phase != payment.Confirming:
-		return "only the phase confirming confirms"
-	case m == confirm && f.status != payprovider.RequiresConfirmation && !(f.another && (f.status == payprovider.RequiresPaymentMethod || f.status == payprovider.RequiresAction)):
-		return "a worker that comes anew asks first, and no answer was about the method"
-	case m == confirm && f.confirmed && f.status != payprovider.RequiresConfirmation:
-		return "a method is confirmed once in a run"
-	case m == awaitMethod && (f.over || f.last || f.status != payprovider.RequiresPaymentMethod && f.status != payprovider.RequiresAction):
-		return "no other method may come"
-	case m == confirm && f.over:
-		return "nothing is confirmed when the time is over"
-	case (m == newKey || m == create || m == confirm) && f.over:
-		return "nothing is begun when the time is over"
-	case m == startCapture && f.over:
-		return "the reservation does not stand any more"
-	case m == capture && (f.phase != payment.Capturing || f.status != payprovider.RequiresCapture):
-		return "only what is authorized is captured, and only in capturing"
-	case (m == cancel || m == uncancellable) && f.phase != payment.Expiring && f.phase != payment.Late && f.phase != payment.Cancelled:
-		return "only what was given up is cancelled"
-	case m == keepMoney && f.status != payprovider.Succeeded:
-		return "the provider does not have the money"
-	case f.status == payprovider.Succeeded && f.intent && afterConfirm && m != keepMoney && m != finalize && m != release:
-		return "money is always taken notice of"
-	case m == release && f.phase == payment.Cancelled && f.intent && f.status != payprovider.Canceled:
-		return "money could still come"
-	case m == end && f.intent && f.status != payprovider.Canceled:
-		return "only the provider ends an intent"
-	case f.phase == payment.Capturing && f.over && m == giveUp && ending == payment.Expired:
-		return "the deadline does not count when the money is being taken"
-	case m == finalize && f.phase != payment.Captured && f.phase != payment.Ended && !(f.phase == payment.Expiring && f.uncancellable && f.over):
-		return "its end is not known"
-	case f.refused != "" && m == f.refused && f.status == "" && m != fetch && f.phase != payment.Confirming:
-		return "a refused call is not made again without a look"
-	}
-	return ""
 }

@@ -48,12 +48,8 @@ func TestADisputeIsRecordedAndNeverGoesBack(t *testing.T) {
 	b.store(e, disputeEvent("evt_1", "charge.dispute.created", "dp_1", intent, "needs_response"),
 		disputeEvent("evt_0", "charge.dispute.created", "dp_of_a_stranger", "pi_of_a_stranger", "needs_response"))
 	b.work(e)
-	p := b.get(id)
-	if p.Dispute == nil || *p.Dispute != (payment.Dispute{ID: "dp_1", Status: "lost", Reason: "fraudulent"}) || p.DisputedAt == nil {
-		t.Fatalf("%+v at %v", p.Dispute, p.DisputedAt)
-	}
-	if p.Phase != before.Phase || p.Version != before.Version {
-		t.Errorf("a dispute has moved the payment: %s, version %d", p.Phase, p.Version)
+	if p := b.get(id); p.Dispute == nil || p.Dispute.Status != "lost" || p.Phase != before.Phase || p.Version != before.Version {
+		t.Errorf("%+v; the payment is %s, version %d", p.Dispute, p.Phase, p.Version)
 	}
 	for i, status := range []string{"warning_closed", "needs_response", "lost", "won", "won"} {
 		again := disputeEvent(fmt.Sprintf("evt_5%d", i), "charge.dispute.updated", "dp_3", intent, status)

@@ -85,6 +85,11 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
 	e := b.newEvents()
 	var open, woken sync.Map
+	wake := func(refs []payment.Ref) {
+		for _, ref := range refs {
+			woken.Store(ref.PurchaseID, true)
+		}
+	}
 	var senders, workers sync.WaitGroup
 	for i, some := range slices.Collect(slices.Chunk(events, 500)) {
 		senders.Go(func() {
@@ -95,32 +100,22 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 			open.Store(i, n)
 		})
 	}
-	sent := make(chan struct{})
-	go func() { senders.Wait(); close(sent) }()
+	sent, end := context.WithCancel(t.Context())
+	go func() { senders.Wait(); end() }()
 	for range 4 {
 		workers.Go(func() {
-			for over := false; !over; {
-				select {
-				case <-sent:
-					over = true // what is open now is worked off below
-				default:
+			for sent.Err() == nil {
+				done, err := e.Work(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
 				}
-				for more := true; more; {
-					done, err := e.Work(context.Background())
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					for _, ref := range done.Payments {
-						woken.Store(ref.PurchaseID, true)
-					}
-					more = done.More
-				}
+				wake(done.Payments)
 			}
 		})
 	}
 	workers.Wait()
-	b.work(e)
+	wake(b.work(e)) // what is open now
 	total := 0
 	open.Range(func(_, n any) bool { total += n.(int); return true })
 	if stored := b.count(`SELECT count(*) FROM payment_events WHERE handled_at IS NOT NULL`); total != all/5 || stored != all {
@@ -152,7 +147,8 @@ func TestAnEventThatTellsWhatIsKnownWakesNobody(t *testing.T) {
 	id := b.reserve("pm_card_visa")
 	b.want(id, cards.Finalize, payment.Captured)
 	b.finalize(id)
-	e := b.newEvents()
+	registry := prometheus.NewRegistry()
+	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
 	intent := deref(b.get(id).IntentID)
 	if open := b.store(e, event("evt_1", "payment_intent.succeeded", intent, id.String(), "succeeded"), event("evt_0", "charge.captured", intent, id.String(), "succeeded"),
 		event("evt_new", "a.type.of.tomorrow", intent, id.String(), "succeeded")); open != 0 {
@@ -175,26 +171,12 @@ func TestAnEventThatTellsWhatIsKnownWakesNobody(t *testing.T) {
 			t.Errorf("%s: %d events are to be worked off", name, open)
 		}
 	}
-	b.work(e)
+	if woken := b.work(e); len(woken) != 1 || woken[0].PurchaseID != id || servers.Counted(t, registry, "triprize_payment_orphaned_intents_total", "") != 1 {
+		t.Errorf("woken: %v, and not one orphaned intent is counted", woken)
+	}
 	b.store(e, event("evt_2", "payment_intent.succeeded", "pi_of_a_stranger", uuid.NewString(), "succeeded"))
 	if woken := b.work(e); len(woken) != 0 {
 		t.Errorf("woken: %v", woken)
-	}
-}
-
-func TestMoneyOnAStrayIntentIsSaidAndWakesItsPurchase(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Finalize, payment.Captured)
-	registry := prometheus.NewRegistry()
-	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
-	b.store(e, event("evt_1", "payment_intent.succeeded", "pi_orphaned", id.String(), "succeeded"))
-	if woken := b.work(e); len(woken) != 1 {
-		t.Errorf("woken: %v", woken)
-	}
-	if n := servers.Counted(t, registry, "triprize_payment_orphaned_intents_total", ""); n != 1 {
-		t.Errorf("%v orphaned are counted", n)
 	}
 }
 
@@ -222,21 +204,6 @@ func TestWhatIsNotForUsIsRefused(t *testing.T) {
 	odd.Payload, odd.CreatedAt, odd.APIVersion = []byte("\x00\xff"), time.Time{}, "2019-01-01"
 	if b.store(e, odd) != 1 || b.store(e, odd) != 0 {
 		t.Error("what cannot be text is not stored once")
-	}
-}
-
-func TestOldEventsAreDeletedWhenTheyAreHandled(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	e := b.newEvents()
-	b.store(e, event("evt_old", "payment_intent.created", "pi", "", ""))
-	b.work(e)
-	b.store(e, event("evt_open", "payment_intent.succeeded", "pi", "", ""))
-	b.exec(`UPDATE payment_events SET received_at = received_at - interval '31 days'`)
-	b.store(e, event("evt_new", "payment_intent.created", "pi", "", ""))
-	deleted, _, err := payment.DeleteEvents(t.Context(), b.db, 30*24*time.Hour, nil, 10)
-	if err != nil || deleted != 1 || b.count(`SELECT count(*) FROM payment_events WHERE id = 'evt_old'`) != 0 {
-		t.Errorf("%d deleted, %v", deleted, err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/provider"
 )
@@ -59,21 +60,25 @@ type disturbance struct {
 // died is what a worker panics with that dies.
 type died struct{}
 
-// lead lets a worker lead the payment, dead or alive.
-func (m *disturbance) lead() (result cards.Result) {
+// untilItDies lets a worker lead a payment, until it dies.
+func (b *bench) untilItDies(ctx context.Context, item lease.Item) (result cards.Result, dead bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			if _, ok := p.(died); !ok {
+			if dead = p == any(died{}); !dead {
 				panic(p)
 			}
 		}
 	}()
+	result, err = b.runner.Run(ctx, item)
+	return result, false, err
+}
+
+// lead lets a worker lead the payment, dead or alive.
+func (m *disturbance) lead() {
 	m.endLease(m.id)
-	result, err := m.runner.Run(context.Background(), m.ref(m.id))
-	if err != nil {
+	if _, _, err := m.untilItDies(context.Background(), m.ref(m.id)); err != nil {
 		m.rt.Fatalf("Run: %v", err)
 	}
-	return result
 }
 
 // step does one thing that can happen at any time.
@@ -106,7 +111,7 @@ func (m *disturbance) step(depth int) {
 // another has the buyer bring another card, if that is possible now.
 func (m *disturbance) another() {
 	method := rapid.SampledFrom([]string{"pm_card_visa", "pm_declined", "pm_action", "pm_at_once", "pm_processing", "pm_unknown"}).Draw(m.rt, "another method")
-	done, err := commands(m.db, new([]lease.Item)).Try(context.Background(), request(job.KindPaymentTry), m.id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
+	done, err := commands(m.db, new([]lease.Item)).Try(context.Background(), fixture.Command(job.KindPaymentTry), m.id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
 	if err != nil {
 		m.rt.Fatal(err)
 	}

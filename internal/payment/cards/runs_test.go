@@ -1,9 +1,6 @@
 package cards_test
 
 import (
-	"context"
-	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +15,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
@@ -44,7 +42,9 @@ func TestWhatAPaymentGoesThrough(t *testing.T) {
 			finalize; run → waits fetch; late cancelled uncancellable due
 			bank processing succeeded; run → finalize fetch; captured cancelled uncancellable due
 			steps → payment-started processing captured; captured cancelled uncancellable due`,
-		"a late method that fails ends cancelled":     `pm_processing: run; time; run; finalize; bank processing requires_payment_method; run → finalize create#1 confirm#1 fetch cancel#processing fetch fetch cancel#requires_payment_method; ended expired uncancellable due`,
+		"a late method that fails ends cancelled": `pm_processing: run; time; run; finalize; bank processing requires_payment_method; run → finalize create#1 confirm#1 fetch cancel#processing fetch fetch cancel#requires_payment_method; ended expired uncancellable due`,
+		"a shutdown loses nothing and begins nothing": `pm_card_visa: during confirm after: stop; run → waits create#1 confirm#1; capturing due
+			due`,
 		"the time is over before it begins":           `pm_card_visa: time; run → finalize; ended expired due`,
 		"the time is over while the buyer is awaited": `pm_action: run; time; run → finalize! create#1 confirm#1 fetch cancel#requires_action; ended expired due`,
 		"the time ends in the creation":               `pm_card_visa: during create after: time; run → finalize create#1; ended expired due`,
@@ -66,8 +66,9 @@ func TestNothingIsDoneTwiceWhenWorkersDieOrStopOrLoseAnswers(t *testing.T) {
 			run → finalize fetch confirm#1 capture; captured due`,
 		"it dies after its confirmation": `pm_card_visa: die confirm after; run → died create#1 confirm#1; confirming due leased
 			run → finalize fetch capture; captured due`,
-		"it stops before its confirmation, and another one finishes": `pm_card_visa: during confirm: run, finalize; run → fenced create#1 confirm#1 fetch confirm#1 capture; settled`,
-		"it stops after the creation, and the payment is given up":   `pm_card_visa: during create after: cancel, run, finalize; run → fenced create#1; cancelled cancelled`,
+		"it stops before its confirmation, and another one finishes": `pm_card_visa: during confirm: run, finalize; run → fenced create#1 confirm#1 fetch confirm#1 capture; settled
+			steps → payment-started authorized captured; settled`,
+		"it stops after the creation, and the payment is given up": `pm_card_visa: during create after: cancel, run, finalize; run → fenced create#1; cancelled cancelled`,
 		"it renews its lease before a call that it may not cover": `pm_card_visa: settings; die confirm; run; during fetch after: sql version = version + 1; run → fenced create#1 confirm#1 fetch; confirming due leased
 			run → finalize fetch confirm#1 capture; captured due`,
 		"an operator resolves what a stopped worker has": `pm_card_visa: fault capture forbidden once; run; during fetch: stale, resolve unpaid; run → fenced create#1 confirm#1 capture fetch capture#1; ended unpaid due resolved=unpaid; job queued waits: the payment waits for an operator, pending`,
@@ -173,60 +174,8 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	id := b.reserve("pm_card_visa")
 	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
 	off := cards.NewService(b.db, false, nil, func(payment.Payment) any { return nil })
-	if done, err := off.Retry(t.Context(), request(job.KindPaymentRetry), id); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
+	if done, err := off.Retry(t.Context(), fixture.Command(job.KindPaymentRetry), id); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("while cards are disabled: %+v, %v", done.Job.Problem, err)
-	}
-}
-
-// The claim of a new payment is the write that allows the first call.
-func TestAClaimStoresTheFirstKeyUnlessTheTimeIsOver(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	for _, over := range []bool{false, true} {
-		id := b.reserve("pm_card_visa")
-		if over {
-			b.endTime(id)
-		}
-		ref := b.ref(id)
-		p, ok, err := payment.Claim(t.Context(), b.db, ref, time.Minute)
-		if err != nil || !ok || p.Version != ref.Version+1 || p.LeaseUntil == nil || p.Over != over {
-			t.Fatalf("%+v, %v", p, err)
-		}
-		switch {
-		case over && (p.Phase != payment.Reserved || p.Attempt != 0 || p.AttemptAt != nil):
-			t.Errorf("its time is over, and it is %s with attempt %d", p.Phase, p.Attempt)
-		case !over && (p.Phase != payment.Creating || p.Attempt != 1 || p.AttemptAt == nil || !p.AttemptAt.Equal(p.LeaseUntil.Add(-time.Minute))):
-			t.Errorf("it is %s with attempt %d at %v", p.Phase, p.Attempt, p.AttemptAt)
-		}
-		if _, again, err := payment.Claim(t.Context(), b.db, p.Ref().Item(), time.Minute); again || err != nil {
-			t.Errorf("claimed twice: %v", err)
-		}
-		b.exec(`UPDATE payments SET lease_until = clock_timestamp()`)
-		if again, _, err := payment.Claim(t.Context(), b.db, p.Ref().Item(), time.Minute); err != nil || again.Attempt != p.Attempt || again.Phase != p.Phase {
-			t.Errorf("another claim has made another key: %s, attempt %d, %v", again.Phase, again.Attempt, err)
-		}
-	}
-}
-
-func TestAFencedWriteLeavesNoStep(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_card_visa")
-	steps := []payment.Step{{PurchaseID: id, Event: payment.StepActionDone}, {PurchaseID: id, Event: payment.StepAuthorized}}
-	p, before := b.get(id), len(b.steps(id))
-	old := p
-	if err := payment.Write(t.Context(), b.db, &p, payment.Always, time.Minute, nil, steps...); err != nil || p.Version != old.Version+1 {
-		t.Fatalf("version %d, %v", p.Version, err)
-	}
-	b.endTime(id)
-	for guard, late := range map[payment.Precondition]*payment.Payment{payment.Always: &old, payment.BeforeDeadline: &p} {
-		version := late.Version
-		if err := payment.Write(t.Context(), b.db, late, guard, time.Minute, nil, steps...); !errors.Is(err, lease.ErrFenced) || late.Version != version {
-			t.Errorf("%q: version %d, %v", guard, late.Version, err)
-		}
-	}
-	if got := b.steps(id)[before:]; strings.Join(got, " ") != "action-done authorized" {
-		t.Errorf("steps %q", got)
 	}
 }
 
@@ -271,29 +220,10 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestAShutdownLosesNothingAndBeginsNothing(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	id := b.reserve("pm_card_visa")
-	ctx, stop := context.WithCancel(t.Context())
-	b.sim.Hook(provider.Hook{Call: "confirm", After: true, Do: func(string) error { stop(); return nil }})
-	result, err := b.runner.Run(ctx, b.ref(id))
-	p := b.get(id)
-	if err != nil || result.Outcome != cards.Waits || p.Phase != payment.Capturing || p.LeaseUntil != nil {
-		t.Fatalf("%+v, %v, %s, lease %v", result, err, p.Phase, p.LeaseUntil)
-	}
-	if due, err := payment.Leases.TakeDue(t.Context(), b.db, time.Hour, 10); err != nil || len(due) != 1 {
-		t.Errorf("another worker finds %v, %v", due, err)
-	}
-	if got := strings.Join(b.sim.Called(), " "); got != "create#1 confirm#1" {
-		t.Errorf("called %s", got)
-	}
-}
-
 // try has the buyer bring another payment method, and returns why that is refused.
 func (b *bench) try(id uuid.UUID, method string) *job.Problem {
 	b.t.Helper()
-	r := request(job.KindPaymentTry)
+	r := fixture.Command(job.KindPaymentTry)
 	r.UserID = "buyer"
 	var due []lease.Item
 	done, err := commands(b.db, &due).Try(b.t.Context(), r, id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
@@ -352,35 +282,6 @@ func TestTheTimeForAnotherCardIsNeverLongerThanTheReservation(t *testing.T) {
 	over := servers.Value[time.Time](t, b.db, `SELECT over_at FROM payments WHERE purchase_id = $1`, id)
 	if p := b.get(id); !p.OverAt().Equal(*p.AwaitsUntil) || !over.Equal(p.OverAt()) {
 		t.Errorf("over at %s, in the row at %s, awaited until %s", p.OverAt(), over, p.AwaitsUntil)
-	}
-}
-
-func TestAnotherCardComesOnlyWhileTheBuyerIsAwaited(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	var allowed []payment.Phase
-	for _, phase := range []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing, payment.Capturing,
-		payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.Settled, payment.RefundDue, payment.Cancelled} {
-		id := b.reserve("pm_card_visa")
-		b.exec(`UPDATE payments SET phase = $2, intent_id = 'pi_' || purchase_id, decline = '{}', declined_until = deadline,
-			received = CASE WHEN $2 IN ('captured', 'settled', 'refund_due') THEN amount ELSE 0 END,
-			ending = CASE WHEN $2 IN ('expiring', 'late', 'ended', 'cancelled') THEN 'expired' END,
-			finished_at = CASE WHEN $2 IN ('settled', 'refund_due', 'cancelled') THEN clock_timestamp() END WHERE purchase_id = $1`, id, string(phase))
-		switch why := b.try(id, "pm_other"); {
-		case why == nil:
-			allowed = append(allowed, phase)
-		case why.Code != fault.StateConflict:
-			t.Errorf("%s: %+v", phase, why)
-		}
-	}
-	if !slices.Equal(allowed, []payment.Phase{payment.Action, payment.CardDeclined}) {
-		t.Errorf("allowed in %v", allowed)
-	}
-	taken := b.reserve("pm_declined")
-	b.wantDeclined(taken, "generic_decline")
-	b.exec(`UPDATE payments SET cancel_job = gen_random_uuid(), cancelled_by = 'app:test' WHERE purchase_id = $1`, taken)
-	if why := b.try(taken, "pm_other"); why == nil || why.Code != fault.StateConflict {
-		t.Errorf("taken back: %+v", why)
 	}
 }
 

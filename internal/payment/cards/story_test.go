@@ -16,6 +16,7 @@ import (
 	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
@@ -25,7 +26,8 @@ type teller struct {
 	*bench
 	id    uuid.UUID
 	first lease.Item // as it was made
-	said  string     // by the last command
+	ctx   context.Context
+	stop  func() // the process
 }
 
 // stories lets happen what each says. A line is commands, and what is then:
@@ -41,31 +43,14 @@ func stories(t *testing.T, all map[string]string) {
 			t.Parallel()
 			method, story, _ := strings.Cut(strings.TrimSpace(story), ": ")
 			b := &teller{bench: newBench(t)}
+			b.ctx, b.stop = context.WithCancel(context.Background())
 			b.id = b.reserve(method)
 			b.first = b.ref(b.id)
-			b.tell(story)
+			provider.Tell(t, story, b.do, b.now)
 			if len(b.sim.Broken) > 0 {
 				t.Error(b.sim.Broken)
 			}
 		})
-	}
-}
-
-func (b *teller) tell(story string) {
-	b.t.Helper()
-	for line := range strings.Lines(story) {
-		commands, want, checked := strings.Cut(strings.TrimSpace(line), " → ")
-		for command := range strings.SplitSeq(commands, "; ") {
-			if command != "" {
-				b.said = b.do(command)
-			}
-		}
-		if !checked {
-			continue
-		}
-		if got := b.now(); got != want {
-			b.t.Errorf("%s\n     → %s\nwant → %s", commands, got, want)
-		}
 	}
 }
 
@@ -79,6 +64,8 @@ func (b *teller) do(command string) string {
 		return b.lead(words[1] == "old")
 	case "stale": // a lease ends only when a test says so
 		b.endLease(b.id)
+	case "stop": // the process of the worker
+		b.stop()
 	case "time":
 		b.endTime(b.id)
 	case "cancel":
@@ -155,7 +142,7 @@ func (b *teller) do(command string) string {
 		settles(b.t, b.db, b.id, payment.Finding(words[1]))
 	case "retry":
 		var due []lease.Item
-		done, err := commands(b.db, &due).Retry(b.t.Context(), request(job.KindPaymentRetry), b.id)
+		done, err := commands(b.db, &due).Retry(b.t.Context(), fixture.Command(job.KindPaymentRetry), b.id)
 		if err != nil || done.Job.Problem != nil {
 			return fmt.Sprint(done.Job.Problem.Code, " ", err)
 		}
@@ -184,20 +171,15 @@ func (b *teller) hook(call, command string, do func() error) {
 // lead lets a worker lead the payment, until it dies.
 func (b *teller) lead(old bool) (said string) {
 	b.t.Helper()
-	defer func() {
-		if p := recover(); p != nil {
-			if _, ok := p.(died); !ok {
-				panic(p)
-			}
-			said = "died"
-		}
-	}()
 	item := b.first
 	if !old {
 		b.endLease(b.id)
 		item = b.ref(b.id)
 	}
-	result, err := b.runner.Run(context.Background(), item)
+	result, dead, err := b.untilItDies(b.ctx, item)
+	if dead {
+		return "died"
+	}
 	if err != nil {
 		b.t.Error(err)
 	}
@@ -208,9 +190,9 @@ func (b *teller) lead(old bool) (said string) {
 }
 
 // now says what the last command has said, what was called since, and what is.
-func (b *teller) now() string {
+func (b *teller) now(said string) string {
 	b.t.Helper()
-	text := b.said
+	text := said
 	for _, call := range b.sim.Called() {
 		text += " " + call
 	}

@@ -12,9 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/internal/domain/access"
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
@@ -143,35 +141,16 @@ func (s *shop) runRefund(id uuid.UUID) payment.Refund {
 	return s.refundNow(id)
 }
 
-func (s *shop) refundNow(id uuid.UUID) payment.Refund {
-	s.t.Helper()
-	r, err := payment.GetRefund(s.t.Context(), s.db, access.Everything(), id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return r
-}
+func (s *shop) refundNow(id uuid.UUID) payment.Refund { return fixture.Refund(s.t, s.db, id) }
 
 // tryAgain has an operator try a refused refund again.
 func (s *shop) tryAgain(id uuid.UUID) {
 	s.t.Helper()
 	service := refunds.NewService(s.db, func(payment.Refund) any { return map[string]any{} })
-	if _, err := service.Retry(s.t.Context(), request(job.KindRefundRetry), id, "operator:ops"); err != nil {
+	if _, err := service.Retry(s.t.Context(), fixture.Command(job.KindRefundRetry), id, "operator:ops"); err != nil {
 		s.t.Fatal(err)
 	}
 	s.runRefund(id)
-}
-
-func outcome(done job.Accepted, err error) error {
-	if err == nil && done.Job.Problem != nil {
-		return done.Job.Problem.Err()
-	}
-	return err
-}
-
-func request(kind job.Kind) job.Request {
-	id := uuidv7.New()
-	return job.Request{ID: id, Client: "test", Key: id.String(), Kind: kind, Keep: time.Hour, HTTPStatus: 200}
 }
 
 // byHand makes a refund of 50 at the provider, as its dashboard does.

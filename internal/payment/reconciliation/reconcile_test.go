@@ -20,6 +20,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/payment/refunds"
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/stripesim"
 )
@@ -253,42 +254,6 @@ func TestADayThatFailsHalfWayIsDoneAgain(t *testing.T) {
 	}
 }
 
-func TestManySchedulersAtOnceListADayOnce(t *testing.T) {
-	t.Parallel()
-	s := openShop(t, openAccount(t, stripesim.Settings{}))
-	for range 5 {
-		s.buy("pm_card_visa")
-	}
-	s.age()
-	list := &broken{Provider: s.client}
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	var sum reconciliation.Report
-	for range 8 {
-		all.Go(func() {
-			r := reconciliation.New(s.db, list, 300*24*time.Hour, servers.Logger(t))
-			for more := true; more; {
-				done, again, err := r.Run(t.Context())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				more = again
-				mu.Lock()
-				sum.Days, sum.Listed = sum.Days+done.Days, sum.Listed+done.Listed
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	s.reconcileWith(list) // what the last of them may have left
-	var days, stored int
-	s.must(s.db.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM reconciled_days WHERE done_at IS NOT NULL), (SELECT count(*) FROM balance_transactions)`).Scan(&days, &stored))
-	if days != list.calls || stored != 5 || sum.Listed > 5 {
-		t.Errorf("%d days with %d calls; %d stored, %+v", days, list.calls, stored, sum)
-	}
-}
-
 func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, openAccount(t, stripesim.Settings{}))
@@ -307,16 +272,16 @@ func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
 	all, err := reconciliation.List(t.Context(), s.db, "", uuid.Nil, 10)
 	s.must(err)
 	service := reconciliation.NewService(s.db, func(d reconciliation.Discrepancy) any { return map[string]any{"state": d.State()} })
-	r := request(job.KindDiscrepancyExplain)
+	r := fixture.Command(job.KindDiscrepancyExplain)
 	for range 2 { // the second is the same request again
 		if done, err := service.Explain(t.Context(), r, all[0].ID, "operator:ops", "a new fee"); err != nil || string(done.Job.Result) == "" {
 			t.Fatalf("%+v, %v", done, err)
 		}
 	}
-	if err := outcome(service.Explain(t.Context(), request(job.KindDiscrepancyExplain), all[0].ID, "operator:ops", "again")); fault.CodeOf(err) != fault.StateConflict {
+	if err := fixture.Problem(service.Explain(t.Context(), fixture.Command(job.KindDiscrepancyExplain), all[0].ID, "operator:ops", "again")); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("explained twice: %v", err)
 	}
-	if err := outcome(service.Explain(t.Context(), request(job.KindDiscrepancyExplain), uuid.New(), "operator:ops", "again")); fault.CodeOf(err) != fault.NotFound {
+	if err := fixture.Problem(service.Explain(t.Context(), fixture.Command(job.KindDiscrepancyExplain), uuid.New(), "operator:ops", "again")); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("an unknown one: %v", err)
 	}
 	s.again()
@@ -511,7 +476,7 @@ func TestARefundThatWasResolvedAndMadeDiffersUntilItIsLookedFor(t *testing.T) {
 	theirs := *s.refundNow(id).ProviderID
 	s.exec(`UPDATE refunds SET state = 'pending', finished_at = NULL, stuck = true WHERE id = $1`, id) // the key was refused since
 	service := refunds.NewService(s.db, func(payment.Refund) any { return map[string]any{} })
-	if err := outcome(service.Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), id, "operator:ops", "by bank transfer")); err != nil {
+	if err := fixture.Problem(service.Resolve(t.Context(), fixture.Command(job.KindRefundResolve), access.Everything(), id, "operator:ops", "by bank transfer")); err != nil {
 		t.Fatal(err)
 	}
 	s.reconcile()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
-	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/postgres"
@@ -28,26 +26,13 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func request(kind job.Kind) job.Request {
-	id := uuidv7.New()
-	return job.Request{ID: id, Client: "test", Key: id.String(), Kind: kind, Keep: time.Hour, HTTPStatus: 200}
-}
-
 func service(w *world) *refunds.Service {
 	return refunds.NewService(w.db, func(r payment.Refund) any { return map[string]any{"state": r.State} })
 }
 
-// outcome is the error or the recorded refusal of a command.
-func outcome(done job.Accepted, err error) error {
-	if err == nil && done.Job.Problem != nil {
-		return done.Job.Problem.Err()
-	}
-	return err
-}
-
 // said is the answer to a command, or its refusal.
 func said(done job.Accepted, err error) string {
-	if err := outcome(done, err); err != nil {
+	if err := fixture.Problem(done, err); err != nil {
 		return err.Error()
 	}
 	var body struct {
@@ -423,13 +408,13 @@ func TestOnlyWhatWaitsForAPersonIsRetriedOrResolvedAndByTheRightOne(t *testing.T
 		done, err := job.Accepted{}, error(nil)
 		switch what {
 		case retry:
-			done, err = service(w).Retry(t.Context(), request(job.KindRefundRetry), id, "operator:ops")
+			done, err = service(w).Retry(t.Context(), fixture.Command(job.KindRefundRetry), id, "operator:ops")
 		case asApp:
-			done, err = service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.OfClient("test"), id, "app:test", "why")
+			done, err = service(w).Resolve(t.Context(), fixture.Command(job.KindRefundResolve), access.OfClient("test"), id, "app:test", "why")
 		case asOperator:
-			done, err = service(w).Resolve(t.Context(), request(job.KindRefundResolve), access.Everything(), id, "operator:ops", "why")
+			done, err = service(w).Resolve(t.Context(), fixture.Command(job.KindRefundResolve), access.Everything(), id, "operator:ops", "why")
 		}
-		if err := outcome(done, err); fault.CodeOf(err) != want {
+		if err := fixture.Problem(done, err); fault.CodeOf(err) != want {
 			t.Errorf("%s of %s: %v", what, id, err)
 		}
 	}
@@ -478,7 +463,7 @@ func TestTheRefundsOfACampaignAreResolvedTogether(t *testing.T) {
 	other.do("run")
 	resolve := func(who access.Grant, campaignID uuid.UUID, want string) {
 		t.Helper()
-		r := request(job.KindRefundsResolve)
+		r := fixture.Command(job.KindRefundsResolve)
 		r.CampaignID = campaignID
 		got := said(service(w).ResolveCampaign(t.Context(), r, who, "operator:ops", "by bank"))
 		states := servers.Value[string](t, w.db, `SELECT string_agg(method || ' ' || state || coalesce(' by ' || resolved_by || ': ' || resolve_reason, ''), ', ' ORDER BY method, state) FROM refunds WHERE campaign_id = $1 AND number IS NOT NULL AND amount > 0`, w.campaign)
@@ -500,14 +485,14 @@ func TestTheRefundsOfACampaignAreResolvedTogether(t *testing.T) {
 	if r := other.refund(); r.State != payment.RefundFailed {
 		t.Errorf("that of another campaign is %s", r.State)
 	}
-	r := request(job.KindRefundsResolve)
-	if r.CampaignID = uuid.New(); fault.CodeOf(outcome(service(w).ResolveCampaign(t.Context(), r, everybody, "operator:ops", "r"))) != fault.NotFound {
+	r := fixture.Command(job.KindRefundsResolve)
+	if r.CampaignID = uuid.New(); fault.CodeOf(fixture.Problem(service(w).ResolveCampaign(t.Context(), r, everybody, "operator:ops", "r"))) != fault.NotFound {
 		t.Error("an unknown campaign")
 	}
 	servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
 		SELECT gen_random_uuid(), gen_random_uuid(), 1, $1, 'u', 'card', 100, 'JPY', 'cancelled', 'failed' FROM generate_series(1, $2)`, other.campaign, refunds.MostResolved)
 	for _, want := range []string{"1000 resolved, more: true", "1 resolved, more: false"} {
-		r := request(job.KindRefundsResolve)
+		r := fixture.Command(job.KindRefundsResolve)
 		r.CampaignID = other.campaign
 		if got := said(service(w).ResolveCampaign(t.Context(), r, everybody, "operator:ops", "r")); got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -574,32 +559,14 @@ func TestTheLastOfTwoRefundsThatEndAtOnceRefundsThePurchase(t *testing.T) {
 	}
 	other := make(chan error, 1)
 	go func() { other <- postgres.InTx(t.Context(), w.db, func(tx pgx.Tx) error { return finish(tx, 2) }) }()
-	servers.Eventually(t, "the second waits, or has ended", func() bool {
-		return len(other) == 1 || servers.Value[bool](t, w.db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
-	})
+	servers.AwaitBlocked(t, w.db, 1)
 	if err := first.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-other; err != nil {
 		t.Fatal(err)
 	}
-	if got := w.now(); got != "; 300 succeeded, 100 succeeded; refunded" {
+	if got := w.now(""); got != "; 300 succeeded, 100 succeeded; refunded" {
 		t.Error(got)
-	}
-}
-
-func TestDueRefundsBecomeTasksForOneWorkerEach(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	ids := []uuid.UUID{worldOn(t, db).id, worldOn(t, db).id}
-	due, err := payment.RefundLeases.TakeDue(t.Context(), db, time.Hour, 10)
-	if err != nil || len(due) != 2 || !slices.Contains(ids, due[0].ID) || !slices.Contains(ids, due[1].ID) {
-		t.Fatalf("%v are due, %v", due, err)
-	}
-	if item, err := lease.ItemOf(due[0].Task()); err != nil || item != due[0] {
-		t.Errorf("the task of %v is of %v, %v", due[0], item, err)
-	}
-	if again, err := payment.RefundLeases.TakeDue(t.Context(), db, time.Hour, 10); err != nil || len(again) != 0 {
-		t.Errorf("taken twice: %v, %v", again, err)
 	}
 }

@@ -159,37 +159,6 @@ func TestTheRepetitionOfALostRequestSaysWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-// held answers when the test lets it: its request has arrived by then.
-func held(t *testing.T) (url string, arrived chan struct{}) {
-	arrived, release := make(chan struct{}, 10), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		arrived <- struct{}{}
-		<-release
-	}))
-	t.Cleanup(server.Close)
-	t.Cleanup(func() { close(release) })
-	return server.URL, arrived
-}
-
-func TestACallThatIsGivenUpAfterItWasSentIsUnknown(t *testing.T) {
-	t.Parallel()
-	for call, want := range map[string]payprovider.ErrorKind{"capture": payprovider.KindUnknown, "fetch": payprovider.KindUnavailable} {
-		url, arrived := held(t)
-		client := connect(t, settings(url))
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { <-arrived; cancel() }()
-		var err error
-		if call == "capture" {
-			_, err = client.CaptureIntent(ctx, "pi_1", "capture:1", 1000)
-		} else {
-			_, err = client.Intent(ctx, "pi_1")
-		}
-		if e := fault(t, err); e.Kind != want || !errors.Is(err, context.Canceled) || e.Status != 0 {
-			t.Errorf("%s: got %v", call, err)
-		}
-	}
-}
-
 func TestACallThatIsGivenUpBeforeItWasSentDidNothing(t *testing.T) {
 	t.Parallel()
 	server := serve(t, answer{200, intent(), nil})

@@ -25,7 +25,12 @@ func startMock(t *testing.T) (url string) {
 	if err != nil {
 		t.Fatal(err, stderr.String())
 	}
-	address := freeAddress(t)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
 	mock := exec.CommandContext(t.Context(), strings.TrimSpace(string(binary)), "-http-addr", address)
 	if err := mock.Start(); err != nil {
 		t.Fatal(err)
@@ -42,15 +47,6 @@ func startMock(t *testing.T) (url string) {
 		return conn.Close() == nil
 	})
 	return "http://" + address
-}
-
-func freeAddress(t *testing.T) string {
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
 }
 
 func TestEveryCallIsOfStripesContract(t *testing.T) {

@@ -72,31 +72,6 @@ func TestAProcessStaysBelowItsRates(t *testing.T) {
 	})
 }
 
-func TestALineIsServedInTheOrderOfArrival(t *testing.T) {
-	t.Parallel()
-	out := &wire{say: func(_ int, r *http.Request) (answer, error) {
-		return answer{200, intent("id", `"`+strings.TrimPrefix(r.URL.Path, "/v1/payment_intents/")+`"`), nil}, nil
-	}}
-	pace(t, time.Hour, 10, 2, out, func(t *testing.T, client client) {
-		var all sync.WaitGroup
-		want := []string{"pi_a", "pi_b", "pi_c", "pi_d", "pi_e"}
-		for _, id := range want {
-			all.Go(func() {
-				if _, err := client.Intent(t.Context(), id); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-		for i, id := range want {
-			if out.path[i] != "/v1/payment_intents/"+id {
-				t.Errorf("got %v", out.path)
-			}
-		}
-	})
-}
-
 // A line of confirmations does not hold up captures: 20 of 80 turns are all it may use.
 func TestALineOfOneKindHoldsUpNoOther(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
@@ -401,4 +402,22 @@ func (d *Double) RefundsOf(_ context.Context, intent string) ([]payprovider.Refu
 		}
 		return slices.Clone(d.Refunds), nil // there is only one intent
 	})
+}
+
+// Tell lets a story happen: each line is commands, and what is then, after an arrow. do carries out one command and
+// returns what it says; now says what is.
+func Tell(t testing.TB, story string, do func(command string) (said string), now func(said string) string) {
+	t.Helper()
+	said := ""
+	for line := range strings.Lines(story) {
+		commands, want, checked := strings.Cut(strings.TrimSpace(line), " → ")
+		for command := range strings.SplitSeq(commands, "; ") {
+			if command != "" {
+				said = do(command)
+			}
+		}
+		if got := now(said); checked && got != want {
+			t.Errorf("%s\n     → %s\nwant → %s", commands, got, want)
+		}
+	}
 }
