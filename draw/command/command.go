@@ -219,7 +219,7 @@ func printReport(out io.Writer, r verify.Report, called *labels) {
 	if !r.OK {
 		return
 	}
-	if len(r.Won) == 0 && slices.ContainsFunc(r.Checks, func(c verify.Check) bool { return c.Name == fairdraw.CheckInclusionPath }) {
+	if len(r.Won) == 0 && slices.ContainsFunc(r.Checks, func(c verify.Check) bool { return c.Name == "inclusion" }) {
 		printLine(out, "\nThis purchase took part, and has won nothing.")
 	}
 	if called != nil {

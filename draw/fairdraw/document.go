@@ -2,7 +2,7 @@ package fairdraw
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,11 +56,13 @@ func membersOf(document any) []member {
 
 // readDocument reads a document, and passes each of its sold positions to each.
 func readDocument(r io.Reader, members []member, each func(SoldLine) error) error {
-	s := &scanner{r: bufio.NewReaderSize(&bounded{r, MaxDocument}, 64<<10), members: members}
-	for i, m := range members {
-		if err := s.name(i); err != nil {
+	s := &scanner{r: bufio.NewReaderSize(&bounded{r, MaxDocument}, 64<<10)}
+	open := "{"
+	for _, m := range members {
+		if err := s.expect("", fmt.Sprintf("%s%q:", open, m.name)); err != nil {
 			return err
 		}
+		open = ","
 		if m.value == nil {
 			if err := s.sold(each); err != nil {
 				return err
@@ -80,7 +82,13 @@ func readDocument(r io.Reader, members []member, each func(SoldLine) error) erro
 			return malformed(m.name, "%s", err)
 		}
 	}
-	return s.end()
+	if err := s.expect("", "}"); err != nil {
+		return err
+	}
+	if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
+		return cmp.Or(err, malformed("", "does not end with its last brace"))
+	}
+	return nil
 }
 
 // writeDocument writes a document. It checks all values but the list before its first byte.
@@ -130,48 +138,11 @@ func writeDocument(w io.Writer, members []member, sold iter.Seq2[SoldLine, error
 	return out.Flush()
 }
 
-// scanner reads a document from its front, member by member. It knows of JSON only where a
-// value ends; the caller decides whether the value is well-formed.
+// scanner reads a document from its front. Of JSON it knows only where a value ends; the
+// caller decides whether the value is well-formed.
 type scanner struct {
 	r       *bufio.Reader
-	members []member
 	spelled []byte // a line, written to compare it
-}
-
-// name reads what stands before the value of member i: its brace or comma, name and colon.
-func (s *scanner) name(i int) error {
-	want := s.members[i].name
-	open := byte('{')
-	if i > 0 {
-		open = ','
-		if next, err := s.peek(); err == nil && next == '}' {
-			return malformed("", "lacks the member %q", want)
-		}
-	}
-	if err := s.expect("", open); err != nil {
-		return err
-	}
-	raw, err := s.value("")
-	if err != nil {
-		return err
-	}
-	name, isString := bytes.CutPrefix(bytes.TrimSuffix(raw, []byte{'"'}), []byte{'"'})
-	switch at := s.index(name); {
-	case !isString:
-		return malformed("", "has %q where the name of a member must stand", excerpt(raw))
-	case at < 0:
-		return malformed("", "has a member %q, which is unknown", excerpt(name))
-	case at < i:
-		return malformed("", "has the member %q twice", name)
-	case at > i:
-		return malformed("", "lacks the member %q, or has it behind %q", want, name)
-	}
-	return s.expect("", ':')
-}
-
-// index returns which member has a name; -1: none.
-func (s *scanner) index(name []byte) int {
-	return slices.IndexFunc(s.members, func(m member) bool { return m.name == string(name) })
 }
 
 // value reads the text of one JSON value, at most maxMember bytes.
@@ -207,40 +178,13 @@ func (s *scanner) value(member string) (text []byte, err error) {
 	}
 }
 
-// end returns nil if the document ends with its brace.
-func (s *scanner) end() error {
-	if next, err := s.peek(); err == nil && next == ',' {
-		if err := s.skip(); err != nil {
-			return err
-		}
-		raw, err := s.value("")
-		if err != nil {
-			return err
-		}
-		if name := bytes.Trim(raw, `"`); s.index(name) >= 0 {
-			return malformed("", "has the member %q twice", name)
-		}
-		return malformed("", "has a member %s, which is unknown", excerpt(raw))
-	}
-	if err := s.expect("", '}'); err != nil {
-		return err
-	}
-	if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
-		if err == nil {
-			return malformed("", "does not end with its last brace")
-		}
-		return err
-	}
-	return nil
-}
-
 // sold reads the list of sold positions.
 func (s *scanner) sold(each func(SoldLine) error) error {
-	if err := s.expect("sold", '['); err != nil {
+	if err := s.expect("sold", "["); err != nil {
 		return err
 	}
-	if next, err := s.peek(); err != nil || next == ']' {
-		return errors.Join(err, s.skip())
+	if next, err := s.r.Peek(1); err == nil && next[0] == ']' {
+		return s.expect("sold", "]")
 	}
 	for i := 0; ; i++ {
 		line, err := s.line(i)
@@ -250,37 +194,26 @@ func (s *scanner) sold(each func(SoldLine) error) error {
 		if err := each(line); err != nil {
 			return err
 		}
-		if next, err := s.peek(); err != nil || next == ']' {
-			return errors.Join(err, s.skip())
+		if next, err := s.r.Peek(1); err == nil && next[0] == ']' {
+			return s.expect("sold", "]")
 		}
-		if err := s.expect("sold", ','); err != nil {
+		if err := s.expect("sold", ","); err != nil {
 			return err
 		}
 	}
 }
 
-func (s *scanner) expect(member string, want byte) error {
-	got, err := s.r.ReadByte()
-	if err != nil {
+// expect reads what must stand next.
+func (s *scanner) expect(member, want string) error {
+	got, err := s.r.Peek(len(want))
+	switch {
+	case string(got) == want:
+		_, err = s.r.Discard(len(want))
+		return err //nolint:wrapcheck // there is none: it was peeked
+	case err != nil && strings.HasPrefix(want, string(got)):
 		return ended(err)
 	}
-	if got != want {
-		return malformed(member, "has %q where %q must stand", got, want)
-	}
-	return nil
-}
-
-func (s *scanner) peek() (byte, error) {
-	next, err := s.r.Peek(1)
-	if err != nil {
-		return 0, ended(err)
-	}
-	return next[0], nil
-}
-
-func (s *scanner) skip() error {
-	_, err := s.r.ReadByte()
-	return err //nolint:wrapcheck // the caller has peeked
+	return malformed(member, "has %q where %q must stand", got, want)
 }
 
 // ended turns the end of the input into what is wrong with the document.

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 )
 
 // seeds adds the small vectors whose names fit.
@@ -79,8 +82,10 @@ func FuzzAProofOfPurchaseIsReadInItsOnlySpellingOrRefused(f *testing.F) {
 }
 
 func FuzzRulesAreReadInTheirOnlySpellingOrRefused(f *testing.F) {
-	for _, law := range []Rules{operatorLaw(), {}} {
-		text, err := law.Canonical()
+	full := NewRules(uuid.Max, Triangle(3), []Prize{{Number: 1, Layer: 2, Name: "a cup"}}, &Beacon{ChainHash: Hash{1}, PeriodS: 3})
+	full.Unsold = &Unsold{EndsAt: At(time.Unix(1_700_000_000, 0))}
+	for _, rules := range []Rules{full, {}} {
+		text, err := rules.Canonical()
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -97,10 +102,4 @@ func FuzzRulesAreReadInTheirOnlySpellingOrRefused(f *testing.F) {
 		}
 		_ = rules.Check(rules.CampaignID)
 	})
-}
-
-func operatorLaw() Rules {
-	law := NewRules(seedID("fuzz", 0), Triangle(3), prizes(1, 2, 3), bound(testChain.Chain))
-	law.Unsold = &Unsold{EndsAt: At(testChain.DueAt(7))}
-	return law
 }

@@ -157,39 +157,6 @@ func (w ProofWinner) checkValues() error {
 	return nil
 }
 
-// The names of the checks of a proof document. docs/draw.md says what each covers, and every
-// verifier uses them.
-const (
-	CheckForm       = "form"
-	CheckRules      = "rules"
-	CheckCommitment = "commitment"
-	CheckSoldList   = "sold-list"
-	CheckCount      = "count"
-	CheckRoot       = "root"
-	CheckFreezeTime = "freeze-time"
-	CheckFreezeHash = "freeze-hash"
-	CheckChain      = "chain"
-	CheckRound      = "round"
-	CheckSignature  = "signature"
-	CheckRandomness = "randomness"
-	CheckWinners    = "winners"
-	CheckTrust      = "trust"
-)
-
-// The names of the checks of what the user noted.
-const (
-	CheckNotedCommitment = "noted-commitment"
-	CheckNotedFreezeHash = "noted-freeze-hash"
-)
-
-// The names of the checks of a proof of purchase, and of that of two proof documents.
-const (
-	CheckPurchaseForm     = "purchase-form"
-	CheckPurchaseCampaign = "purchase-campaign"
-	CheckInclusionPath    = "inclusion"
-	CheckAgainst          = "against"
-)
-
 // The distance of a beacon's round from the one that was newest when the list was frozen.
 // The record is public before anybody can know its round.
 const (
@@ -244,8 +211,7 @@ func WriteList(w io.Writer, l List, sold iter.Seq2[SoldLine, error]) error {
 
 // ReadList reads a list document and hands over its sold positions line by line. It takes
 // exactly what WriteList writes: a *FormError says where a document is spelled in another
-// way, or has not exactly its members. Errors of r and of each come back wrapped. That the
-// parts fit together is for [List.Check].
+// way, or has not exactly its members. Errors of r and of each come back wrapped.
 func ReadList(r io.Reader, each func(SoldLine) error) (l List, err error) {
 	if err = readDocument(r, membersOf(&l), each); err == nil {
 		err = checkInteger("count", l.Count)
@@ -254,23 +220,4 @@ func ReadList(r io.Reader, each func(SoldLine) error) (l List, err error) {
 		return List{}, fmt.Errorf("fairdraw.ReadList: %w", err)
 	}
 	return l, nil
-}
-
-// Check returns nil if the list is sorted and has no position twice, has count lines, and
-// its root is the root of the document. Else it returns the name of the first check that
-// fails (CheckSoldList, CheckCount, CheckRoot), and why it fails.
-func (l List) Check(lines []SoldLine) (check string, err error) {
-	var tree Tree
-	for _, line := range lines {
-		if err := tree.Append(line); err != nil {
-			return CheckSoldList, err
-		}
-	}
-	if tree.Count() != l.Count {
-		return CheckCount, fmt.Errorf("the list has %d lines; its count is %d", tree.Count(), l.Count)
-	}
-	if root := tree.Root(); root != l.Root {
-		return CheckRoot, fmt.Errorf("the list has the root %s, not %s", root, l.Root)
-	}
-	return "", nil
 }

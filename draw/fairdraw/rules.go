@@ -16,8 +16,8 @@
 // a [FormError].
 //
 // Integers are big-endian, strings are UTF-8, H is SHA-256. testdata/draw-vectors.json
-// comes from an independent implementation. testdata/proof-vectors.json is made here, and
-// the script in docs/draw.md checks it.
+// comes from an independent implementation. The script in docs/draw.md checks
+// testdata/proof-vectors.json.
 package fairdraw
 
 import (

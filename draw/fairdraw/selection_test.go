@@ -2,14 +2,13 @@ package fairdraw
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 
-	"github.com/google/uuid"
 	"pgregory.net/rapid"
-
-	"triprize.example/draw/internal/testkit/property"
 )
 
 // Invariants of a selection, over random triangles and prizes:
@@ -19,14 +18,16 @@ import (
 //   - a prize goes unawarded only when its layer has no candidate left;
 //   - the same inputs give the same winners, other entropy (almost surely) others.
 func TestSelectionKeepsItsInvariants(t *testing.T) {
-	property.Check(t, func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		base := rapid.IntRange(3, 12).Draw(t, "base")
-		var sold []Sold
+		var sold []SoldLine
 		perLayer := map[int]int{}
-		for _, p := range positionsOf(Triangle(base)) {
-			if rapid.IntRange(0, 3).Draw(t, "sold") > 0 {
-				sold = append(sold, Sold{Position: p, PurchaseID: uuid.New(), UserID: "u"})
-				perLayer[p.Layer]++
+		for _, layer := range Triangle(base) {
+			for column := range layer.Positions {
+				if rapid.IntRange(0, 3).Draw(t, "sold") > 0 {
+					sold = append(sold, SoldLine{Layer: layer.Layer, Column: column + 1})
+					perLayer[layer.Layer]++
+				}
 			}
 		}
 		var prizes []Prize
@@ -36,7 +37,7 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 			}
 		}
 		entropy := sha256.Sum256(rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "seed"))
-		winners := Select(prizes, Lines(sold), NewStream(entropy))
+		winners := Select(prizes, sold, NewStream(entropy))
 		if len(winners) != len(prizes) {
 			t.Fatalf("%d winners for %d prizes", len(winners), len(prizes))
 		}
@@ -57,18 +58,15 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 			won[w.Line.Position()] = true
 			awarded[w.Prize.Layer]++
 		}
-		again := Select(prizes, Lines(sold), NewStream(entropy))
-		for i, p := range Positions(again) {
-			if p != Positions(winners)[i] {
-				t.Fatal("the same inputs gave other winners")
-			}
+		if again := Select(prizes, sold, NewStream(entropy)); !reflect.DeepEqual(again, winners) {
+			t.Fatal("the same inputs gave other winners")
 		}
 	})
 }
 
 // The tree of a layer finds what the definition says: the i-th of those that are left.
 func TestTakingFromALayerIsTakingFromAList(t *testing.T) {
-	property.Check(t, func(t *rapid.T) {
+	rapid.Check(t, func(t *rapid.T) {
 		left := make([]SoldLine, rapid.IntRange(1, 70).Draw(t, "positions"))
 		for i := range left {
 			left[i].Column = i + 1
@@ -152,10 +150,10 @@ func chiSquare(indexes func(*Stream) Indexes) float64 {
 	for column := 1; column <= inLayerSix; column++ {
 		sold = append(sold, SoldLine{Layer: inLayerSix, Column: column})
 	}
-	counts := map[[2]Position]float64{}
+	prizes, counts := []Prize{{Number: 1, Layer: inLayerSix}, {Number: 2, Layer: inLayerSix}}, map[[2]int]float64{}
 	for i := range selections {
-		won := Positions(Select(prizes(inLayerSix, inLayerSix), sold, indexes(NewStream(seed("uniform", i)))))
-		counts[[2]Position(won)]++
+		won := Select(prizes, sold, indexes(NewStream(sha256.Sum256(binary.BigEndian.AppendUint64([]byte("uniform"), uint64(i))))))
+		counts[[2]int{won[0].Line.Column, won[1].Line.Column}]++
 	}
 	const expected = float64(selections) / outcomes
 	chi := float64(outcomes-len(counts)) * expected // of those that never came

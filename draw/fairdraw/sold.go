@@ -33,29 +33,6 @@ func (p Position) Before(q Position) bool {
 	return p.Column < q.Column
 }
 
-// Sold is one sold position with what only its owner may see. A list of them is sorted by
-// layer, then column.
-type Sold struct {
-	Position
-	PurchaseID uuid.UUID
-	Nonce      [NonceSize]byte
-	UserID     string
-}
-
-// Line returns the position as it is published.
-func (s Sold) Line() SoldLine {
-	return SoldLine{Layer: s.Layer, Column: s.Column, PurchaseID: s.PurchaseID, Holder: Holder(s.Nonce[:], s.UserID)}
-}
-
-// Lines returns a sold list as it is published.
-func Lines(sold []Sold) []SoldLine {
-	lines := make([]SoldLine, len(sold))
-	for i, s := range sold {
-		lines[i] = s.Line()
-	}
-	return lines
-}
-
 // All returns lines as [WriteProof] and [WriteList] take them.
 func All(lines []SoldLine) iter.Seq2[SoldLine, error] {
 	return func(yield func(SoldLine, error) bool) {

@@ -19,17 +19,17 @@ import (
 func (r *Report) purchase(d *document, from io.Reader) error {
 	p, err := fairdraw.ReadPurchaseProof(from)
 	if form := formOf(err); form != nil {
-		r.add(fairdraw.CheckPurchaseForm, failed("%s", form))
-		r.add(fairdraw.CheckPurchaseCampaign, notMade("the proof of purchase could not be read"))
-		r.add(fairdraw.CheckInclusionPath, notMade("the proof of purchase could not be read"))
+		r.add("purchase-form", failed("%s", form))
+		r.add("purchase-campaign", notMade("the proof of purchase could not be read"))
+		r.add("inclusion", notMade("the proof of purchase could not be read"))
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	r.add(fairdraw.CheckPurchaseForm, ok("one object in canonical form, %d positions", len(p.Leaves)))
-	r.add(fairdraw.CheckPurchaseCampaign, d.ofCampaign(p))
-	r.add(fairdraw.CheckInclusionPath, d.included(p))
+	r.add("purchase-form", ok("one object in canonical form, %d positions", len(p.Leaves)))
+	r.add("purchase-campaign", d.ofCampaign(p))
+	r.add("inclusion", d.included(p))
 	if d != nil {
 		r.Won = d.won(p)
 	}
@@ -92,7 +92,7 @@ func describe(w fairdraw.ProofWinner) string {
 // of them is not the campaign's.
 func (r *Report) against(d *document, hash []byte, o Options) error {
 	if d == nil {
-		r.add(fairdraw.CheckAgainst, notMade("it needs the document"))
+		r.add("against", notMade("it needs the document"))
 		return nil
 	}
 	second := sha256.New()
@@ -100,7 +100,7 @@ func (r *Report) against(d *document, hash []byte, o Options) error {
 	if err != nil {
 		return err
 	}
-	r.add(fairdraw.CheckAgainst, compare(d, other, report, bytes.Equal(hash, second.Sum(nil))))
+	r.add("against", compare(d, other, report, bytes.Equal(hash, second.Sum(nil))))
 	return nil
 }
 

@@ -61,7 +61,7 @@ func TestAFaultIsSaidByTheCheckThatIsForIt(t *testing.T) {
 		"a layer that is none":         {check: "sold-list", made: func(m *drawn.Draw) { m.Sold[5].Layer = 9 }, words: "is none of the rules"},
 		"more sold than there are": {check: "count", also: "sold-list", made: func(m *drawn.Draw) {
 			m.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(m.FrozenAt)}
-			m.Sold = append(m.Sold, fairdraw.Sold{Position: m.Sold[5].Position})
+			m.Sold = append(m.Sold, drawn.Sold{Position: m.Sold[5].Position})
 			m.Sold[6].Column = 4
 		}},
 		"another chain":                      {check: "chain", made: func(m *drawn.Draw) { m.Chain = stranger }, words: "in the rules"},
@@ -84,7 +84,7 @@ func TestAFaultIsSaidByTheCheckThatIsForIt(t *testing.T) {
 		if c.proof != nil {
 			c.proof(&p)
 		}
-		r := verified(t, drawn.TextOf(t, p, fairdraw.Lines(m.Sold)), o)
+		r := verified(t, drawn.TextOf(t, p, drawn.Lines(m.Sold)), o)
 		if at := checkOf(r, c.check); r.OK || at.Status != Failed || !strings.Contains(at.Words, c.words) {
 			t.Errorf("%s: %s is %s: %s", name, c.check, at.Status, at.Words)
 		}
@@ -104,7 +104,7 @@ func TestACheckIsMadeOfWhatStandsInTheDocument(t *testing.T) {
 	t.Parallel()
 	far, many := drawn.Triangle(3).WithBeacon(), drawn.Triangle(3)
 	many.Rules.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(many.FrozenAt.Add(time.Hour))}
-	foreign := fairdraw.Lines(many.Sold)
+	foreign := drawn.Lines(many.Sold)
 	foreign[5].Column = 9
 	bare := far.Text(t, func(p *fairdraw.Proof) { p.Beacon = nil })
 	for name, c := range map[string]struct {

@@ -70,7 +70,7 @@ func TestAPathIntoAnotherListIsFoundOut(t *testing.T) {
 	m := drawn.Triangle(3)
 	text, err := m.Purchase(t, 2).Canonical()
 	must(t, err)
-	list := fairdraw.Lines(m.Sold)
+	list := drawn.Lines(m.Sold)
 	list[2].Holder[0]++
 	r := verified(t, drawn.TextOf(t, m.Proof(t), list), Options{Purchase: bytes.NewReader(text)})
 	if at := checkOf(r, "inclusion"); at.Status != Failed || !strings.Contains(at.Words, "line 2 of the list") {

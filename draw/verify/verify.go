@@ -54,19 +54,19 @@ type named struct {
 
 // checks are all checks after form, in their order.
 var checks = []named{
-	{fairdraw.CheckRules, false, (*document).checkRules},
-	{fairdraw.CheckCommitment, false, (*document).checkCommitment},
-	{fairdraw.CheckSoldList, true, (*document).checkSoldList},
-	{fairdraw.CheckCount, true, (*document).checkCount},
-	{fairdraw.CheckRoot, false, (*document).checkRoot},
-	{fairdraw.CheckFreezeTime, true, (*document).checkFreezeTime},
-	{fairdraw.CheckFreezeHash, false, (*document).checkFreezeHash},
-	{fairdraw.CheckChain, true, (*document).checkChain},
-	{fairdraw.CheckRound, true, (*document).checkRound},
-	{fairdraw.CheckSignature, true, (*document).checkSignature},
-	{fairdraw.CheckRandomness, false, (*document).checkRandomness},
-	{fairdraw.CheckWinners, true, (*document).checkWinners},
-	{fairdraw.CheckTrust, true, (*document).checkTrust},
+	{"rules", false, (*document).checkRules},
+	{"commitment", false, (*document).checkCommitment},
+	{"sold-list", true, (*document).checkSoldList},
+	{"count", true, (*document).checkCount},
+	{"root", false, (*document).checkRoot},
+	{"freeze-time", true, (*document).checkFreezeTime},
+	{"freeze-hash", false, (*document).checkFreezeHash},
+	{"chain", true, (*document).checkChain},
+	{"round", true, (*document).checkRound},
+	{"signature", true, (*document).checkSignature},
+	{"randomness", false, (*document).checkRandomness},
+	{"winners", true, (*document).checkWinners},
+	{"trust", true, (*document).checkTrust},
 }
 
 func verifySignature(chain beacon.Chain, number uint64, signature []byte) error {
@@ -128,20 +128,20 @@ func proof(r io.Reader, o Options) (d *document, report Report, err error) {
 	form := formOf(err)
 	switch {
 	case form != nil:
-		report.add(fairdraw.CheckForm, failed("%s", form))
+		report.add("form", failed("%s", form))
 		d = nil
 	case err != nil:
 		return nil, report, err
 	default:
 		report.CampaignID = d.CampaignID
-		report.add(fairdraw.CheckForm, ok("one object in canonical form, of version %s", d.Version))
+		report.add("form", ok("one object in canonical form, of version %s", d.Version))
 	}
 	made := slices.Clip(checks)
 	if o.Commitment != nil {
-		made = append(made, named{fairdraw.CheckNotedCommitment, false, func(d *document) outcome { return noted(*o.Commitment, d.Commitment) }})
+		made = append(made, named{"noted-commitment", false, func(d *document) outcome { return noted(*o.Commitment, d.Commitment) }})
 	}
 	if o.FreezeHash != nil {
-		made = append(made, named{fairdraw.CheckNotedFreezeHash, false, func(d *document) outcome { return noted(*o.FreezeHash, d.FreezeHash) }})
+		made = append(made, named{"noted-freeze-hash", false, func(d *document) outcome { return noted(*o.FreezeHash, d.FreezeHash) }})
 	}
 	for _, c := range made {
 		switch {

@@ -299,9 +299,10 @@ func soldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID, size i
 }
 
 func scanSold(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
-	var s fairdraw.Sold
+	var line fairdraw.SoldLine
 	var nonce []byte
-	err := row.Scan(&s.Layer, &s.Column, &s.PurchaseID, &nonce, &s.UserID)
-	copy(s.Nonce[:], nonce)
-	return s.Line(), err
+	var userID string
+	err := row.Scan(&line.Layer, &line.Column, &line.PurchaseID, &nonce, &userID)
+	line.Holder = fairdraw.Holder(nonce, userID)
+	return line, err
 }

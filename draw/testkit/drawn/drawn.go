@@ -21,10 +21,31 @@ type Draw struct {
 	ID       uuid.UUID
 	Rules    fairdraw.Rules
 	Secret   fairdraw.Hash
-	Sold     []fairdraw.Sold
+	Sold     []Sold
 	FrozenAt time.Time
 	Chain    *Chain
 	Ahead    uint64 // rounds between the freeze and its round
+}
+
+// Sold is a sold position with what only its owner may see.
+type Sold struct {
+	fairdraw.Position
+	PurchaseID uuid.UUID
+	Nonce      [fairdraw.NonceSize]byte
+	UserID     string
+}
+
+// Line returns the position as it is published.
+func (s Sold) Line() fairdraw.SoldLine {
+	return fairdraw.SoldLine{Layer: s.Layer, Column: s.Column, PurchaseID: s.PurchaseID, Holder: fairdraw.Holder(s.Nonce[:], s.UserID)}
+}
+
+// Lines returns a list as it is published.
+func Lines(sold []Sold) (lines []fairdraw.SoldLine) {
+	for _, s := range sold {
+		lines = append(lines, s.Line())
+	}
+	return lines
 }
 
 // Chain is a chain that tests have the key of.
@@ -77,7 +98,7 @@ func New(rules fairdraw.Rules, unsold func(layer, column int) bool) *Draw {
 			}
 			n := len(d.Sold) / 2
 			nonce := sha256.Sum256(fmt.Appendf(nil, "nonce %d", n))
-			d.Sold = append(d.Sold, fairdraw.Sold{Position: fairdraw.Position{Layer: l.Layer, Column: column}, PurchaseID: uuid.NewSHA1(d.ID, fmt.Appendf(nil, "purchase %d", n)),
+			d.Sold = append(d.Sold, Sold{Position: fairdraw.Position{Layer: l.Layer, Column: column}, PurchaseID: uuid.NewSHA1(d.ID, fmt.Appendf(nil, "purchase %d", n)),
 				Nonce: [fairdraw.NonceSize]byte(nonce[:fairdraw.NonceSize]), UserID: fmt.Sprintf("user ü %d", n)})
 		}
 	}
@@ -96,7 +117,7 @@ func (d *Draw) Proof(t testing.TB) fairdraw.Proof {
 	t.Helper()
 	rules, err := d.Rules.Canonical()
 	must(t, err)
-	root, err := fairdraw.RootOf(fairdraw.Lines(d.Sold))
+	root, err := fairdraw.RootOf(Lines(d.Sold))
 	must(t, err)
 	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: d.ID, Rules: rules, Commitment: fairdraw.Commitment(d.ID, rules, d.Secret[:]),
 		Secret: d.Secret, Root: root, Count: len(d.Sold), FrozenAt: fairdraw.At(d.FrozenAt), Trust: fairdraw.TrustOperator}
@@ -113,7 +134,7 @@ func (d *Draw) Proof(t testing.TB) fairdraw.Proof {
 	must(t, err)
 	p.FreezeHash = fairdraw.FreezeHash(record)
 	entropy := fairdraw.Entropy(d.Secret[:], d.ID, root, randomness)
-	p.Winners = fairdraw.Winners(fairdraw.Select(d.Rules.Prizes, fairdraw.Lines(d.Sold), fairdraw.NewStream(entropy)))
+	p.Winners = fairdraw.Winners(fairdraw.Select(d.Rules.Prizes, Lines(d.Sold), fairdraw.NewStream(entropy)))
 	return p
 }
 
@@ -124,7 +145,7 @@ func (d *Draw) Text(t testing.TB, changes ...func(*fairdraw.Proof)) []byte {
 	for _, change := range changes {
 		change(&p)
 	}
-	return TextOf(t, p, fairdraw.Lines(d.Sold))
+	return TextOf(t, p, Lines(d.Sold))
 }
 
 // TextOf returns a document with another list.

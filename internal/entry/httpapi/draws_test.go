@@ -231,8 +231,8 @@ func listOf(s *fleet.System, id uuid.UUID) (lines []fairdraw.SoldLine) {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	if check, err := l.Check(lines); err != nil || l.CampaignID != id {
-		s.T.Errorf("%s: %v", check, err)
+	if root, err := fairdraw.RootOf(lines); err != nil || root != l.Root || len(lines) != l.Count || l.CampaignID != id {
+		s.T.Errorf("%d lines with the root %s, %v: %+v", len(lines), root, err, l)
 	}
 	return lines
 }
