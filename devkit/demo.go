@@ -9,27 +9,27 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"triprize.example/draw/fairdraw"
 	"triprize/devkit/devstack"
-	"triprize/internal/drawing"
 	"triprize/internal/platform/config"
 )
 
 // demoReport is what `triprize-dev demo --json` prints.
 type demoReport struct {
-	CampaignID         uuid.UUID        `json:"campaign_id"`
-	Positions          int              `json:"positions"`
-	Buyers             int              `json:"buyers"`
-	Accepted           int              `json:"accepted"`
-	Succeeded          int              `json:"succeeded"`
-	Rejected           int              `json:"rejected"`
-	Sold               int              `json:"sold"`
-	Draws              int              `json:"draws"`
-	Winners            []drawing.Winner `json:"winners"`
-	DurationMS         int64            `json:"duration_ms"`
-	PurchasesPerSecond float64          `json:"purchases_per_second"`
-	LatencyMS          latency          `json:"latency_ms"`
-	Proof              string           `json:"proof,omitempty"` // the file of the proof document; empty: nothing was drawn
-	OK                 bool             `json:"ok"`
+	CampaignID         uuid.UUID              `json:"campaign_id"`
+	Positions          int                    `json:"positions"`
+	Buyers             int                    `json:"buyers"`
+	Accepted           int                    `json:"accepted"`
+	Succeeded          int                    `json:"succeeded"`
+	Rejected           int                    `json:"rejected"`
+	Sold               int                    `json:"sold"`
+	Draws              int                    `json:"draws"`
+	Winners            []fairdraw.ProofWinner `json:"winners"`
+	DurationMS         int64                  `json:"duration_ms"`
+	PurchasesPerSecond float64                `json:"purchases_per_second"`
+	LatencyMS          latency                `json:"latency_ms"`
+	Proof              string                 `json:"proof,omitempty"` // the file of the proof document; empty: nothing was drawn
+	OK                 bool                   `json:"ok"`
 }
 
 type latency struct {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"triprize.example/client"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/shape"
-	"triprize/internal/drawing"
 	"triprize/internal/entry/upkeep"
 )
 
@@ -51,7 +51,7 @@ func (d *demo) expect(kept bool, format string, args ...any) {
 
 func newDemo(o offer, buyers int, progress io.Writer) *demo {
 	return &demo{progress: progress, offer: o, buyers: buyers,
-		report: demoReport{Positions: o.form.Count(), Buyers: buyers, Winners: []drawing.Winner{}}}
+		report: demoReport{Positions: o.form.Count(), Buyers: buyers, Winners: []fairdraw.ProofWinner{}}}
 }
 
 // wanted is how many positions the buyers want together.
@@ -193,7 +193,7 @@ func (d *demo) awaitDraw(ctx context.Context) error {
 		return fmt.Errorf("reading the draw: %w", err)
 	}
 	for _, w := range drawn.Winners {
-		winner := drawing.Winner{Prize: w.Prize, Layer: w.Layer, Name: w.Name}
+		winner := fairdraw.ProofWinner{Prize: w.Prize, Layer: w.Layer, Name: w.Name}
 		if w.Column != 0 {
 			winner.Column, winner.PurchaseID = &w.Column, &w.PurchaseID
 		}

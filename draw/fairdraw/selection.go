@@ -139,17 +139,6 @@ func inLayer(sold []SoldLine, layer int) []SoldLine {
 	return sold[begin:end]
 }
 
-// Positions returns the winning positions, in prize order.
-func Positions(winners []Winner) []Position {
-	won := make([]Position, 0, len(winners))
-	for _, w := range winners {
-		if w.Line != nil {
-			won = append(won, w.Line.Position())
-		}
-	}
-	return won
-}
-
 // Winners returns the winners as they stand in a proof document.
 func Winners(selected []Winner) []ProofWinner {
 	list := make([]ProofWinner, len(selected))

@@ -10,31 +10,25 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 )
 
 // closing makes a new version of the board, which shows what has become of the positions.
 const closing = `board_version = board_version + 1, closed_board = board_version + 1`
 
-// QueueCancel makes a pending or active campaign cancelled, for ever. Its sale is over
-// with the commit. The batch fails with postgres.ErrRows in any other state.
-func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string) {
+// QueueCancel makes a campaign cancelled, for ever: a pending or active one, whose sale is over with
+// the commit, or to void its draw a drawing one, whose claims end. A trigger refuses the void of a
+// draw that is not stuck. The batch fails with postgres.ErrRows in any other state.
+func QueueCancel(b *pgx.Batch, id uuid.UUID, by, reason string, void bool) {
+	from := []State{Pending, Active}
+	if void {
+		from = []State{Drawing}
+	}
 	b.Queue(`
 		UPDATE campaigns
-		SET state = 'cancelled', `+closing+`, paused_at = NULL, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, '')
-		WHERE id = $1 AND state IN ('pending', 'active')`, id, by, reason).Exec(postgres.Exactly(1, "pending or active campaigns"))
-}
-
-// QueueVoid makes a drawing campaign cancelled, for ever, and ends every claim on its draw. A
-// trigger refuses it while the draw is not stuck. The batch fails with postgres.ErrRows in any
-// other state.
-func QueueVoid(b *pgx.Batch, id uuid.UUID, by, reason string) {
-	b.Queue(`
-		UPDATE campaigns
-		SET state = 'cancelled', `+closing+`, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, ''),
-		    `+unclaimed+`, execution_version = execution_version + 1
-		WHERE id = $1 AND state = 'drawing'`, id, by, reason).Exec(postgres.Exactly(1, "drawing campaigns"))
+		SET state = 'cancelled', `+closing+`, paused_at = NULL, cancelled_at = clock_timestamp(), cancelled_by = $2, cancel_reason = nullif($3, ''),
+		    `+unclaimed+`, execution_version = execution_version + (state = 'drawing')::int
+		WHERE id = $1 AND state = ANY($4)`, id, by, reason, from).Exec(postgres.Exactly(1, "campaigns to be cancelled"))
 }
 
 // CancelledFor returns for how long a campaign is cancelled, and the present moment of the database.
@@ -117,13 +111,11 @@ func StartDraw(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return nil
 }
 
-// SoldNow returns how many positions of a campaign its counter says are sold, the time of the
-// database's clock, and for how long its draw is under way.
-func SoldNow(ctx context.Context, db postgres.DB, id uuid.UUID) (sold int, now time.Time, drawing time.Duration, err error) {
-	err = db.QueryRow(ctx, `
-		SELECT positions_sold, now.at, coalesce(now.at - draw_started_at, '0') FROM campaigns, (SELECT clock_timestamp() AS at) now WHERE id = $1`, id).
-		Scan(&sold, &now, &drawing)
-	return sold, now, drawing, fault.At(err, "campaign.SoldNow(%s)", id)
+// SoldNow returns how many positions of a campaign its counter says are sold, and the time of the
+// database's clock.
+func SoldNow(ctx context.Context, db postgres.DB, id uuid.UUID) (sold int, now time.Time, err error) {
+	err = db.QueryRow(ctx, `SELECT positions_sold, clock_timestamp() FROM campaigns WHERE id = $1`, id).Scan(&sold, &now)
+	return sold, now, fault.At(err, "campaign.SoldNow(%s)", id)
 }
 
 // Execution is a claim on the draw of a campaign. Every write of its holder names
@@ -133,6 +125,7 @@ type Execution struct {
 	CampaignID uuid.UUID
 	LockID     uuid.UUID
 	Version    int64
+	StartedAt  time.Time // when the draw began
 }
 
 // unclaimed frees the execution lock.
@@ -143,16 +136,13 @@ const unclaimed = `execution_lock_id = NULL, execution_locked_at = NULL, executi
 // the campaign is not drawing, is drawn already, or another worker has the lock.
 func Claim(ctx context.Context, db postgres.DB, id uuid.UUID, holder string, lease time.Duration) (e Execution, ok bool, err error) {
 	e = Execution{CampaignID: id, LockID: uuid.New()}
-	if unlocked(id) {
-		return e, true, nil
-	}
 	err = db.QueryRow(ctx, `
 		UPDATE campaigns
 		SET execution_lock_id = $2, execution_locked_at = clock_timestamp(), execution_locked_by = $4, execution_version = execution_version + 1
 		WHERE id = $1 AND state = 'drawing'
 		  AND (execution_lock_id IS NULL OR execution_locked_at < clock_timestamp() - $3 * interval '1 second')
 		  AND NOT EXISTS (SELECT FROM draws WHERE campaign_id = $1)
-		RETURNING execution_version`, id, e.LockID, lease.Seconds(), holder).Scan(&e.Version)
+		RETURNING execution_version, coalesce(draw_started_at, clock_timestamp())`, id, e.LockID, lease.Seconds(), holder).Scan(&e.Version, &e.StartedAt)
 	ok, err = postgres.Found(err)
 	return e, ok, fault.At(err, "campaign.Claim(%s)", id)
 }
@@ -176,13 +166,6 @@ func (e Execution) Complete(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string) error {
-	if unlocked(e.CampaignID) {
-		if what != "Complete" {
-			return nil
-		}
-		_, err := db.Exec(ctx, `UPDATE campaigns `+set+` WHERE id = $1`, e.CampaignID)
-		return err
-	}
 	tag, err := db.Exec(ctx, `UPDATE campaigns `+set+`
 		WHERE id = $1 AND state = 'drawing' AND execution_lock_id = $2 AND execution_version = $3`, e.CampaignID, e.LockID, e.Version)
 	if err != nil {
@@ -192,13 +175,6 @@ func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string
 		return fmt.Errorf("campaign.Execution.%s(%s, version %d): %w", what, e.CampaignID, e.Version, ErrFenced)
 	}
 	return nil
-}
-
-// unlocked reports whether a test has disabled the execution lock of a campaign: then
-// every claim succeeds and no fence checks. Without it the primary keys of the
-// draw records prevent a second draw. In binaries without failpoints it is always false.
-func unlocked(id uuid.UUID) bool {
-	return failpoint.Off("campaign.execution", func() []string { return []string{id.String()} })
 }
 
 // ReleaseStale frees up to limit execution locks whose holders have not renewed

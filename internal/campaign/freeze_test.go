@@ -39,7 +39,7 @@ func TestOnlyTheDrawOfASoldOutCampaignBegins(t *testing.T) {
 		if now := get(t, db, id); now.State != campaign.Drawing || now.PausedAt != nil || now.DrawStartedAt == nil {
 			t.Errorf("%s: %+v", name, now)
 		}
-		if sold, _, _, err := campaign.SoldNow(t.Context(), db, id); err != nil || sold != 10 {
+		if sold, _, err := campaign.SoldNow(t.Context(), db, id); err != nil || sold != 10 {
 			t.Errorf("%s: %d are sold, %v", name, sold, err)
 		}
 	}

@@ -84,7 +84,7 @@ var moves = map[string]move{
 	}, []campaign.State{campaign.Active, campaign.Cancelled}, fault.InternalError},
 	"cancel": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {
 		var b pgx.Batch
-		campaign.QueueCancel(&b, id, "operator:ops", "")
+		campaign.QueueCancel(&b, id, "operator:ops", "", false)
 		return tx.SendBatch(t.Context(), &b).Close()
 	}, []campaign.State{campaign.Pending, campaign.Active}, fault.InternalError},
 	"start the draw": {func(t *testing.T, tx pgx.Tx, id uuid.UUID) error {

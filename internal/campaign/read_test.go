@@ -78,7 +78,7 @@ func TestAnUnknownCampaignIsNotFound(t *testing.T) {
 	if err := campaign.Lock(t.Context(), begin(t, db), id); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("Lock: %v", err)
 	}
-	if _, _, _, err := campaign.SoldNow(t.Context(), db, id); err == nil {
+	if _, _, err := campaign.SoldNow(t.Context(), db, id); err == nil {
 		t.Error("SoldNow: none, and no error")
 	}
 }

@@ -181,19 +181,6 @@ func TestOneDrawProbesRelaysThatWereAway(t *testing.T) {
 	wait(t, <-probing)
 }
 
-func TestOnlyFewChainsAreKnownToBeAway(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	drawer, r := awayDrawer(t, db, 0)
-	r.serve(2*time.Second, away)
-	for range drawing.MostAway + 3 {
-		waits(t, drawer, withBeacon(t, db, newChain(t)))
-	}
-	if n := drawer.KnownAway(); n != drawing.MostAway {
-		t.Errorf("%d chains", n)
-	}
-}
-
 // A worker that shuts down waits for no answer, and the draw is put off for another one.
 func TestAWorkerThatShutsDownEndsItsQuestions(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -148,7 +147,7 @@ func TestADrawTakesTheStoredListAndNoOther(t *testing.T) {
 	id, drawer := ref.CampaignID, newDrawer(t, db)
 	know(t, db, chain, number)
 	fixture.TamperList(t, db, id)
-	if _, err := drawer.Run(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "the stored list has root") {
+	if _, err := drawer.Run(t.Context(), ref); !errors.Is(err, drawing.ErrNotFrozenList) {
 		t.Errorf("with another list: %v", err)
 	}
 	if lock, _ := execution(t, db, id); lock != nil || state(t, db, id) != campaign.Drawing {
@@ -177,17 +176,12 @@ func TestAWrongKeyFreezesNothingAndTheRightOneGoesOn(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-// A draw without the round that its freeze record names is refused by the table.
+// A draw without the round that its freeze record names is refused by the table, and so is a second one.
 func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 	t.Parallel()
 	db, chain := servers.DB(t), newChain(t)
 	insert := func(id uuid.UUID, trust string, randomness []byte) error {
-		tx, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback(t.Context()) }()
-		_, err = tx.Exec(t.Context(), `
+		_, err := db.Exec(t.Context(), `
 			INSERT INTO draws (campaign_id, trust, root, secret, randomness, winners, execution_version)
 			VALUES ($1, $2, sha256('root'), sha256('secret'), $3, '[]', 1)`, id, trust, randomness)
 		return err
@@ -216,6 +210,10 @@ func TestNobodyRecordsADrawThatIsWeakerThanItsRules(t *testing.T) {
 	if err := insert(ref.CampaignID, fairdraw.TrustBeacon, right[:]); err != nil {
 		t.Errorf("with its round: %v", err)
 	}
+	err := insert(ref.CampaignID, fairdraw.TrustBeacon, right[:]) // without any lock
+	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "draws_pkey" {
+		t.Errorf("a second draw: %v", err)
+	}
 }
 
 func TestDrawRecordsAreNeverChangedDeletedOrTruncated(t *testing.T) {
@@ -239,21 +237,23 @@ func TestDrawRecordsAreNeverChangedDeletedOrTruncated(t *testing.T) {
 }
 
 // A worker that stands still between its look at the clock and its commit would store a
-// record whose round somebody knows already. The table refuses it when it commits.
-func TestARecordIsStoredBeforeItsRoundIsDueOrNotAtAll(t *testing.T) {
+// record whose round somebody knows already. The table refuses it when it commits. Without any lock, a
+// second record is refused, too.
+func TestARecordIsStoredOnceBeforeItsRoundIsDueOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	db, chain := servers.DB(t), newChain(t)
 	id := withBeacon(t, db, chain).CampaignID
-	store := func(round uint64) error {
-		f := drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now(), Round: &round}
-		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawing.InsertFreeze(t.Context(), tx, f, nil, nil) })
-	}
-	err := store(chain.RoundAt(time.Now()))
-	if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "freezes_come_before_their_round" || isFrozen(t, db, id) {
-		t.Errorf("a round that is due: %v", err)
-	}
-	if err := store(chain.RoundAt(time.Now()) + 3600); err != nil {
-		t.Errorf("a round that nobody knows: %v", err)
+	now := chain.RoundAt(time.Now())
+	for _, c := range []struct {
+		round   uint64
+		refused string
+	}{{now, "freezes_come_before_their_round"}, {now + 3600, ""}, {now + 3600, "freezes_pkey"}} {
+		f := drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now(), Round: &c.round}
+		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawing.InsertFreeze(t.Context(), tx, f, nil, nil) })
+		no, ok := errors.AsType[*pgconn.PgError](err)
+		if ok != (c.refused != "") || ok && no.ConstraintName != c.refused || isFrozen(t, db, id) != (c.round > now) {
+			t.Errorf("round %d at %d: %v", c.round, now, err)
+		}
 	}
 }
 

@@ -288,7 +288,7 @@ func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) 
 	due := plan.chain.DueAt(*frozen.Round)
 	if !now.Before(due) {
 		if no := d.questions.refused(plan.rules.Beacon.ChainHash); no != nil && d.options.Beacon != nil {
-			return notAsked(*frozen.Round, no, due, now), nil
+			return notAsked(overdue(*frozen.Round), no, due, now), nil
 		}
 		return nil, nil
 	}

@@ -22,9 +22,6 @@ func Reseal(ctx context.Context, db postgres.DB, keys keyring.Keyring, id uuid.U
 // SetClock sets the clock that tells how long questions take and relays are away.
 func (d *Drawer) SetClock(now func() time.Time) { d.questions.now = now }
 
-// MostAway is for how many chains it is known that their relays are away.
-const MostAway = mostAway
-
 // KnownAway counts the chains whose relays are away.
 func (d *Drawer) KnownAway() int {
 	d.questions.mu.Lock()

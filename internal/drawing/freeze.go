@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
 	"triprize/internal/campaign"
 	"triprize/internal/purchase"
@@ -33,7 +30,8 @@ func (a *attempt) freeze(ctx context.Context) error {
 	}
 	if ok {
 		a.frozen = frozen
-		return a.checkFrozen()
+		a.secret, err = a.checkRecord(frozen) // with a round: no key is needed any more
+		return err
 	}
 	if err := a.open(ctx); err != nil {
 		return err
@@ -43,10 +41,11 @@ func (a *attempt) freeze(ctx context.Context) error {
 			return err
 		}
 	}
-	tree, err := a.read(purchase.SoldLines(ctx, a.db, a.ref.CampaignID))
+	sold, tree, err := readList(purchase.SoldLines(ctx, a.db, a.ref.CampaignID))
 	if err != nil {
-		return err
+		return fmt.Errorf("drawing.freeze(%s): %w", a.id, err)
 	}
+	a.sold = sold
 	a.hit("draw.freeze")
 	err = a.fenced(ctx, func(tx pgx.Tx) error {
 		if a.frozen, err = a.newFreeze(ctx, tx, tree); err != nil {
@@ -70,15 +69,14 @@ func (a *attempt) freeze(ctx context.Context) error {
 // none unless a round that has just been verified shows that the clock is right: with a clock that
 // is behind, somebody could know the round that it chooses.
 func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree) (f Freeze, err error) {
-	id := a.ref.CampaignID
-	sold, now, drawing, err := campaign.SoldNow(ctx, tx, id)
+	sold, now, err := campaign.SoldNow(ctx, tx, a.id)
 	if err != nil {
 		return f, err
 	}
 	if sold != tree.Count() {
-		return f, fmt.Errorf("drawing.freeze(%s): %d positions are sold, its counter says %d", id, tree.Count(), sold)
+		return f, fmt.Errorf("drawing.freeze(%s): %d positions are sold, its counter says %d", a.id, tree.Count(), sold)
 	}
-	f = Freeze{CampaignID: id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(now).Time}
+	f = Freeze{CampaignID: a.id, Root: tree.Root(), Count: tree.Count(), FrozenAt: fairdraw.At(now).Time}
 	if err := a.checkEnd(f, now); err != nil {
 		return f, err
 	}
@@ -93,50 +91,45 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 			return f, waiting(causeBeacon, "nothing is frozen yet: the clock is behind the beacon", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
 		case newest.Number+clockError < due:
 			reason := fmt.Sprintf("nothing is frozen yet: by the clock round %d of the beacon is due, and its relays have none after %d", due, newest.Number)
-			return f, waiting(causeBeacon, reason, now, clamp(drawing/2, firstRetry, longestRetry))
+			return f, waiting(causeBeacon, reason, now, retry(a.execution.StartedAt, now))
 		default:
 			round := max(due, newest.Number) + fairdraw.RoundsAhead
 			f.Round = &round
 		}
 	}
-	f.Record, err = a.recordOf(f)
+	f.Record, err = a.recordOf(f, a.secret)
 	return f, err
 }
 
 // recordOf returns the canonical record of a freeze. It has the secret if there is a round.
-func (a *attempt) recordOf(f Freeze) ([]byte, error) {
-	record := fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: f.CampaignID, Commitment: a.commitment,
+func (p plan) recordOf(f Freeze, secret *fairdraw.Hash) ([]byte, error) {
+	record := fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: p.id, Commitment: p.commitment,
 		Root: f.Root, Count: f.Count, FrozenAt: fairdraw.At(f.FrozenAt), Round: f.Round}
 	if f.Round != nil {
-		record.Secret = a.secret
+		record.Secret = secret
 	}
 	return record.Canonical()
 }
 
-// checkFrozen returns an error when the stored record is not one of this campaign's rules.
-// With a round it takes the secret from the record: no key is needed any more.
-func (a *attempt) checkFrozen() error {
-	if (a.frozen.Round != nil) != (a.rules.Beacon != nil) {
-		return fmt.Errorf("drawing.freeze(%s): the freeze record and the rules do not agree on a beacon", a.ref.CampaignID)
+// checkRecord returns the secret that a freeze reveals, nil without a round, or an error when the
+// stored record is not that of its columns and of these rules.
+func (p plan) checkRecord(f Freeze) (*fairdraw.Hash, error) {
+	if (f.Round != nil) != (p.rules.Beacon != nil) {
+		return nil, fmt.Errorf("campaign %s: %w", p.id, contradiction("its freeze and its rules do not agree on a beacon"))
 	}
-	if a.frozen.Round != nil {
-		var stored fairdraw.FreezeRecord
-		if err := json.Unmarshal(a.frozen.Record, &stored); err != nil || stored.Secret == nil {
-			return fmt.Errorf("drawing.freeze(%s): the freeze record has no secret (%v)", a.ref.CampaignID, err) //nolint:errorlint // nil is no error here
-		}
-		if err := a.check(a.ref.CampaignID, stored.Secret[:]); err != nil {
-			return err
-		}
-		a.secret = stored.Secret
-	}
-	record, err := a.recordOf(a.frozen)
+	var stored fairdraw.FreezeRecord
+	unreadable := json.Unmarshal(f.Record, &stored)
+	record, err := p.recordOf(f, stored.Secret)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !bytes.Equal(record, a.frozen.Record) {
-		return fmt.Errorf("drawing.freeze(%s): the freeze record is not what its columns say", a.ref.CampaignID)
+	if unreadable != nil || !bytes.Equal(record, f.Record) || (stored.Secret != nil) != (f.Round != nil) {
+		return nil, fmt.Errorf("campaign %s: %w", p.id, contradiction("its freeze record is not what it was frozen with"))
 	}
-	return nil
+	if stored.Secret == nil {
+		return nil, nil
+	}
+	return stored.Secret, p.check("the secret in its freeze record", stored.Secret[:])
 }
 
 // open opens the sealed secret and compares it with the commitment.
@@ -153,7 +146,7 @@ func (a *attempt) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("drawing.open(%s): %w", id, err)
 	}
-	if err := a.check(id, secret); err != nil {
+	if err := a.check("its sealed secret", secret); err != nil {
 		return err
 	}
 	opened := fairdraw.Hash(secret)
@@ -161,62 +154,15 @@ func (a *attempt) open(ctx context.Context) error {
 	return nil
 }
 
-// read reads the sold list and builds its tree.
-func (a *attempt) read(list iter.Seq2[fairdraw.SoldLine, error]) (*fairdraw.Tree, error) {
-	var tree fairdraw.Tree
-	a.sold = make([]fairdraw.SoldLine, 0, listCapacity)
-	for line, err := range list {
-		if err == nil {
-			err = tree.Append(line)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("drawing.read(%s): %w", a.ref.CampaignID, err)
-		}
-		a.sold = append(a.sold, line)
-	}
-	return &tree, nil
-}
-
-// listCapacity is how many sold positions a list has room for at first.
-const listCapacity = 1024
-
 // confirmClock asks for the newest round of the chain and stores it: newFreeze compares the clock
 // with it. Until it is known nothing is frozen.
 func (a *attempt) confirmClock(ctx context.Context) error {
-	err := errNoBeacon
-	if a.options.Beacon != nil {
-		var latest beacon.Round
-		err = a.questions.ask(ctx, a.rules.Beacon.ChainHash, min(latestPatience, a.patience()), func(ctx context.Context) (err error) {
-			latest, err = a.options.Beacon.Latest(ctx, a.chain)
-			return err
-		})
-		if err == nil {
-			a.latest, err = latest, a.keepRound(ctx, latest)
-		}
-	}
-	if err == nil || errors.Is(err, campaign.ErrFenced) || ctx.Err() != nil {
-		return err
-	}
-	_, now, drawing, lost := campaign.SoldNow(ctx, a.db, a.ref.CampaignID)
-	if lost != nil {
-		return lost
-	}
-	a.log.Warn("the newest round of the beacon is not known: nothing is frozen yet", "error", err)
-	after, reason := clamp(drawing/2, firstRetry, longestRetry), "no relay has sent the newest round of the beacon, which has to confirm the clock"
-	if no, ok := errors.AsType[*notNow](err); ok {
-		after, reason = no.after, no.reason
-	}
-	return waiting(causeBeacon, "nothing is frozen yet: "+reason, now, after)
-}
-
-// keepRound verifies a round once more and stores it. Nothing unverified is ever stored,
-// from any source.
-func (a *attempt) keepRound(ctx context.Context, r beacon.Round) error {
-	verified, err := a.chain.Verify(r.Number, r.Signature)
+	latest, err := a.ask(ctx, min(latestPatience, a.patience()), newest)
 	if err != nil {
-		return err
+		return a.unanswered(ctx, "nothing is frozen yet: the newest round of the beacon has to confirm the clock", a.execution.StartedAt, err)
 	}
-	return a.fenced(ctx, func(tx pgx.Tx) error { return InsertRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
+	a.latest = latest
+	return a.keepRound(ctx, latest)
 }
 
 // checkEnd returns an error unless a list that is not of all positions is frozen after the

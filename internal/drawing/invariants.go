@@ -1,9 +1,11 @@
 package drawing
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/audit"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
 )
 
@@ -49,222 +52,134 @@ var Invariants = []audit.Invariant{
 		WHERE NOT EXISTS (SELECT FROM draw_secrets s WHERE s.campaign_id = c.campaign_id)`},
 }
 
-// drawRecords is what the tables say of one frozen campaign.
-type drawRecords struct {
-	id         uuid.UUID
-	bound      campaign.Commitment
-	commitment fairdraw.Hash
-	rules      fairdraw.Rules
-	chain      beacon.Chain // with a beacon in the rules
-	frozen     Freeze
-	draw       *Draw         // nil: not drawn yet
-	round      *beacon.Round // nil: not stored
-	sold       []fairdraw.SoldLine
-}
-
 // redo repeats one freeze and its draw, and returns what is wrong, or an empty text.
 func redo(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error) {
-	e := drawRecords{id: id}
-	for _, check := range []func(context.Context, pgx.Tx) (string, error){e.checkRules, e.checkList, e.checkSold, e.checkRecord, e.checkRounds, e.checkDraw} {
-		if wrong, err := check(ctx, tx); err != nil || wrong != "" {
-			return wrong, err
-		}
+	err = redraw(ctx, tx, id)
+	if found, ok := errors.AsType[contradiction](err); ok {
+		return string(found), nil
 	}
-	return "", nil
+	return "", err
 }
 
-// checkRules reads commitment, freeze and draw.
-func (e *drawRecords) checkRules(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
-	var ok bool
-	if e.bound, ok, err = campaign.CommitmentOf(ctx, tx, e.id); err != nil || !ok {
-		return "it has no commitment", err
-	}
-	e.commitment = fairdraw.Hash(e.bound.Commitment)
-	if err := json.Unmarshal(e.bound.Rules, &e.rules); err != nil {
-		return "the rules cannot be read", nil //nolint:nilerr // that is the finding
-	}
-	if e.frozen, ok, err = FreezeOf(ctx, tx, e.id); err != nil || !ok {
-		return "it is drawn and was never frozen", err
-	}
-	drawn, ok, err := DrawOf(ctx, tx, e.id)
+func redraw(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	p, err := planOf(ctx, tx, id)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if ok {
-		e.draw = &drawn
-	}
-	if e.rules.Beacon == nil {
-		return "", nil
-	}
-	if e.chain, ok, err = ChainOf(ctx, tx, e.rules.Beacon.ChainHash); err != nil {
-		return "", err
-	}
-	if !ok || e.chain.Hash() != e.rules.Beacon.ChainHash || e.chain.PeriodS != e.rules.Beacon.PeriodS {
-		return "the chain that its rules name is not stored as they name it", nil
-	}
-	return "", nil
-}
-
-// checkList compares the stored list with the frozen root and its subtrees.
-func (e *drawRecords) checkList(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
-	var tree fairdraw.Tree
-	for line, err := range ListOf(ctx, tx, e.id) {
-		if err == nil {
-			err = tree.Append(line)
-		}
-		if err != nil {
-			return "", err
-		}
-		e.sold = append(e.sold, line)
-	}
-	if tree.Root() != e.frozen.Root || tree.Count() != e.frozen.Count {
-		return "the stored list is not the one that was frozen", nil
-	}
-	stored, err := SubtreesOf(ctx, tx, e.id)
+	f, ok, err := FreezeOf(ctx, tx, id)
 	if err != nil {
-		return "", err
+		return err
+	}
+	if !ok {
+		return contradiction("it is drawn and was never frozen")
+	}
+	sold, tree, err := f.read(ctx, tx)
+	if err != nil {
+		return err
+	}
+	stored, err := SubtreesOf(ctx, tx, id)
+	if err != nil {
+		return err
 	}
 	if !slices.Equal(stored, tree.Subtrees()) {
-		return "its subtrees are not those of the stored list", nil
+		return contradiction("its subtrees are not those of the stored list")
 	}
-	return "", nil
+	if err := checkSold(ctx, tx, id, sold); err != nil {
+		return err
+	}
+	if _, err := p.checkRecord(f); err != nil {
+		return err
+	}
+	round, err := p.checkRound(ctx, tx, f)
+	if err != nil {
+		return err
+	}
+	d, isDrawn, err := DrawOf(ctx, tx, id)
+	if err != nil || !isDrawn {
+		return err
+	}
+	return p.checkDraw(ctx, tx, f, d, round, sold)
 }
 
 // checkSold compares the sold positions with the stored list. Those of a campaign that was
 // cancelled since are given back.
-func (e *drawRecords) checkSold(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
-	c, err := campaign.Get(ctx, tx, e.id)
+func checkSold(ctx context.Context, tx pgx.Tx, id uuid.UUID, stored []fairdraw.SoldLine) error {
+	c, err := campaign.Get(ctx, tx, id)
 	if err != nil || c.State == campaign.Cancelled {
-		return "", err
+		return err
 	}
-	const another = "the sold positions are not those of the stored list"
-	rest := e.sold
-	for line, err := range purchase.SoldLines(ctx, tx, e.id) {
+	const another = contradiction("the sold positions are not those of the stored list")
+	for line, err := range purchase.SoldLines(ctx, tx, id) {
 		if err != nil {
-			return "", err
+			return err
 		}
-		if len(rest) == 0 || rest[0] != line {
-			return another, nil
+		if len(stored) == 0 || stored[0] != line {
+			return another
 		}
-		rest = rest[1:]
+		stored = stored[1:]
 	}
-	if len(rest) > 0 {
-		return another, nil
+	if len(stored) > 0 {
+		return another
 	}
-	return "", nil
+	return nil
 }
 
-// checkRecord compares the freeze record with what it is about.
-func (e *drawRecords) checkRecord(context.Context, pgx.Tx) (wrong string, err error) {
-	f := e.frozen
-	if (f.Round != nil) != (e.rules.Beacon != nil) {
-		return "its freeze and its rules do not agree on a beacon", nil
-	}
-	var record fairdraw.FreezeRecord
-	if err := json.Unmarshal(f.Record, &record); err != nil {
-		return "its freeze record cannot be read", nil //nolint:nilerr // that is the finding
-	}
-	want := fairdraw.FreezeRecord{Version: fairdraw.Version, CampaignID: e.id, Commitment: e.commitment, Root: f.Root, Count: f.Count,
-		FrozenAt: fairdraw.At(f.FrozenAt), Round: f.Round}
-	if f.Round != nil {
-		want.Secret = record.Secret
-	}
-	text, err := want.Canonical()
-	if err != nil {
-		return "", err
-	}
-	if string(text) != string(f.Record) {
-		return "its freeze record is not what it was frozen with", nil
-	}
+// checkRound checks the number of the round of a freeze, and that all that is stored of it
+// verifies. It returns the round; nil: it is not stored.
+func (p plan) checkRound(ctx context.Context, tx pgx.Tx, f Freeze) (*beacon.Round, error) {
 	if f.Round == nil {
-		return "", nil
+		return nil, nil
 	}
-	if record.Secret == nil || fairdraw.Hash(fairdraw.Commitment(e.id, e.bound.Rules, record.Secret[:])) != e.commitment {
-		return "the secret in its freeze record is not the one committed to", nil
+	if now := p.chain.RoundAt(f.FrozenAt); *f.Round < now+fairdraw.RoundsAhead || *f.Round > now+fairdraw.MostRoundsAhead {
+		return nil, contradiction(fmt.Sprintf("its round %d is not %d to %d rounds after %d, the newest at the freeze", *f.Round, fairdraw.RoundsAhead, fairdraw.MostRoundsAhead, now))
 	}
-	if now := e.chain.RoundAt(f.FrozenAt); *f.Round < now+fairdraw.RoundsAhead || *f.Round > now+fairdraw.MostRoundsAhead {
-		return fmt.Sprintf("its round %d is not %d to %d rounds after %d, the newest at the freeze", *f.Round, fairdraw.RoundsAhead, fairdraw.MostRoundsAhead, now), nil
-	}
-	return "", nil
-}
-
-// checkRounds checks that what is stored of its round verifies.
-func (e *drawRecords) checkRounds(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
-	if e.frozen.Round == nil {
-		return "", nil
-	}
-	stored, err := RowsOf(ctx, tx, e.rules.Beacon.ChainHash, *e.frozen.Round)
-	if err != nil {
-		return "", err
+	stored, err := RowsOf(ctx, tx, p.rules.Beacon.ChainHash, *f.Round)
+	if err != nil || len(stored) == 0 {
+		return nil, err
 	}
 	for _, r := range stored {
-		verified, err := e.chain.Verify(r.Number, r.Signature)
-		if err != nil {
-			return fmt.Sprintf("the signature of its round is not the chain's: round %d, signature %x", r.Number, r.Signature), nil //nolint:nilerr // that is the finding
-		}
-		e.round = &verified
-	}
-	return "", nil
-}
-
-// checkDraw repeats the selection.
-func (e *drawRecords) checkDraw(ctx context.Context, tx pgx.Tx) (wrong string, err error) {
-	if e.draw == nil {
-		return "", nil
-	}
-	d := e.draw
-	if fairdraw.Hash(fairdraw.Commitment(e.id, e.bound.Rules, d.Secret[:])) != e.commitment {
-		return "the revealed secret is not the one committed to", nil
-	}
-	if d.Root != e.frozen.Root {
-		return "it was drawn from another list than the frozen one", nil
-	}
-	if wrong := e.checkRandomness(); wrong != "" {
-		return wrong, nil
-	}
-	winners := fairdraw.Select(e.rules.Prizes, e.sold, fairdraw.NewStream(fairdraw.Entropy(d.Secret[:], e.id, e.frozen.Root, d.Randomness)))
-	return e.compare(ctx, tx, winners)
-}
-
-// checkRandomness checks that the draw has the randomness that its rules ask for.
-func (e *drawRecords) checkRandomness() (wrong string) {
-	if e.rules.Beacon == nil {
-		if e.draw.Trust != fairdraw.TrustOperator || len(e.draw.Randomness) != 0 {
-			return "it was drawn with randomness that its rules do not name"
-		}
-		return ""
-	}
-	if e.round == nil {
-		return "its round is not stored"
-	}
-	if e.draw.Trust != fairdraw.TrustBeacon || string(e.draw.Randomness) != string(e.round.Randomness[:]) {
-		return "it was not drawn with the randomness of its round"
-	}
-	return ""
-}
-
-// compare compares the published winners and the awarded prizes with the expected ones.
-func (e *drawRecords) compare(ctx context.Context, tx pgx.Tx, winners []fairdraw.Winner) (wrong string, err error) {
-	want := fairdraw.Positions(winners)
-	var got []shape.Position
-	for _, w := range e.draw.Winners {
-		if w.Column != nil {
-			got = append(got, shape.Position{Layer: w.Layer, Column: *w.Column})
+		if _, err := p.chain.Verify(r.Number, r.Signature); err != nil {
+			return nil, contradiction(fmt.Sprintf("the signature of its round is not the chain's: round %d, signature %x", r.Number, r.Signature))
 		}
 	}
-	if len(e.draw.Winners) != len(winners) || !slices.Equal(got, want) {
-		return "the published winners do not follow from the inputs", nil
+	return &stored[0], nil
+}
+
+// checkDraw repeats the selection. It compares the winners, and the prizes that were awarded.
+func (p plan) checkDraw(ctx context.Context, tx pgx.Tx, f Freeze, d Draw, round *beacon.Round, sold []fairdraw.SoldLine) error {
+	if err := p.check("the revealed secret", d.Secret[:]); err != nil {
+		return err
 	}
-	rows, err := tx.Query(ctx, `SELECT layer, winning_column FROM prizes WHERE campaign_id = $1 AND winning_column IS NOT NULL ORDER BY number`, e.id)
+	var randomness []byte
+	if round != nil {
+		randomness = round.Randomness[:]
+	}
+	switch {
+	case d.Root != f.Root:
+		return contradiction("it was drawn from another list than the frozen one")
+	case f.Round != nil && round == nil:
+		return contradiction("its round is not stored")
+	case d.Trust != p.trust() || !bytes.Equal(d.Randomness, randomness):
+		return contradiction("it was not drawn with the randomness of its round")
+	case !reflect.DeepEqual(d.Winners, p.winners(d.Secret, d.Root, randomness, sold)):
+		return contradiction("the published winners do not follow from the inputs")
+	}
+	awarded, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[shape.Position],
+		`SELECT layer, winning_column FROM prizes WHERE campaign_id = $1 AND winning_column IS NOT NULL ORDER BY number`, p.id)
 	if err != nil {
-		return "", err
+		return err
 	}
-	awarded, err := pgx.CollectRows(rows, pgx.RowToStructByPos[shape.Position])
-	if err != nil {
-		return "", err
+	for _, w := range d.Winners {
+		if w.Column == nil {
+			continue
+		}
+		if len(awarded) == 0 || awarded[0] != (shape.Position{Layer: w.Layer, Column: *w.Column}) {
+			return contradiction("the prizes were not awarded as published")
+		}
+		awarded = awarded[1:]
 	}
-	if !slices.Equal(awarded, want) {
-		return "the prizes were not awarded as published", nil
+	if len(awarded) > 0 {
+		return contradiction("the prizes were not awarded as published")
 	}
-	return "", nil
+	return nil
 }

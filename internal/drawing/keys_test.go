@@ -81,7 +81,7 @@ func TestADrawThatFailsTwiceInARowIsFailing(t *testing.T) {
 		}
 		expect(n)
 	}
-	if w, err := drawing.CountWaits(t.Context(), db); err != nil || w != 1 {
+	if w, err := drawing.CountUnderWay(t.Context(), db); err != nil || w.Waits != 1 {
 		t.Errorf("counted are %+v, %v", w, err)
 	}
 	waits(t, newDrawer(t, db), ref)

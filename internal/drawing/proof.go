@@ -5,15 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"strconv"
-	"sync"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/semaphore"
 
 	"triprize.example/draw/fairdraw"
@@ -24,10 +21,13 @@ import (
 
 // ErrNotFrozenList means that the stored list is not the one that was frozen: rows that never
 // change were changed.
-var ErrNotFrozenList = errors.New("drawing: the stored list is not the one that was frozen")
+var ErrNotFrozenList error = contradiction("the stored list is not the one that was frozen")
 
 // Proofs makes proofs.
-type Proofs struct{ db postgres.DB }
+type Proofs struct {
+	db      postgres.DB
+	permits *semaphore.Weighted
+}
 
 // pages bounds the statements that run at once for the lines of documents.
 const pages = 2
@@ -35,7 +35,16 @@ const pages = 2
 // NewProofs returns Proofs. They read the lines of all documents together by two connections of
 // db at a time.
 func NewProofs(db postgres.DB) *Proofs {
-	return &Proofs{db: limitedDB{DB: db, permits: semaphore.NewWeighted(pages)}}
+	return &Proofs{db: db, permits: semaphore.NewWeighted(pages)}
+}
+
+// linesUnder returns lines of a frozen list as soon as a connection may be used for them.
+func (s *Proofs) linesUnder(ctx context.Context, id uuid.UUID, number, subtrees int) ([]fairdraw.SoldLine, error) {
+	if err := s.permits.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer s.permits.Release(1)
+	return linesUnder(ctx, s.db, id, number, subtrees)
 }
 
 // Proof is a document with the frozen list of a campaign, before its lines are read.
@@ -43,7 +52,7 @@ type Proof struct {
 	Tag   string // identifies its bytes
 	list  fairdraw.List
 	write func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error
-	db    postgres.DB
+	from  *Proofs
 }
 
 // List returns the list document of a campaign. The Error is state-conflict before the
@@ -57,7 +66,7 @@ func (s *Proofs) List(ctx context.Context, id uuid.UUID) (*Proof, error) {
 		return nil, s.refusal(ctx, id, "its list is there when it is frozen")
 	}
 	list := fairdraw.List{CampaignID: id, Count: frozen.Count, Root: frozen.Root}
-	return &Proof{Tag: hashOf([][]byte{id[:], []byte(strconv.Itoa(list.Count)), list.Root[:]}), list: list, db: s.db,
+	return &Proof{Tag: hashOf([][]byte{id[:], []byte(strconv.Itoa(list.Count)), list.Root[:]}), list: list, from: s,
 		write: func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error {
 			return fairdraw.WriteList(w, list, sold)
 		}}, nil
@@ -78,11 +87,11 @@ func (s *Proofs) Document(ctx context.Context, id uuid.UUID) (*Proof, error) {
 		return nil, s.refusal(ctx, id, "its proof is there when it is drawn")
 	}
 	p := fairdraw.Proof{Version: fairdraw.Version, CampaignID: id, Rules: bound.text, Commitment: bound.commitment,
-		Secret: drawn.Secret, Trust: drawn.Trust, Winners: winnersOf(drawn)}
+		Secret: drawn.Secret, Trust: drawn.Trust, Winners: drawn.Winners}
 	if err := s.addFreeze(ctx, &p, bound, drawn.Randomness); err != nil {
 		return nil, err
 	}
-	return &Proof{Tag: tagOf(p, drawn), list: fairdraw.List{CampaignID: id, Count: p.Count, Root: p.Root}, db: s.db,
+	return &Proof{Tag: tagOf(p, drawn), list: fairdraw.List{CampaignID: id, Count: p.Count, Root: p.Root}, from: s,
 		write: func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error {
 			return fairdraw.WriteProof(w, p, sold)
 		}}, nil
@@ -132,18 +141,6 @@ func (s *Proofs) addFreeze(ctx context.Context, p *fairdraw.Proof, bound plan, r
 	return nil
 }
 
-// winnersOf returns the winners as the document has them.
-func winnersOf(d Draw) []fairdraw.ProofWinner {
-	winners := make([]fairdraw.ProofWinner, len(d.Winners))
-	for i, w := range d.Winners {
-		winners[i] = fairdraw.ProofWinner{Prize: w.Prize, Name: w.Name, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID}
-		if w.Column == nil {
-			winners[i].Awarded = new(bool) // false
-		}
-	}
-	return winners
-}
-
 // tagOf identifies the bytes of a document without its lines: the root stands for these,
 // and the commitment for the rules.
 func tagOf(p fairdraw.Proof, d Draw) string {
@@ -168,7 +165,9 @@ func (d *Proof) Write(ctx context.Context, w io.Writer) error {
 func (d *Proof) lines(ctx context.Context) iter.Seq2[fairdraw.SoldLine, error] {
 	return func(yield func(fairdraw.SoldLine, error) bool) {
 		var tree fairdraw.Tree
-		for line, err := range ListOf(ctx, d.db, d.list.CampaignID) {
+		for line, err := range listBy(func(number, subtrees int) ([]fairdraw.SoldLine, error) {
+			return d.from.linesUnder(ctx, d.list.CampaignID, number, subtrees)
+		}) {
 			if err == nil {
 				err = tree.Append(line)
 			}
@@ -176,40 +175,8 @@ func (d *Proof) lines(ctx context.Context) iter.Seq2[fairdraw.SoldLine, error] {
 				return
 			}
 		}
-		if tree.Root() != d.list.Root || tree.Count() != d.list.Count {
-			yield(fairdraw.SoldLine{}, fmt.Errorf("%w: %d lines have the root %s", ErrNotFrozenList, tree.Count(), tree.Root()))
+		if err := checkFrozen(&tree, d.list.Root, d.list.Count); err != nil {
+			yield(fairdraw.SoldLine{}, err)
 		}
 	}
-}
-
-// limitedDB is a database with a bound on concurrent queries for several rows. A query holds its
-// permit until its rows are closed.
-type limitedDB struct {
-	postgres.DB
-	permits *semaphore.Weighted
-}
-
-// Query implements postgres.DB.
-func (d limitedDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := d.permits.Acquire(ctx, 1); err != nil {
-		return nil, err
-	}
-	rows, err := d.DB.Query(ctx, sql, args...)
-	if err != nil {
-		d.permits.Release(1)
-		return nil, err
-	}
-	return &limitedRows{Rows: rows, leave: sync.OnceFunc(func() { d.permits.Release(1) })}, nil
-}
-
-// limitedRows are rows that release the permit of their query.
-type limitedRows struct {
-	pgx.Rows
-	leave func()
-}
-
-// Close implements pgx.Rows.
-func (p *limitedRows) Close() {
-	p.Rows.Close()
-	p.leave()
 }

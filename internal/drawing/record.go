@@ -21,8 +21,15 @@ import (
 	"triprize/internal/platform/telemetry"
 )
 
+// contradiction says how records of a draw contradict each other.
+type contradiction string
+
+// Error returns the sentence.
+func (c contradiction) Error() string { return "drawing: " + string(c) }
+
 // plan is what a campaign has bound its draw to.
 type plan struct {
+	id         uuid.UUID
 	text       []byte // the rules, canonical JSON
 	rules      fairdraw.Rules
 	commitment fairdraw.Hash
@@ -33,7 +40,7 @@ type plan struct {
 func planOf(ctx context.Context, db postgres.DB, id uuid.UUID) (plan, error) {
 	p, ok, err := findPlan(ctx, db, id)
 	if err == nil && !ok {
-		err = fmt.Errorf("drawing.planOf(%s): the campaign has no commitment", id)
+		err = fmt.Errorf("campaign %s: %w", id, contradiction("it has no commitment"))
 	}
 	return p, err
 }
@@ -44,21 +51,18 @@ func findPlan(ctx context.Context, db postgres.DB, id uuid.UUID) (p plan, ok boo
 	if err != nil || !ok {
 		return p, false, err
 	}
-	p.text, p.commitment = bound.Rules, fairdraw.Hash(bound.Commitment)
-	if err := json.Unmarshal(bound.Rules, &p.rules); err != nil {
-		return p, false, fmt.Errorf("drawing.findPlan(%s): the rules: %w", id, err)
+	p.id, p.text, p.commitment = id, bound.Rules, fairdraw.Hash(bound.Commitment)
+	if json.Unmarshal(bound.Rules, &p.rules) != nil {
+		return p, false, fmt.Errorf("campaign %s: %w", id, contradiction("its rules cannot be read"))
 	}
 	if p.rules.Beacon == nil {
 		return p, true, nil
 	}
 	p.chain, ok, err = ChainOf(ctx, db, p.rules.Beacon.ChainHash)
-	if err != nil {
-		return p, false, err
+	if err == nil && (!ok || p.chain.Hash() != p.rules.Beacon.ChainHash || p.chain.PeriodS != p.rules.Beacon.PeriodS) {
+		err = fmt.Errorf("campaign %s: %w", id, contradiction("the chain that its rules name is not stored as they name it"))
 	}
-	if !ok || p.chain.Hash() != p.rules.Beacon.ChainHash || p.chain.PeriodS != p.rules.Beacon.PeriodS {
-		return p, false, fmt.Errorf("drawing.findPlan(%s): the chain %s, which the rules name, is not stored as they name it", id, p.rules.Beacon.ChainHash)
-	}
-	return p, true, nil
+	return p, err == nil, err
 }
 
 // trust is the level of trust that the rules promise.
@@ -69,40 +73,41 @@ func (p plan) trust() string {
 	return fairdraw.TrustOperator
 }
 
-// check returns an error when secret is not the one committed to.
-func (p plan) check(id uuid.UUID, secret []byte) error {
-	if fairdraw.Hash(fairdraw.Commitment(id, p.text, secret)) != p.commitment {
-		return fmt.Errorf("drawing(%s): rules and secret are not what was committed to", id)
+// check returns an error when a secret, which the text names, is not the one committed to.
+func (p plan) check(named string, secret []byte) error {
+	if fairdraw.Hash(fairdraw.Commitment(p.id, p.text, secret)) != p.commitment {
+		return fmt.Errorf("campaign %s: %w", p.id, contradiction(named+" is not the one committed to"))
 	}
 	return nil
 }
 
-// choose selects the winners from the secret, the frozen list and the randomness, and from
-// nothing else. The list must still be the frozen one. It writes nothing.
-func (a *attempt) choose(ctx context.Context, randomness []byte) ([]fairdraw.Winner, error) {
+// winners selects the winners from a secret, the frozen list and the randomness, and from
+// nothing else.
+func (p plan) winners(secret, root fairdraw.Hash, randomness []byte, sold []fairdraw.SoldLine) []fairdraw.ProofWinner {
+	entropy := fairdraw.Entropy(secret[:], p.id, root, randomness)
+	return fairdraw.Winners(fairdraw.Select(p.rules.Prizes, sold, fairdraw.NewStream(entropy)))
+}
+
+// choose selects the winners. The list must still be the frozen one. It writes nothing.
+func (a *attempt) choose(ctx context.Context, randomness []byte) ([]fairdraw.ProofWinner, error) {
 	if err := a.open(ctx); err != nil {
 		return nil, err
 	}
-	id := a.ref.CampaignID
 	if a.sold == nil {
-		tree, err := a.read(ListOf(ctx, a.db, id))
-		if err != nil {
+		var err error
+		if a.sold, _, err = a.frozen.read(ctx, a.db); err != nil {
 			return nil, err
 		}
-		if root := tree.Root(); root != a.frozen.Root || tree.Count() != a.frozen.Count {
-			return nil, fmt.Errorf("drawing.choose(%s): the stored list has root %s over %d positions, the frozen one had %s over %d", id, root, tree.Count(), a.frozen.Root, a.frozen.Count)
-		}
 	}
-	entropy := fairdraw.Entropy(a.secret[:], id, a.frozen.Root, randomness)
-	return fairdraw.Select(a.rules.Prizes, a.sold, fairdraw.NewStream(entropy)), nil
+	return a.winners(*a.secret, a.frozen.Root, randomness, a.sold), nil
 }
 
 // record writes the draw in one transaction. Its first statement is the fence: it
 // fails when the lock or its version is no longer ours, and nothing is written.
-func (a *attempt) record(ctx context.Context, randomness []byte, winners []fairdraw.Winner) (job.Outcome, error) {
+func (a *attempt) record(ctx context.Context, randomness []byte, winners []fairdraw.ProofWinner) (job.Outcome, error) {
 	id := a.ref.CampaignID
 	drawn := Draw{CampaignID: id, Trust: a.trust(), Root: a.frozen.Root, Secret: *a.secret, Randomness: randomness,
-		Winners: publish(winners), Version: a.execution.Version}
+		Winners: winners, Version: a.execution.Version}
 	outcome := job.Outcome{ID: a.ref.ID}
 	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
 		if err := a.execution.Complete(ctx, tx); err != nil {
@@ -151,11 +156,15 @@ type Result struct {
 }
 
 // NamedWinner is the outcome of one prize, with what people call the position that has won it: a draw
-// is stored without.
+// is stored without. What follows from the position is nil if the layer had no candidate left.
 type NamedWinner struct {
-	Winner
-	Number *int    `json:"number"` // null as the column is
-	Label  *string `json:"label"`
+	Prize      int        `json:"prize"` // its number
+	Layer      int        `json:"layer"`
+	Column     *int       `json:"column"`
+	PurchaseID *uuid.UUID `json:"purchase_id"`
+	Name       string     `json:"name"`
+	Number     *int       `json:"number"`
+	Label      *string    `json:"label"`
 }
 
 // get returns the result of a campaign's draw, or false when there is none yet.
@@ -172,29 +181,16 @@ func resultOf(d Draw, form shape.Shape) Result {
 	return Result{CampaignID: d.CampaignID, Trust: d.Trust, Root: d.Root.String(), Secret: d.Secret.String(), Winners: named(d.Winners, form), ExecutedAt: d.ExecutedAt}
 }
 
-func named(list []Winner, form shape.Shape) []NamedWinner {
+func named(list []fairdraw.ProofWinner, form shape.Shape) []NamedWinner {
 	winners := make([]NamedWinner, len(list))
 	for i, w := range list {
-		winners[i].Winner = w
+		winners[i] = NamedWinner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name}
 		if w.Column != nil {
 			place := form.Place(shape.Position{Layer: w.Layer, Column: *w.Column})
 			winners[i].Number, winners[i].Label = &place.Number, &place.Label
 		}
 	}
 	return winners
-}
-
-// publish converts winners to their published form.
-func publish(winners []fairdraw.Winner) []Winner {
-	published := make([]Winner, 0, len(winners))
-	for _, w := range winners {
-		p := Winner{Prize: w.Prize.Number, Layer: w.Prize.Layer, Name: w.Prize.Name}
-		if w.Line != nil {
-			p.Column, p.PurchaseID = &w.Line.Column, &w.Line.PurchaseID
-		}
-		published = append(published, p)
-	}
-	return published
 }
 
 // SubmitRound stores the round that the freeze record of a campaign names, from anybody who has its

@@ -1,11 +1,14 @@
 package drawing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
@@ -44,22 +47,10 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 }
 
 // fetch gets a round from the relays and stores it.
-func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round, err error) {
-	err = errNoBeacon
-	if a.options.Beacon != nil {
-		err = a.questions.ask(ctx, a.rules.Beacon.ChainHash, a.patience(), func(ctx context.Context) (err error) {
-			round, err = a.options.Beacon.Round(ctx, a.chain, number)
-			return err
-		})
-	}
-	if err == nil && round.Number != number {
-		err = fmt.Errorf("asked for round %d, got round %d: %w", number, round.Number, beacon.ErrSignature)
-	}
-	if err == nil {
-		round, err = a.chain.Verify(number, round.Signature)
-	}
+func (a *attempt) fetch(ctx context.Context, number uint64) (beacon.Round, error) {
+	round, err := a.ask(ctx, a.patience(), number)
 	if err != nil {
-		return round, a.notServed(ctx, number, err)
+		return round, a.unanswered(ctx, overdue(number), a.chain.DueAt(number), err)
 	}
 	a.hit("draw.fetch")
 	if err := a.keepRound(ctx, round); err != nil {
@@ -74,31 +65,62 @@ func (a *attempt) fetch(ctx context.Context, number uint64) (round beacon.Round,
 // the answer, or to say that there was none.
 func (d *Drawer) patience() time.Duration { return d.limit / 4 }
 
-// notServed is the wait for a round that is due, and that nobody has given.
-func (a *attempt) notServed(ctx context.Context, number uint64, reason error) error {
-	if err := ctx.Err(); err != nil { // the attempt ends, or its claim is lost
+// newest stands for the newest round in the place of its number.
+const newest = 0
+
+// ask asks the relays for a round, and verifies what they say once more.
+func (a *attempt) ask(ctx context.Context, patience time.Duration, number uint64) (round beacon.Round, err error) {
+	if a.options.Beacon == nil {
+		return round, errNoBeacon
+	}
+	err = a.questions.ask(ctx, a.rules.Beacon.ChainHash, patience, func(ctx context.Context) (err error) {
+		if number == newest {
+			round, err = a.options.Beacon.Latest(ctx, a.chain)
+		} else {
+			round, err = a.options.Beacon.Round(ctx, a.chain, number)
+		}
+		return err
+	})
+	if err != nil {
+		return round, err
+	}
+	return a.chain.Verify(cmp.Or(number, round.Number), round.Signature)
+}
+
+// keepRound stores a round that has been verified. Nothing unverified is ever stored, from any source.
+func (a *attempt) keepRound(ctx context.Context, verified beacon.Round) error {
+	return a.fenced(ctx, func(tx pgx.Tx) error { return InsertRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
+}
+
+func overdue(number uint64) string {
+	return fmt.Sprintf("round %d of the beacon decides; it is due", number)
+}
+
+// unanswered is the wait for a round that no relay has given, and that was due at a time. what is
+// said of the draw meanwhile.
+func (a *attempt) unanswered(ctx context.Context, what string, due time.Time, reason error) error {
+	if ctx.Err() != nil { // the attempt ends, or its claim is lost
 		return context.Cause(ctx)
 	}
 	now, err := Now(ctx, a.db)
 	if err != nil {
 		return err
 	}
-	due := a.chain.DueAt(number)
 	if no, ok := errors.AsType[*notNow](reason); ok {
-		return notAsked(number, no, due, now)
+		return notAsked(what, no, due, now)
 	}
-	a.log.Warn("no relay has given the round that decides; it is asked for again", "round", number, "error", reason)
-	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides; it is due, and no relay has given it yet", number), now, retry(due, now))
+	a.log.Warn("no relay has given a round of the beacon; it is asked for again", "waits", what, "error", reason)
+	return waiting(causeBeacon, what+", and no relay has given it yet", now, retry(due, now))
 }
 
-// notAsked is the wait for a round that is due, and that nobody is asked for now. While
+// notAsked is the wait for a round that was due at a time, and that nobody is asked for now. While
 // others ask, it is half as long as the round is late.
-func notAsked(number uint64, no *notNow, due, now time.Time) *Waiting {
+func notAsked(what string, no *notNow, due, now time.Time) *Waiting {
 	after := no.after
 	if !no.away {
 		after = clamp(now.Sub(due)/2, after, longestRetry)
 	}
-	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides; it is due, and nobody is asked for it now: %s", number, no.reason), now, after)
+	return waiting(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, after)
 }
 
 const (
@@ -107,8 +129,6 @@ const (
 	slow = time.Second
 	// besideRetry is the shortest wait for a draw that may not ask because others do.
 	besideRetry = 250 * time.Millisecond
-	// mostAway is for how many chains it is known that their relays are away.
-	mostAway = 16
 )
 
 // errEnded is why a question ended without an answer when its worker shuts down.
@@ -164,17 +184,6 @@ func newQuestions(atOnce int) *questions {
 // needs none.
 func (d *Drawer) EndQuestions() { d.questions.end() }
 
-// asking returns a context for a question: it ends with ctx, after a time, or when the
-// worker shuts down.
-func (q *questions) asking(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
-	asking, cancel := context.WithTimeout(ctx, patience)
-	stop := context.AfterFunc(q.running, cancel)
-	return asking, func() {
-		stop()
-		cancel()
-	}
-}
-
 // refused returns why relays of a chain should not be asked now; nil: they may be.
 func (q *questions) refused(chain fairdraw.Hash) *notNow {
 	q.mu.Lock()
@@ -209,8 +218,9 @@ func (q *questions) ask(ctx context.Context, chain fairdraw.Hash, patience time.
 	if err != nil {
 		return err
 	}
-	asking, cancel := q.asking(ctx, patience)
+	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	defer context.AfterFunc(q.running, cancel)()
 	err = do(asking)
 	cut := ctx.Err() != nil || q.running.Err() != nil // it says nothing about the relays
 	q.ended(one, err, cut)
@@ -232,35 +242,19 @@ func (q *questions) begin(chain fairdraw.Hash) (*question, error) {
 	return one, nil
 }
 
-// ended notes what came of a question.
+// ended notes what came of a question. Questions that were asked together are one failure.
 func (q *questions) ended(one *question, err error, cut bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.free++
 	delete(q.open, one)
-	now := q.now()
+	now, known := q.now(), q.away[one.chain]
 	switch {
 	case err != nil && cut:
 	case err == nil, now.Sub(one.since) < slow, errors.Is(err, drand.ErrNotYet):
 		delete(q.away, one.chain)
-	default:
-		q.note(one, now)
+	case !one.since.Before(known.noted):
+		wait := clamp(2*known.wait, firstRetry, longestRetry)
+		q.away[one.chain] = outage{noted: now, until: now.Add(wait), wait: wait}
 	}
-}
-
-// note notes that the relays of a question's chain are away. Questions that were asked
-// together are one failure.
-func (q *questions) note(one *question, now time.Time) {
-	known, away := q.away[one.chain]
-	if away && one.since.Before(known.noted) {
-		return
-	}
-	if !away && len(q.away) >= mostAway { // it is found out again
-		for chain := range q.away {
-			delete(q.away, chain)
-			break
-		}
-	}
-	wait := clamp(2*known.wait, firstRetry, longestRetry)
-	q.away[one.chain] = outage{noted: now, until: now.Add(wait), wait: wait}
 }

@@ -24,19 +24,9 @@ type Draw struct {
 	Root       fairdraw.Hash
 	Secret     fairdraw.Hash
 	Randomness []byte // of the beacon's round, 32 bytes; empty without a beacon
-	Winners    []Winner
+	Winners    []fairdraw.ProofWinner
 	Version    int64     // of the execution lock: the claim that drew
 	ExecutedAt time.Time // the database's clock; insertDraw sets it
-}
-
-// Winner is the outcome of one prize. Column and purchase are nil when the
-// layer had no candidate left.
-type Winner struct {
-	Prize      int        `json:"prize"` // its number
-	Layer      int        `json:"layer"`
-	Column     *int       `json:"column"`
-	PurchaseID *uuid.UUID `json:"purchase_id"`
-	Name       string     `json:"name"`
 }
 
 const drawColumns = `trust, root, secret, randomness, winners, execution_version`
@@ -63,6 +53,11 @@ func DrawOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Draw, bool, erro
 		return Draw{}, false, fault.At(err, "drawing.DrawOf(%s)", id)
 	}
 	d.Root, d.Secret = fairdraw.Hash(root), fairdraw.Hash(secret)
+	for i := range d.Winners {
+		if d.Winners[i].Column == nil {
+			d.Winners[i].Awarded = new(bool) // false; an earlier release did not store it
+		}
+	}
 	return d, true, nil
 }
 
@@ -131,26 +126,60 @@ func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.S
 	return list, fault.At(err, "drawing.SubtreesOf(%s)", id)
 }
 
-// ListOf yields the frozen list of a campaign, by layer and column. It reads it page by page,
-// and ends at the first error.
-func ListOf(ctx context.Context, db postgres.DB, id uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
+// listBy yields a frozen list, by layer and column, by a function that reads the lines under
+// some subtrees. It ends at the first error.
+func listBy(lines func(number, subtrees int) ([]fairdraw.SoldLine, error)) iter.Seq2[fairdraw.SoldLine, error] {
 	return func(yield func(fairdraw.SoldLine, error) bool) {
 		for number := 0; ; number += listPage {
-			lines, err := linesUnder(ctx, db, id, number, listPage)
+			page, err := lines(number, listPage)
 			if err != nil {
 				yield(fairdraw.SoldLine{}, err)
 				return
 			}
-			for _, line := range lines {
+			for _, line := range page {
 				if !yield(line, nil) {
 					return
 				}
 			}
-			if len(lines) < listPage*fairdraw.SubtreeLeaves {
+			if len(page) < listPage*fairdraw.SubtreeLeaves {
 				return
 			}
 		}
 	}
+}
+
+// read returns the stored list of a freeze with its tree, or ErrNotFrozenList.
+func (f Freeze) read(ctx context.Context, db postgres.DB) ([]fairdraw.SoldLine, *fairdraw.Tree, error) {
+	list, tree, err := readList(listBy(func(number, subtrees int) ([]fairdraw.SoldLine, error) {
+		return linesUnder(ctx, db, f.CampaignID, number, subtrees)
+	}))
+	if err == nil {
+		err = checkFrozen(tree, f.Root, f.Count)
+	}
+	return list, tree, fault.At(err, "drawing.read(%s)", f.CampaignID)
+}
+
+func checkFrozen(tree *fairdraw.Tree, root fairdraw.Hash, count int) error {
+	if tree.Root() != root || tree.Count() != count {
+		return fmt.Errorf("%w: %d lines have the root %s", ErrNotFrozenList, tree.Count(), tree.Root())
+	}
+	return nil
+}
+
+// readList reads a sold list and builds its tree.
+func readList(list iter.Seq2[fairdraw.SoldLine, error]) ([]fairdraw.SoldLine, *fairdraw.Tree, error) {
+	var tree fairdraw.Tree
+	sold := make([]fairdraw.SoldLine, 0, 1024)
+	for line, err := range list {
+		if err == nil {
+			err = tree.Append(line)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		sold = append(sold, line)
+	}
+	return sold, &tree, nil
 }
 
 // linesUnder returns the lines of the frozen list that stand under some subtrees.
@@ -183,12 +212,11 @@ type Progress struct {
 // not frozen yet.
 func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.UUID]Progress, error) {
 	list, err := postgres.Collect(ctx, db, scanProgress, `
-		SELECT i.id, f.record, f.round, b.genesis_time, b.period_s, v.voids_at
+		SELECT i.id, f.record, f.round, r.due_at, v.voids_at
 		FROM unnest($1::uuid[]) AS i (id)
-		JOIN commitments c ON c.campaign_id = i.id
 		JOIN freezes f ON f.campaign_id = i.id
-		LEFT JOIN draw_voids v ON v.campaign_id = i.id
-		LEFT JOIN beacon_chains b ON f.round IS NOT NULL AND b.chain_hash = decode(c.rules::jsonb -> 'beacon' ->> 'chain_hash', 'hex')`, ids)
+		LEFT JOIN draw_rounds(i.id) r ON true
+		LEFT JOIN draw_voids v ON v.campaign_id = i.id`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("drawing.ReadProgress: %w", err)
 	}
@@ -200,17 +228,13 @@ func ReadProgress(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uui
 }
 
 func scanProgress(row pgx.CollectableRow) (p Progress, err error) {
-	var period *int
-	var genesis *int64
-	err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &genesis, &period, &p.VoidsAt)
-	if err != nil {
+	if err = row.Scan(&p.CampaignID, &p.Record, &p.Round, &p.RoundDueAt, &p.VoidsAt); err != nil {
 		return p, err
 	}
 	hash := fairdraw.FreezeHash(p.Record)
 	p.FreezeHash = &hash
-	if p.Round != nil && genesis != nil {
-		due := beacon.Chain{GenesisTime: *genesis, PeriodS: *period}.DueAt(*p.Round).UTC()
-		p.RoundDueAt = &due
+	if p.RoundDueAt != nil {
+		*p.RoundDueAt = p.RoundDueAt.UTC()
 	}
 	return p, nil
 }

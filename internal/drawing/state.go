@@ -94,7 +94,7 @@ func (s *Proofs) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.Pu
 	made := fairdraw.PurchaseProof{CampaignID: p.CampaignID, Root: frozen.Root, Count: frozen.Count}
 	numbers, among := byPage(p.Items, subtrees)
 	for _, number := range numbers {
-		lines, err := linesUnder(ctx, s.db, p.CampaignID, number, 1)
+		lines, err := s.linesUnder(ctx, p.CampaignID, number, 1)
 		if err != nil {
 			return none, err
 		}

@@ -4,14 +4,11 @@ package drawing_test
 
 import (
 	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize.example/draw/beacon"
@@ -21,7 +18,6 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
-	"triprize/sandbox/drandsim"
 )
 
 // Before every write of a draw its worker is paused for longer than the lease, and another
@@ -68,89 +64,6 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			expectOne(t, db, id)
 			fixture.Sound(t, db)
 		})
-	}
-}
-
-// Without its lock and without any fence, ten workers stand before the freeze together,
-// and then before the record. The primary keys let one of each through.
-func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
-	t.Parallel()
-	const workers = 10
-	db, chain := servers.DB(t), newChain(t)
-	for _, ref := range []job.Ref{fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3))), withBeacon(t, db, chain)} {
-		id, refs := ref.CampaignID, []job.Ref{ref}
-		putBack := failpoint.Disable("campaign.execution", id.String())
-		for len(refs) < workers {
-			refs = append(refs, ask(t, db, id))
-		}
-		removeFreeze := failpoint.Set("draw.freeze", id.String(), meeting(workers))
-		removeRecord := failpoint.Set("draw.record", id.String(), meeting(workers))
-		var refused atomic.Int32
-		var all sync.WaitGroup
-		for _, ref := range refs {
-			all.Go(func() { refused.Add(drawUnlocked(t, db, chain, ref)) })
-		}
-		all.Wait()
-		removeFreeze()
-		removeRecord()
-		putBack()
-		if n := refused.Load(); n != 2*(workers-1) {
-			t.Errorf("%d writes were refused, want all but one of %d freezes and %d draws", n, workers, workers)
-		}
-		expectOne(t, db, id)
-		for _, ref := range refs { // those that were refused get the one result
-			if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil && !errors.Is(err, job.ErrFinal) {
-				t.Error(err)
-			}
-			if a, b := fixture.Job(t, db, refs[0].ID), fixture.Job(t, db, ref.ID); string(a.Result) != string(b.Result) || a.State != job.Succeeded {
-				t.Errorf("%s and %s, two results:\n%s\n%s", a.State, b.State, a.Result, b.Result)
-			}
-		}
-	}
-	fixture.Sound(t, db)
-}
-
-// drawUnlocked goes on with a draw until it has come to the record, and counts how often
-// the tables refused what it wrote.
-func drawUnlocked(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, ref job.Ref) (refused int32) {
-	for {
-		_, err := newDrawer(t, db).Run(t.Context(), ref)
-		if _, waits := errors.AsType[*drawing.Waiting](err); waits {
-			f, _, err := drawing.FreezeOf(t.Context(), db, ref.CampaignID)
-			if err == nil {
-				err = drawing.InsertRound(t.Context(), db, chain.Hash(), chain.Sign(*f.Round))
-			}
-			if err != nil {
-				t.Error(err)
-				return refused
-			}
-			continue
-		}
-		if err == nil {
-			return refused
-		}
-		no, ok := errors.AsType[*pgconn.PgError](err)
-		if !ok || no.ConstraintName != "freezes_pkey" && no.ConstraintName != "draws_pkey" {
-			t.Errorf("refused for another reason: %v", err)
-			return refused
-		}
-		if refused++; no.ConstraintName == "draws_pkey" {
-			return refused
-		}
-	}
-}
-
-// meeting returns a function whose first n callers wait for each other.
-func meeting(n int) func() {
-	var come atomic.Int32
-	there := make(chan struct{})
-	return func() {
-		switch mine := int(come.Add(1)); {
-		case mine == n:
-			close(there)
-		case mine < n:
-			<-there
-		}
 	}
 }
 

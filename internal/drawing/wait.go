@@ -40,16 +40,10 @@ func Failing(ctx context.Context, db postgres.DB, limit int) ([]uuid.UUID, error
 	return list, fault.At(err, "drawing.Failing")
 }
 
-// QueueEndWait deletes what a draw waits for.
-func QueueEndWait(b *pgx.Batch, id uuid.UUID) {
-	b.Queue(`DELETE FROM draw_waits WHERE campaign_id = $1`, id)
-}
-
-// EndWait is QueueEndWait, at once.
+// EndWait deletes what a draw waits for.
 func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
-	var b pgx.Batch
-	QueueEndWait(&b, id)
-	return fault.At(db.SendBatch(ctx, &b).Close(), "drawing.EndWait(%s)", id)
+	_, err := db.Exec(ctx, `DELETE FROM draw_waits WHERE campaign_id = $1`, id)
+	return fault.At(err, "drawing.EndWait(%s)", id)
 }
 
 // Now returns the time of the database's clock, which decides what is due.
@@ -60,16 +54,11 @@ func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 	return now, nil
 }
 
-// CountWaits counts the draws that wait for something now, and those whose last attempt failed.
-func CountWaits(ctx context.Context, db postgres.DB) (n int, err error) {
-	err = db.QueryRow(ctx, `SELECT count(*) FROM draw_waits w JOIN campaigns c ON c.id = w.campaign_id WHERE c.state = 'drawing'`).Scan(&n)
-	return n, fault.At(err, "drawing.CountWaits")
-}
-
 // UnderWay is what is known of all draws that are not done.
 type UnderWay struct {
 	Campaigns   int           // that are drawing
 	Oldest      time.Duration // since when the first of them is; 0: none is
+	Waits       int           // of them, that wait for something, or whose last attempt failed
 	Voids       int           // of them, with a void that is announced
 	Claims      int           // of them, with a claim of a worker
 	OldestClaim time.Duration // since when the oldest claim was not renewed; 0: there is none
@@ -79,10 +68,10 @@ type UnderWay struct {
 func CountUnderWay(ctx context.Context, db postgres.DB) (u UnderWay, err error) {
 	var since, claimed float64
 	err = db.QueryRow(ctx, `
-		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)::float8, count(v.campaign_id),
+		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)::float8, count(w.campaign_id), count(v.campaign_id),
 		       count(c.execution_lock_id), coalesce(extract(epoch FROM max(clock_timestamp() - c.execution_locked_at)), 0)::float8
-		FROM campaigns c LEFT JOIN draw_voids v ON v.campaign_id = c.id WHERE c.state = 'drawing'`).
-		Scan(&u.Campaigns, &since, &u.Voids, &u.Claims, &claimed)
+		FROM campaigns c LEFT JOIN draw_waits w ON w.campaign_id = c.id LEFT JOIN draw_voids v ON v.campaign_id = c.id WHERE c.state = 'drawing'`).
+		Scan(&u.Campaigns, &since, &u.Waits, &u.Voids, &u.Claims, &claimed)
 	u.Oldest, u.OldestClaim = time.Duration(since*float64(time.Second)), time.Duration(claimed*float64(time.Second))
 	return u, fault.At(err, "drawing.CountUnderWay")
 }

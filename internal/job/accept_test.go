@@ -160,7 +160,7 @@ func TestACancellationWhoseKeyHasJustBeenDeletedIsNotRefused(t *testing.T) {
 	accept(t, db, cancellation)
 	cancellation.ID = uuidv7.New()
 	var b pgx.Batch
-	campaign.QueueCancel(&b, id, "operator:ops", "a test")
+	campaign.QueueCancel(&b, id, "operator:ops", "a test", false)
 	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
 	}

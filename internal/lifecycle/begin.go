@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,12 +25,11 @@ import (
 // job was rejected, which is its outcome. A *CancelWaiting says that the void of a draw is announced.
 func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome, begun bool, err error) {
 	var given []payment.Ref
-	var from campaign.State
-	var resumed bool
+	var a admission
 	var waits *CancelWaiting
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) (err error) {
 		given, begun, waits = nil, false, nil
-		from, resumed, err = admit(ctx, tx, ref)
+		a, err = admit(ctx, tx, ref)
 		if wait, ok := errors.AsType[*CancelWaiting](err); ok {
 			waits = wait
 			return advance(ctx, tx, ref, &job.Progress{Waiting: &waits.Waiting})
@@ -38,72 +38,75 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 			outcome = job.Refused(ref.ID, refusal)
 			return job.Finalize(ctx, tx, &outcome)
 		}
-		if err != nil {
+		if begun = err == nil; !begun || a.resumed {
 			return err
 		}
-		begun = true
-		if resumed {
-			return nil
-		}
-		return cancel(ctx, tx, ref, &given)
+		given, err = cancel(ctx, tx, ref, a.order)
+		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return job.Outcome{}, false, fmt.Errorf("lifecycle.begin(%s): %w", ref.CampaignID, err)
-	}
-	if waits != nil {
+	case waits != nil:
 		c.observer.Advanced(ref.ID)
 		return job.Outcome{}, false, waits
-	}
-	if begun && !resumed {
-		c.logger.Info("campaign cancelled", "campaign", ref.CampaignID, "job", ref.ID, "from", from, "to", campaign.Cancelled)
+	case begun && !a.resumed:
+		c.logger.Info("campaign cancelled", "campaign", ref.CampaignID, "job", ref.ID, "from", a.from, "to", campaign.Cancelled)
 		c.observer.Due(payment.Items(given))
 		c.observer.Advanced(ref.ID)
 	}
 	return outcome, begun, nil
 }
 
-// admit locks the campaign, and returns its state and whether the job has begun already. It returns an
-// Error when the campaign cannot be cancelled, and ErrWaiting or a *CancelWaiting when it cannot be
-// yet.
-func admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (from campaign.State, resumed bool, err error) {
+// admission is what is found when a job begins.
+type admission struct {
+	order   CancelOrder
+	from    campaign.State
+	resumed bool // the campaign is cancelled, and purchases are left to be refunded
+}
+
+// admit locks the campaign. It returns an Error when the campaign cannot be cancelled, and
+// ErrWaiting or a *CancelWaiting when it cannot be yet.
+func admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (a admission, err error) {
 	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
-		return from, false, err
+		return a, err
 	}
 	known, err := job.Get(ctx, tx, ref.ID)
 	if err != nil {
-		return from, false, err
+		return a, err
 	}
 	if known.State.Final() {
-		return from, false, job.ErrFinal
+		return a, job.ErrFinal
 	}
-	if known.Progress != nil && known.Progress.Refunds != nil {
-		return from, true, nil
+	if a.resumed = known.Progress != nil && known.Progress.Refunds != nil; a.resumed {
+		return a, nil
 	}
 	now, err := campaign.Get(ctx, tx, ref.CampaignID)
 	if err != nil {
-		return from, false, err
+		return a, err
 	}
-	from = now.State
-	if from == campaign.Cancelled {
-		left, err := abandoned(ctx, tx, ref)
-		if err != nil || left {
-			return from, left, err
+	if a.from = now.State; a.from == campaign.Cancelled {
+		if a.resumed, err = abandoned(ctx, tx, ref); err != nil || a.resumed {
+			return a, err
 		}
 	}
-	order, err := orderOf(ctx, tx, ref)
+	payload, err := job.Payload(ctx, tx, ref.ID)
 	if err != nil {
-		return from, false, err
+		return a, err
 	}
-	if err := refusal(now.State, order.Void); err != nil {
-		return from, false, err
+	if err := json.Unmarshal(payload, &a.order); err != nil {
+		return a, fmt.Errorf("the payload of job %s: %w", ref.ID, err)
+	}
+	if err := refusal(a.from, a.order.Void); err != nil {
+		return a, err
 	}
 	switch {
-	case order.Void:
-		return from, false, admitVoid(ctx, tx, ref.CampaignID)
-	case order.IfUnsold:
-		return from, false, checkUnsold(ctx, tx, ref)
+	case a.order.Void:
+		return a, admitVoid(ctx, tx, ref.CampaignID)
+	case a.order.IfUnsold:
+		return a, checkUnsold(ctx, tx, ref)
 	}
-	return from, false, nil
+	return a, nil
 }
 
 // abandoned reports whether a cancelled campaign has purchases left to refund and no other
@@ -134,70 +137,54 @@ func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 }
 
 // cancel is what begin writes: payments, holds and their positions, counters and state,
-// the job.
-func cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, given *[]payment.Ref) error {
-	order, err := orderOf(ctx, tx, ref)
-	if err != nil {
-		return err
-	}
+// the job. It returns the payments that are given up.
+func cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, order CancelOrder) (given []payment.Ref, err error) {
 	var held []*inventory.Hold
 	var find pgx.Batch
 	inventory.QueueFindActive(&find, ref.CampaignID, inventory.AllHolds, &held)
 	if err := tx.SendBatch(ctx, &find).Close(); err != nil {
-		return err
+		return nil, err
 	}
 	left, err := countLeft(ctx, tx, ref.CampaignID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var b pgx.Batch
-	payment.QueueGiveUpCampaign(&b, ref.CampaignID, given)
+	payment.QueueGiveUpCampaign(&b, ref.CampaignID, &given)
 	if len(held) > 0 {
 		changes := make(campaign.Changes)
 		inventory.QueueRelease(&b, held, changes)
 		changes.QueueBack(&b)
 	}
-	if order.Void {
-		campaign.QueueVoid(&b, ref.CampaignID, order.By, order.Reason)
-		drawing.QueueEndWait(&b, ref.CampaignID)
-	} else {
-		campaign.QueueCancel(&b, ref.CampaignID, order.By, order.Reason)
-	}
+	campaign.QueueCancel(&b, ref.CampaignID, order.By, order.Reason, order.Void)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return err
+		return nil, err
 	}
-	return endWaits(ctx, tx, ref, *given, left)
+	if order.Void {
+		if err := drawing.EndWait(ctx, tx, ref.CampaignID); err != nil {
+			return nil, err
+		}
+	}
+	return given, endWaits(ctx, tx, ref, given, left)
 }
 
 // endWaits records that the given-up payments wait for their buyers no more, and the progress
 // of the job. It locks all these jobs at once, in their order.
 func endWaits(ctx context.Context, tx pgx.Tx, ref job.Ref, given []payment.Ref, left int) error {
-	purchases, jobs := make([]uuid.UUID, len(given)), make([]uuid.UUID, len(given))
-	for i, p := range given {
-		purchases[i], jobs[i] = p.PurchaseID, p.JobID
+	var purchases, jobs []uuid.UUID
+	for _, p := range given {
+		purchases, jobs = append(purchases, p.PurchaseID), append(jobs, p.JobID)
 	}
 	var b pgx.Batch
 	if len(given) > 0 {
 		purchase.QueueNotAwaiting(&b, purchases)
 	}
-	job.QueueLock(&b, append(jobs[:len(jobs):len(jobs)], ref.ID))
+	job.QueueLock(&b, append(slices.Clone(jobs), ref.ID))
 	if len(given) > 0 {
 		job.QueueNotAwaiting(&b, jobs)
 	}
 	job.QueueAdvance(&b, ref.ID, &job.Progress{Refunds: &job.Refunds{Total: left}})
 	return tx.SendBatch(ctx, &b).Close()
-}
-
-// orderOf reads the payload of a job.
-func orderOf(ctx context.Context, tx pgx.Tx, ref job.Ref) (o CancelOrder, err error) {
-	payload, err := job.Payload(ctx, tx, ref.ID)
-	if err != nil {
-		return o, err
-	}
-	if err := json.Unmarshal(payload, &o); err != nil {
-		return o, fmt.Errorf("the payload of job %s: %w", ref.ID, err)
-	}
-	return o, nil
 }
 
 // stuckAfter is how long after its begin, or after its round was due, a draw is stuck. Triggers

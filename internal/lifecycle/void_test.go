@@ -91,7 +91,9 @@ func tableRefuses(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	refusedBy(t, db, "draws_are_voided_late", `SELECT $1::uuid`, id, voidWithoutItsJob)
 }
 
-func voidWithoutItsJob(b *pgx.Batch, id uuid.UUID) { campaign.QueueVoid(b, id, "operator:ops", "") }
+func voidWithoutItsJob(b *pgx.Batch, id uuid.UUID) {
+	campaign.QueueCancel(b, id, "operator:ops", "", true)
+}
 
 // refusedBy expects that a constraint refuses a statement about a campaign, or what follows it.
 func refusedBy(t *testing.T, db *pgxpool.Pool, constraint, sql string, id uuid.UUID, then ...func(*pgx.Batch, uuid.UUID)) {

@@ -71,7 +71,7 @@ func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
 	soldOut, cancelled, paused := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, soldOut)
 	var b pgx.Batch
-	campaign.QueueCancel(&b, cancelled, "operator:ops", "a test")
+	campaign.QueueCancel(&b, cancelled, "operator:ops", "a test", false)
 	b.Queue(`UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, paused)
 	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestABatchFindsTheJobThatWasMadeJustBeforeTheEnd(t *testing.T) {
 		servers.AwaitBlocked(t, db, 1)
 		fixture.Accept(t, tx, request)
 		var b pgx.Batch
-		campaign.QueueCancel(&b, id, "operator:ops", "a test")
+		campaign.QueueCancel(&b, id, "operator:ops", "a test", false)
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
 	if err != nil {

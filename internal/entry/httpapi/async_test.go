@@ -154,7 +154,7 @@ func emptyRedis(s *fleet.System) {
 func cancelNow(s *fleet.System, id uuid.UUID) {
 	s.T.Helper()
 	var b pgx.Batch
-	campaign.QueueCancel(&b, id, "operator:ops", "a test")
+	campaign.QueueCancel(&b, id, "operator:ops", "a test", false)
 	if err := s.DB.SendBatch(s.T.Context(), &b).Close(); err != nil {
 		s.T.Fatal(err)
 	}

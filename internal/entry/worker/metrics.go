@@ -119,7 +119,7 @@ func (w *Worker) Gauges(ctx context.Context) (all []prometheus.Metric, err error
 	waiting, err1 := payment.CountWaiting(ctx, w.db)
 	refunds, err2 := payment.CountRefundsForOperator(ctx, w.db)
 	open, err3 := reconciliation.CountOpen(ctx, w.db)
-	draws, err4 := drawing.CountWaits(ctx, w.db)
+	draws, err4 := drawing.CountUnderWay(ctx, w.db)
 	states, err5 := audit.States(ctx, w.db)
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (w *Worker) Gauges(ctx context.Context) (all []prometheus.Metric, err error
 		add("payment_discrepancies_open", "Discrepancies between the provider's ledger and ours that are open: neither explained nor closed, by kind: GET /v1/payment-discrepancies lists them. Should stay 0.",
 			float64(n), "kind", string(kind))
 	}
-	add("draws_waiting", "Draws that wait for a beacon round, or whose last attempt failed: GET /v1/campaigns/{id}/draw has the reason.", float64(draws))
+	add("draws_waiting", "Draws that wait for a beacon round, or whose last attempt failed: GET /v1/campaigns/{id}/draw has the reason.", float64(draws.Waits))
 	for _, s := range states {
 		add("audit_violations", "Open violations of an invariant that the sweep audit found: triprize audit --stored lists them. Must stay 0.", float64(s.Violations), "check", s.Check)
 		add("audit_last_check_timestamp_seconds", "When the sweep audit last checked an invariant, on a part of the rows.", float64(s.LookedAt.UnixMilli())/1000, "check", s.Check)
