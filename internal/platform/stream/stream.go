@@ -12,13 +12,11 @@ package stream
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"strconv"
-	"strings"
 	"time"
 
 	"triprize/internal/platform/config"
@@ -30,88 +28,25 @@ const ContentType = "text/event-stream"
 // Event is one message to the client.
 type Event struct {
 	ID   string // sent back as Last-Event-ID on reconnect; empty: the previous id stays
-	Name string // empty: "message"
-	Data []byte // UTF-8 text; all line breaks arrive as \n
+	Name string
+	Data []byte // one line of JSON
 	Last bool   // the stream ends after it
 }
 
-// ErrField means that an id or a name has a line break or a NUL and cannot be sent.
-var ErrField = errors.New("stream: the id or the name of an event has a line break or a NUL")
-
-// forbidden are line breaks and NUL, which makes clients ignore an id.
-const forbidden = "\r\n\x00"
-
-// writer writes events. Each method flushes. An error other than ErrField means that the client is gone.
-type writer struct {
-	out   *bufio.Writer
-	frame []byte // reused
-}
-
-// newWriter returns a writer to out.
-func newWriter(out *bufio.Writer) *writer { return &writer{out: out} }
-
-// lineBreaks normalizes line breaks.
-var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
-
-// Event sends one event. Empty data is sent too, so that clients see the event.
-func (w *writer) Event(e Event) error {
-	if strings.ContainsAny(e.ID, forbidden) || strings.ContainsAny(e.Name, forbidden) {
-		return ErrField
-	}
-	w.frame = w.frame[:0]
+// send sends an event and flushes. Ids and names are ours, and JSON has no line breaks. The data, which may be long, is
+// not copied. An error means that the client is gone.
+func send(w *bufio.Writer, e Event) error {
 	if e.ID != "" {
-		w.line("id", e.ID)
+		_, _ = w.WriteString("id: " + e.ID + "\n") // an error stays in w
 	}
-	if e.Name != "" {
-		w.line("event", e.Name)
-	}
-	if !bytes.ContainsAny(e.Data, "\r\n") {
-		return w.sendLine(e.Data)
-	}
-	for line := range strings.SplitSeq(lineBreaks.Replace(string(e.Data)), "\n") {
-		w.line("data", line)
-	}
-	return w.send()
+	_, _ = w.WriteString("event: " + e.Name + "\ndata: ")
+	_, _ = w.Write(e.Data)
+	return sendText(w, "\n\n")
 }
 
-// sendLine ends the frame with one line of data. It does not copy the data, which may be long.
-func (w *writer) sendLine(data []byte) error {
-	w.frame = append(w.frame, "data: "...)
-	for _, part := range [][]byte{w.frame, data, []byte("\n\n")} {
-		if _, err := w.out.Write(part); err != nil {
-			return err
-		}
-	}
-	return w.out.Flush()
-}
-
-// Ping sends a comment, which clients ignore.
-func (w *writer) Ping() error {
-	w.frame = append(w.frame[:0], ": ping\n"...)
-	return w.send()
-}
-
-// Retry sends the reconnect delay.
-func (w *writer) Retry(after time.Duration) error {
-	w.frame = w.frame[:0]
-	w.line("retry", strconv.FormatInt(after.Milliseconds(), 10))
-	return w.send()
-}
-
-func (w *writer) line(field, value string) {
-	w.frame = append(w.frame, field...)
-	w.frame = append(w.frame, ": "...)
-	w.frame = append(w.frame, value...)
-	w.frame = append(w.frame, '\n')
-}
-
-// send ends the frame with an empty line.
-func (w *writer) send() error {
-	w.frame = append(w.frame, '\n')
-	if _, err := w.out.Write(w.frame); err != nil {
-		return err
-	}
-	return w.out.Flush()
+func sendText(w *bufio.Writer, text string) error {
+	_, _ = w.WriteString(text)
+	return w.Flush()
 }
 
 // The reasons in the event named end.
@@ -129,12 +64,11 @@ var ErrRevoked = errors.New("stream: the key is revoked")
 // sends the reason and returns nil. An error means that the client is gone. Relay flushes after each event and
 // heartbeat. event converts each value of the source to an Event. first is sent before the values of the source.
 func Relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, first ...T) error {
-	out := newWriter(w)
-	reason, err := relay(ctx, out, settings, source, event, first)
+	reason, err := relay(ctx, w, settings, source, event, first)
 	if err != nil {
 		return err
 	}
-	return out.Event(Event{Name: "end", Data: []byte(`{"reason":"` + reason + `"}`)})
+	return send(w, Event{Name: "end", Data: []byte(`{"reason":"` + reason + `"}`)})
 }
 
 const (
@@ -144,14 +78,14 @@ const (
 )
 
 // relay returns why the stream ends.
-func relay[T any](ctx context.Context, out *writer, settings config.Streams, source <-chan T, event func(T) Event, first []T) (reason string, err error) {
+func relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams, source <-chan T, event func(T) Event, first []T) (reason string, err error) {
 	retry, maxAge, heartbeat := cmp.Or(settings.Retry, retry), cmp.Or(settings.MaxAge, maxAge), cmp.Or(settings.Heartbeat, heartbeat)
-	if err := out.Retry(retry + jitter(retry/2)); err != nil {
+	if err := sendText(w, fmt.Sprintf("retry: %d\n\n", (retry+jitter(retry/2)).Milliseconds())); err != nil {
 		return "", err
 	}
 	for _, one := range first {
 		e := event(one)
-		if err := out.Event(e); err != nil || e.Last {
+		if err := send(w, e); err != nil || e.Last {
 			return Over, err
 		}
 	}
@@ -174,13 +108,13 @@ func relay[T any](ctx context.Context, out *writer, settings config.Streams, sou
 		case <-expiry.C:
 			return Age, nil
 		case <-idle.C:
-			err = out.Ping()
+			err = sendText(w, ": ping\n\n") // a comment, which clients ignore
 		case one, open := <-source:
 			if !open {
 				return Over, nil
 			}
 			e := event(one)
-			if err = out.Event(e); e.Last {
+			if err = send(w, e); e.Last {
 				return Over, err
 			}
 		}
