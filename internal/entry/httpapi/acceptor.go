@@ -153,11 +153,7 @@ func (a *acceptor) write(ctx context.Context, final []job.Job) ([]struct{}, erro
 		if err != nil {
 			return nil, err
 		}
-		record := idempotency.Record{State: idempotency.Success, Hash: j.Hash, Job: j.ID, Answer: answer}
-		if j.State == job.Failed {
-			record.State = idempotency.Failed
-		}
-		records[idempotency.Request{Client: j.Client, Key: j.Key}] = record
+		records[idempotency.Request{Client: j.Client, Key: j.Key}] = idempotency.Record{Hash: j.Hash, Job: j.ID, Answer: answer}
 	}
 	return make([]struct{}, len(final)), a.known.Remember(ctx, records)
 }

@@ -2,14 +2,12 @@ package idempotency_test
 
 import (
 	"context"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/idempotency"
@@ -90,7 +88,7 @@ func TestASilentRedisIsWaitedForThreeTimesAndThenAskedOnceASecond(t *testing.T) 
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), budget)
 		defer cancel()
-		if err := requests.Remember(ctx, map[idempotency.Request]idempotency.Record{request: {State: idempotency.Success, Answer: []byte("{}")}}); err == nil {
+		if err := requests.Remember(ctx, map[idempotency.Request]idempotency.Record{request: {Answer: []byte("{}")}}); err == nil {
 			t.Error("remembered")
 		}
 		server.silent.Store(false)
@@ -113,56 +111,4 @@ func TestASlowRedisIsWaitedForForThreeBudgetsAtMost(t *testing.T) {
 			t.Errorf("one of a crowd waited %s", took)
 		}
 	})
-}
-
-func TestLookUpsThatComeTogetherShareRoundTrips(t *testing.T) {
-	t.Parallel()
-	s := newStore(t)
-	asked := &gate{open: make(chan struct{})}
-	s.rdb.AddHook(asked)
-	const many = 400
-	records := make(map[idempotency.Request]idempotency.Record)
-	for i := range many {
-		if i%2 == 0 {
-			records[idempotency.Request{Client: "shop", Key: strconv.Itoa(i)}] = idempotency.Record{State: idempotency.Success, Job: uuid.New(), Answer: []byte("{}")}
-		}
-	}
-	s.remember(t, records)
-	var all sync.WaitGroup
-	for i := range many {
-		all.Go(func() {
-			mine := idempotency.Request{Client: "shop", Key: strconv.Itoa(i)}
-			got, ok := s.requests.Find(mine)
-			if want, remembered := records[mine]; ok != remembered || got.Job != want.Job {
-				t.Errorf("%d: got %+v, %v", i, got, ok)
-			}
-		})
-	}
-	servers.Eventually(t, "all look-ups wait", func() bool { return asked.finds.Load()+int64(s.requests.Waiting()) == many })
-	close(asked.open)
-	all.Wait()
-	if n := asked.trips.Load(); n > 1+2 { // one had begun, and one takes 256 of what waited then
-		t.Errorf("%d round trips for %d look-ups", n, many)
-	}
-}
-
-// gate holds look-ups back until it is opened, and counts them.
-type gate struct {
-	open         chan struct{}
-	trips, finds atomic.Int64
-}
-
-func (*gate) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if cmds[0].Name() == "get" {
-			g.finds.Add(int64(len(cmds)))
-			g.trips.Add(1)
-			<-g.open
-		}
-		return next(ctx, cmds)
-	}
 }

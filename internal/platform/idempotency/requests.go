@@ -4,7 +4,7 @@
 // The jobs table decides. A hit saves work; after a miss, or without Redis, Postgres is read. No request is
 // rejected because of a record here.
 //
-//	ns:request:<digest of client and key>  <MAC, 32 bytes><SUCCESS or FAILED> <request hash> <job> <answer>
+//	ns:request:<digest of client and key>  <MAC, 32 bytes><request hash, 32 bytes><job, 16 bytes><answer>
 //
 // The MAC (HMAC-SHA256) covers the name of the key and the rest of the value. Its key is derived from
 // draw.secret_key: a record that no api has written is a miss.
@@ -14,7 +14,6 @@
 package idempotency
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hkdf"
@@ -22,7 +21,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,7 +40,7 @@ const maxAnswer = 8 << 10
 type Requests struct {
 	rdb       redis.UniversalClient
 	namespace string
-	sealer    sealer
+	macKey    []byte
 	ttl       time.Duration
 	breaker   *gobreaker.CircuitBreaker[[][]byte]
 	finds     *batch.Coalescer[Request, []byte]
@@ -58,8 +57,12 @@ const (
 // NewRequests returns a Requests; registry may be nil. Records are authenticated with a key derived from secret:
 // those of another secret are misses. Close it.
 func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
+	macKey, err := hkdf.Key(sha256.New, []byte(secret), nil, "triprize: records of requests in Redis, 2", sha256.Size)
+	if err != nil { // not with this length
+		panic(err)
+	}
 	r := &Requests{
-		rdb: rdb, namespace: namespace, sealer: newSealer(secret), ttl: cmp.Or(settings.RequestTTL, requestTTL),
+		rdb: rdb, namespace: namespace, macKey: macKey, ttl: cmp.Or(settings.RequestTTL, requestTTL),
 		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
 			Name:        "idempotency",
 			Timeout:     time.Second, // then one look-up probes
@@ -89,18 +92,13 @@ func (s *Requests) Close() { s.finds.Close() }
 // trips; after three failures the breaker opens.
 func (s *Requests) Find(request Request) (Record, bool) {
 	value, err := s.finds.Do(context.Background(), request)
+	record, ok := s.open(requestKey(s.namespace, request), value)
+	outcome := "miss"
 	switch {
 	case err != nil:
-		s.lookups.WithLabelValues("unavailable").Inc()
-		return Record{}, false
-	case value == nil:
-		s.lookups.WithLabelValues("miss").Inc()
-		return Record{}, false
-	}
-	record, ok := s.sealer.open(requestKey(s.namespace, request), value)
-	outcome := "hit"
-	if !ok {
-		outcome = "miss"
+		outcome = "unavailable"
+	case ok:
+		outcome = "hit"
 	}
 	s.lookups.WithLabelValues(outcome).Inc()
 	return record, ok
@@ -121,9 +119,7 @@ func (s *Requests) get(ctx context.Context, requests []Request) ([][]byte, error
 		}
 		values := make([][]byte, len(requests))
 		for i, command := range commands {
-			if value, err := command.Bytes(); err == nil {
-				values[i] = value
-			}
+			values[i], _ = command.Bytes() // nil: missing
 		}
 		return values, nil
 	})
@@ -134,23 +130,14 @@ func (s *Requests) Remember(ctx context.Context, records map[Request]Record) err
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for request, record := range records {
 			if len(record.Answer) <= maxAnswer {
-				key, value := requestKey(s.namespace, request), record.encode()
-				pipe.Set(ctx, key, append(s.sealer.mac(key, value), value...), s.ttl)
+				key := requestKey(s.namespace, request)
+				pipe.Set(ctx, key, s.seal(key, record), s.ttl)
 			}
 		}
 		return nil
 	})
 	return err
 }
-
-// State is the state of a job.
-type State string
-
-// The states, as stored in Redis.
-const (
-	Success State = "SUCCESS"
-	Failed  State = "FAILED"
-)
 
 // Request is an idempotency key with its scope.
 type Request struct {
@@ -160,7 +147,6 @@ type Request struct {
 
 // Record is the cached answer to a request whose job is final.
 type Record struct {
-	State  State             // Success or Failed
 	Hash   [sha256.Size]byte // fingerprint of the request that used the key
 	Job    uuid.UUID
 	Answer []byte // the document of the job
@@ -175,54 +161,27 @@ func requestKey(namespace string, r Request) string {
 	return namespace + ":request:" + base64.RawURLEncoding.EncodeToString(digest.Sum(nil))
 }
 
-// encode writes "<state> <hash> <job> <answer>".
-func (r Record) encode() []byte {
-	out := fmt.Appendf(make([]byte, 0, 128+len(r.Answer)), "%s %s %s ", r.State, base64.RawURLEncoding.EncodeToString(r.Hash[:]), r.Job)
-	return append(out, r.Answer...)
-}
-
-// decode parses what encode wrote; it returns false for anything else.
-func decode(value []byte) (Record, bool) {
-	parts := bytes.SplitN(value, []byte{' '}, 4)
-	if len(parts) < 4 || len(parts[3]) == 0 {
-		return Record{}, false
-	}
-	record := Record{State: State(parts[0]), Answer: parts[3]}
-	if record.State != Success && record.State != Failed {
-		return Record{}, false
-	}
-	hash, err := base64.RawURLEncoding.DecodeString(string(parts[1]))
-	if err != nil || len(hash) != sha256.Size {
-		return Record{}, false
-	}
-	record.Hash = [sha256.Size]byte(hash)
-	record.Job, err = uuid.ParseBytes(parts[2])
-	return record, err == nil
-}
-
-// sealer authenticates records: write access to Redis alone is not enough to forge one.
-type sealer struct{ key []byte }
-
-func newSealer(secret string) sealer {
-	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "triprize: records of requests in Redis", sha256.Size)
-	if err != nil { // not with this length
-		panic(err)
-	}
-	return sealer{key}
-}
-
-// mac returns the MAC of a value at a Redis key.
-func (s sealer) mac(key string, value []byte) []byte {
-	mac := hmac.New(sha256.New, s.key)
+// mac returns the MAC of a value at a Redis key: write access to Redis alone is not enough to forge a record.
+func (s *Requests) mac(key string, value []byte) []byte {
+	mac := hmac.New(sha256.New, s.macKey)
 	mac.Write([]byte(key)) // constant length
 	mac.Write(value)
 	return mac.Sum(nil)
 }
 
-// open parses a sealed record; it returns false for anything else.
-func (s sealer) open(key string, sealed []byte) (Record, bool) {
-	if len(sealed) < sha256.Size || !hmac.Equal(sealed[:sha256.Size], s.mac(key, sealed[sha256.Size:])) {
+// seal writes a record.
+func (s *Requests) seal(key string, r Record) []byte {
+	value := slices.Concat(r.Hash[:], r.Job[:], r.Answer)
+	return append(s.mac(key, value), value...)
+}
+
+// head is what a record has before its answer.
+const head = 2*sha256.Size + len(uuid.UUID{})
+
+// open reads what seal wrote; it returns false for anything else.
+func (s *Requests) open(key string, sealed []byte) (Record, bool) {
+	if len(sealed) <= head || !hmac.Equal(sealed[:sha256.Size], s.mac(key, sealed[sha256.Size:])) {
 		return Record{}, false
 	}
-	return decode(sealed[sha256.Size:])
+	return Record{Hash: [sha256.Size]byte(sealed[sha256.Size:]), Job: uuid.UUID(sealed[2*sha256.Size : head]), Answer: sealed[head:]}, true
 }
