@@ -144,7 +144,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 // checkPostgres distinguishes an old schema from a Postgres that does not answer.
 func (p *Process) checkPostgres(ctx context.Context) error {
 	err := schema.Check(ctx, p.apart)
-	if errors.Is(err, schema.ErrOld) || errors.Is(err, schema.ErrBefore1) {
+	if errors.Is(err, schema.ErrOld) {
 		return fmt.Errorf("%w: %w", telemetry.ErrMigrations, err)
 	}
 	return err
@@ -162,7 +162,7 @@ const waitNews = 10 * time.Second
 // for at most postgres.start_wait. The log and Health say what it waits for.
 func (p *Process) Await(ctx context.Context) error {
 	began, logged, reason := time.Now(), time.Time{}, ""
-	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) }, schema.ErrBefore1,
+	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) },
 		func(err error) {
 			what := "postgres"
 			if errors.Is(err, schema.ErrOld) {

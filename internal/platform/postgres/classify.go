@@ -89,8 +89,8 @@ const (
 
 // Await calls probe until it returns nil: a server may be starting or recovering. It calls notify after each
 // failure. It returns the last error after limit (0: after the first failure) or when ctx ends, and at once
-// if the server rejects the user or the password or the error is permanent (nil: none is).
-func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, permanent error, notify func(error)) error {
+// if the server rejects the user or the password.
+func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Context) error, notify func(error)) error {
 	if limit == 0 {
 		return probe(ctx)
 	}
@@ -99,7 +99,7 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 	var last error
 	for delay := firstProbeDelay; ; delay = min(2*delay, longestProbeDelay) {
 		err := probe(bounded)
-		if err == nil || isPermanent(err, permanent) {
+		if pg, ok := errors.AsType[*pgconn.PgError](err); err == nil || ok && strings.HasPrefix(pg.Code, "28") {
 			return err
 		}
 		if bounded.Err() == nil || last == nil { // after the limit the error before is more useful
@@ -115,16 +115,6 @@ func Await(ctx context.Context, limit time.Duration, probe func(ctx context.Cont
 			return fmt.Errorf("postgres is not ready after %s: %w", limit, last)
 		}
 	}
-}
-
-// isPermanent reports whether a retry cannot help: the server rejects the user or the password, or err is
-// permanent.
-func isPermanent(err, permanent error) bool {
-	if permanent != nil && errors.Is(err, permanent) {
-		return true
-	}
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && strings.HasPrefix(pg.Code, "28")
 }
 
 // lockedBackoff is the pause before a retry of RetryLocked.

@@ -30,9 +30,6 @@ func (l Loss) String() string {
 // none is applied. It reads whole tables.
 func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err error) {
 	version, err := m.provider.GetDBVersion(ctx)
-	if err == nil {
-		err = isBefore1(version)
-	}
 	if err != nil || version == 0 {
 		return "", nil, err
 	}

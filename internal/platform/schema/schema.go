@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -19,12 +20,6 @@ import (
 
 // ErrOld means that the database is older than the program.
 var ErrOld = errors.New("the database schema is older than this program; run: triprize migrate up")
-
-// ErrBefore1 means that the database has a schema from before version 1.0, which cannot be migrated.
-var ErrBefore1 = errors.New("the database is older than version 1.0 and cannot be upgraded: create a new, empty one")
-
-// lastBefore1 is the highest version of schemas before 1.0. Migrations begin above it.
-const lastBefore1 = 100
 
 // Migrator migrates one database.
 type Migrator struct {
@@ -67,18 +62,12 @@ func (m *Migrator) Close() error { return m.db.Close() }
 
 // Up applies the missing migrations and returns one line for each.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
-	if err := m.refuseBefore1(ctx); err != nil {
-		return nil, err
-	}
 	results, err := m.provider.Up(ctx)
 	return lines(results), err
 }
 
 // Down reverts the newest migration.
 func (m *Migrator) Down(ctx context.Context) ([]string, error) {
-	if err := m.refuseBefore1(ctx); err != nil {
-		return nil, err
-	}
 	result, err := m.provider.Down(ctx)
 	if errors.Is(err, goose.ErrNoNextVersion) {
 		return nil, nil
@@ -88,9 +77,6 @@ func (m *Migrator) Down(ctx context.Context) ([]string, error) {
 
 // Status returns one line for each migration: applied or pending.
 func (m *Migrator) Status(ctx context.Context) ([]string, error) {
-	if err := m.refuseBefore1(ctx); err != nil {
-		return nil, err
-	}
 	states, err := m.provider.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -106,50 +92,28 @@ func (m *Migrator) Status(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// refuseBefore1 returns ErrBefore1 for a database from before version 1.0.
-func (m *Migrator) refuseBefore1(ctx context.Context) error {
-	version, err := m.provider.GetDBVersion(ctx)
-	if err != nil {
-		return fmt.Errorf("schema: %w", err)
-	}
-	return isBefore1(version)
-}
-
-func isBefore1(version int64) error {
-	if version >= 1 && version <= lastBefore1 {
-		return fmt.Errorf("%w (it has version %d)", ErrBefore1, version)
-	}
-	return nil
-}
-
-// Check returns ErrOld if the newest migration of this program is not applied, and ErrBefore1 for a database from
-// before version 1.0. It accepts a newer database, for rolling upgrades.
+// Check returns ErrOld if the newest migration of this program is not applied. It accepts a newer database, for
+// rolling upgrades.
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	newest, err := Newest()
 	if err != nil {
 		return err
 	}
-	var exists bool
-	err = pool.QueryRow(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&exists)
-	if err != nil {
-		return fmt.Errorf("schema.Check: %w", err)
-	}
-	if !exists {
-		return ErrOld
-	}
 	var version int64
 	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied`).Scan(&version)
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == undefinedTable {
+		return ErrOld
+	}
 	if err != nil {
 		return fmt.Errorf("schema.Check: %w", err)
-	}
-	if err := isBefore1(version); err != nil {
-		return err
 	}
 	if version < newest {
 		return fmt.Errorf("%w (it has version %d, this program needs %d)", ErrOld, version, newest)
 	}
 	return nil
 }
+
+const undefinedTable = "42P01"
 
 // Newest returns the version of the newest embedded migration.
 func Newest() (int64, error) {

@@ -1,12 +1,9 @@
 package schema_test
 
 import (
-	"compress/gzip"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -180,38 +177,6 @@ func TestTwoThatMigrateAtOnceBothSucceedAndApplyEachMigrationOnce(t *testing.T) 
 	}
 	if locks := servers.Value[int](t, db, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`); locks != 0 {
 		t.Errorf("%d locks are left", locks)
-	}
-}
-
-// The database of the commit before version 1.0, as pg_dump writes it.
-func TestADatabaseOfBefore1IsRefusedAndLeftAsItIs(t *testing.T) {
-	t.Parallel()
-	db := emptyDB(t)
-	file, err := os.Open("testdata/before-1.0.sql.gz")
-	servers.NoError(t, err)
-	defer func() { _ = file.Close() }()
-	text, err := gzip.NewReader(file)
-	servers.NoError(t, err)
-	dump, err := io.ReadAll(text)
-	servers.NoError(t, err)
-	conn, err := db.Acquire(t.Context())
-	servers.NoError(t, err)
-	servers.Exec(t, conn, string(dump))
-	servers.Exec(t, conn, `RESET ALL`)
-	conn.Release()
-	before := things(t, db)
-	m := migrator(t, db)
-	_, up := m.Up(t.Context())
-	_, down := m.Down(t.Context())
-	_, status := m.Status(t.Context())
-	_, _, losses := m.Losses(t.Context())
-	for name, err := range map[string]error{"up": up, "down": down, "status": status, "losses": losses, "check": schema.Check(t.Context(), db)} {
-		if !errors.Is(err, schema.ErrBefore1) || !strings.Contains(err.Error(), "version 23") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if after := things(t, db); !slices.Equal(after, before) {
-		t.Errorf("%v became %v", before, after)
 	}
 }
 
