@@ -34,26 +34,24 @@ var (
 	errKeyUnfit   = errors.New("token is signed in a way its key is not for")
 )
 
-// keySet is a jwkset.Storage of the issuer's keys that fetches missing ones, in one goroutine.
+// keySet is a jwkset.Storage of the issuer's keys that fetches missing ones, one fetch at a time.
 type keySet struct {
 	*jwkset.MemoryJWKSet // the keys of the last successful fetch
 	find                 keyfunc.Keyfunc
 	url                  string
-	interval, timeout    time.Duration
+	timeout              time.Duration
 	now                  func() time.Time
 	logger               *slog.Logger
 	client               *http.Client
+	closed               context.Context
+	stop                 context.CancelFunc
+	running              sync.WaitGroup
 
-	asked  chan struct{} // a token has an unknown kid: fetch now
-	closed context.Context
-	stop   context.CancelFunc
-	runner sync.WaitGroup
-
-	mu      sync.Mutex
-	fetched bool          // a fetch has succeeded
-	running bool          // a fetch is running
-	begun   time.Time     // of the last fetch
-	ended   chan struct{} // closed at the end of the next fetch
+	mu       sync.Mutex
+	fetched  bool          // a fetch has succeeded
+	failing  bool          // the last fetch has failed
+	begun    time.Time     // of the last fetch
+	fetching chan struct{} // closed at the end of the fetch that is running; nil: none
 }
 
 const (
@@ -63,22 +61,24 @@ const (
 
 func newKeySet(settings config.Tokens, now func() time.Time, logger *slog.Logger) (*keySet, error) {
 	k := &keySet{
-		MemoryJWKSet: jwkset.NewMemoryStorage(), url: settings.JWKSURL,
-		interval: cmp.Or(settings.JWKSRefreshInterval, refreshEvery), timeout: cmp.Or(settings.JWKSTimeout, fetchTimeout),
-		now: now, logger: logger, client: newClient(), asked: make(chan struct{}, 1), ended: make(chan struct{}),
+		MemoryJWKSet: jwkset.NewMemoryStorage(), url: settings.JWKSURL, timeout: cmp.Or(settings.JWKSTimeout, fetchTimeout),
+		now: now, logger: logger, client: newClient(),
 	}
 	var err error
 	if k.find, err = keyfunc.New(keyfunc.Options{Storage: k}); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
 	k.closed, k.stop = context.WithCancel(context.Background())
-	k.runner.Go(func() { k.run(k.closed) })
+	first := k.refresh(0)
+	k.running.Go(func() { k.run(first, cmp.Or(settings.JWKSRefreshInterval, refreshEvery)) })
 	return k, nil
 }
 
 func (k *keySet) close() {
+	k.mu.Lock() // no fetch begins after this
 	k.stop()
-	k.runner.Wait()
+	k.mu.Unlock()
+	k.running.Wait()
 }
 
 // keyOf returns the key for the kid of a token. A token without kid is rejected: trying all keys would be expensive.
@@ -101,7 +101,12 @@ func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 	if key, err := k.MemoryJWKSet.KeyRead(ctx, id); err == nil {
 		return key, nil
 	}
-	k.refresh(ctx)
+	if ended := k.refresh(pause); ended != nil {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}
 	if key, err := k.MemoryJWKSet.KeyRead(ctx, id); err == nil {
 		return key, nil
 	}
@@ -113,95 +118,59 @@ func (k *keySet) KeyRead(ctx context.Context, id string) (jwkset.JWK, error) {
 	return jwkset.JWK{}, errKeyUnknown
 }
 
-// refresh waits for the running fetch, or starts one and waits for it. Within pause of the last one it does neither.
-// If another fetch has begun meanwhile, its end wakes all waiters and the request for a new one is dropped.
-func (k *keySet) refresh(ctx context.Context) {
-	k.mu.Lock()
-	running, mayFetch, ended := k.running, k.mayFetch(), k.ended
-	k.mu.Unlock()
-	if !running && !mayFetch {
-		return
-	}
-	if !running {
-		select {
-		case k.asked <- struct{}{}:
-		default:
-		}
-	}
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	case <-k.closed.Done():
-	}
-}
-
-// mayFetch reports whether a fetch for an unknown kid may begin. The caller holds mu.
-func (k *keySet) mayFetch() bool { return k.begun.IsZero() || k.now().Sub(k.begun) >= pause }
-
-func (k *keySet) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	failing := false
-	for first := true; ; first = false {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-k.asked:
-			k.mu.Lock()
-			mayFetch := k.mayFetch()
-			k.mu.Unlock()
-			if !mayFetch {
-				continue
-			}
-		}
-		n, err := k.fetch(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if first || failing != (err != nil) {
-			k.report(ctx, n, err)
-		}
-		failing = err != nil
-		k.end(!failing)
-		if failing {
-			timer.Reset(min(pause, k.interval))
-		} else {
-			timer.Reset(k.interval)
-		}
-	}
-}
-
-// fetch replaces the keys by the published ones and returns their number. After an error the keys are unchanged.
-func (k *keySet) fetch(ctx context.Context) (int, error) {
-	k.mu.Lock()
-	k.running, k.begun = true, k.now()
-	k.mu.Unlock()
-	limited, cancel := context.WithTimeout(ctx, k.timeout)
-	defer cancel()
-	keys, err := download(limited, k.client, k.url)
-	if err != nil {
-		return 0, err
-	}
-	return len(keys), k.KeyReplaceAll(ctx, keys)
-}
-
-// report logs the first result of a fetch and each change of it.
-func (k *keySet) report(ctx context.Context, n int, err error) {
-	if err != nil {
-		k.logger.WarnContext(ctx, "token keys could not be fetched", "error", err)
-		return
-	}
-	k.logger.InfoContext(ctx, "token keys fetched", "usable", n)
-}
-
-// end wakes all waiters of the fetch.
-func (k *keySet) end(good bool) {
+// refresh returns when the fetch that is running ends, or one that it begins; nil: it began none, because the last one
+// began within apart.
+func (k *keySet) refresh(apart time.Duration) (ended <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.running, k.fetched = false, k.fetched || good
-	close(k.ended)
-	k.ended = make(chan struct{})
+	if k.fetching == nil && k.closed.Err() == nil && (k.begun.IsZero() || k.now().Sub(k.begun) >= apart) {
+		k.begun, k.fetching = k.now(), make(chan struct{})
+		k.running.Go(k.fetch)
+	}
+	return k.fetching
+}
+
+// run fetches the keys at intervals, and sooner after a failure.
+func (k *keySet) run(ended <-chan struct{}, interval time.Duration) {
+	for ended != nil {
+		<-ended
+		next := interval
+		k.mu.Lock()
+		if k.failing {
+			next = min(pause, interval)
+		}
+		k.mu.Unlock()
+		select {
+		case <-k.closed.Done():
+			return
+		case <-time.After(next):
+		}
+		ended = k.refresh(0)
+	}
+}
+
+// fetch replaces the keys by the published ones. After an error they are unchanged. It logs the first result and each
+// change from success to failure or back.
+func (k *keySet) fetch() {
+	ctx, cancel := context.WithTimeout(k.closed, k.timeout)
+	defer cancel()
+	keys, err := download(ctx, k.client, k.url)
+	if err == nil {
+		err = k.KeyReplaceAll(ctx, keys)
+	}
+	first := !k.fetched && !k.failing // only a fetch changes them
+	switch {
+	case k.closed.Err() != nil:
+	case err != nil && (first || !k.failing):
+		k.logger.Warn("token keys could not be fetched", "error", err)
+	case err == nil && (first || k.failing):
+		k.logger.Info("token keys fetched", "usable", len(keys))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fetched, k.failing = k.fetched || err == nil, err != nil
+	close(k.fetching)
+	k.fetching = nil
 }
 
 // asymmetric are the algorithms for published keys. HS256 is not one: its "secret" would be a public key.
