@@ -7,6 +7,8 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -249,9 +251,5 @@ func (c Code) Known() bool {
 
 // Codes lists every known code, in no particular order.
 func Codes() []Code {
-	all := make([]Code, 0, len(catalogue))
-	for c := range catalogue {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Keys(catalogue))
 }

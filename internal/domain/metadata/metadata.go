@@ -6,6 +6,7 @@ package metadata
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -36,7 +37,7 @@ func (m Map) Check() (flaws []Flaw) {
 		return []Flaw{{Whole: true, Detail: fmt.Sprintf("must have at most %d pairs", MaxPairs)}}
 	}
 	bytes := 0
-	for _, key := range m.keys() {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
 		value := m[key]
 		bytes += len(key) + len(value)
 		if detail := checkPair(key, value); detail != "" {
@@ -65,15 +66,6 @@ func checkPair(key, value string) string {
 
 func plain(text string) bool {
 	return utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0
-}
-
-func (m Map) keys() []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // Text returns the Map as JSON for the tables, or nil when it is empty.
