@@ -32,6 +32,7 @@ import (
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/config"
@@ -52,7 +53,9 @@ type Locker struct {
 	namespace string
 	clients   []redis.UniversalClient
 	sync      *redsync.Redsync
-	metrics   *metrics
+
+	waits           *prometheus.HistogramVec
+	conflicts, lost prometheus.Counter
 }
 
 // New returns a Locker on independent servers. namespace is the prefix of its keys. The lock of a dead holder
@@ -61,7 +64,19 @@ type Locker struct {
 func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer) *Locker {
 	settings.TTL, settings.Timeout = cmp.Or(settings.TTL, 5*time.Second), cmp.Or(settings.Timeout, time.Second)
 	settings.Tries, settings.RetryDelay = cmp.Or(settings.Tries, 3), cmp.Or(settings.RetryDelay, 50*time.Millisecond)
-	l := &Locker{settings: settings, namespace: namespace, clients: clients, metrics: newMetrics(registry)}
+	metrics := promauto.With(registry)
+	l := &Locker{settings: settings, namespace: namespace, clients: clients,
+		waits: metrics.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_lock_wait_seconds",
+			Help:    "Time until locks were acquired or not, by outcome: acquired, taken or no_quorum. Canceled calls are not counted.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}}, []string{"outcome"}),
+		conflicts: metrics.NewCounter(prometheus.CounterOpts{Name: "triprize_lock_conflicts_total",
+			Help: "Tries that found a lock taken. One acquisition may try several times."}),
+		lost: metrics.NewCounter(prometheus.CounterOpts{Name: "triprize_lock_lost_total",
+			Help: "Acquisitions that lost a lock before they released it."}),
+	}
+	for _, outcome := range []string{"acquired", "taken", "no_quorum"} {
+		l.waits.WithLabelValues(outcome)
+	}
 	var pools []redsyncredis.Pool
 	for _, client := range clients {
 		pools = append(pools, newServer(client, l.serverTimeout()))
@@ -112,11 +127,6 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 		return nil
 	}
 	held, err := l.acquire(ctx, ttl, 1, []string{name})
-	if errors.Is(err, ErrTaken) { // a key without expiry would never be released
-		for _, client := range l.clients {
-			_ = client.ExpireNX(ctx, l.key(name), ttl).Err() // the next call retries
-		}
-	}
 	if err != nil {
 		return err
 	}
@@ -125,7 +135,7 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 	var extending sync.WaitGroup
 	extending.Go(func() {
 		if l.extend(holding, held[0], ttl) {
-			l.metrics.lost.Inc()
+			l.lost.Inc()
 			end(ErrLost)
 		}
 	})
@@ -175,7 +185,16 @@ func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, name
 		l.release(ctx, held)
 		held, err = nil, fmt.Errorf("lock.Acquire: %w", cmp.Or(ctx.Err(), err))
 	}
-	l.metrics.acquired(err, time.Since(began))
+	outcome := "acquired"
+	switch {
+	case errors.Is(err, ErrTaken):
+		outcome = "taken"
+	case errors.Is(err, ErrNoQuorum):
+		outcome = "no_quorum"
+	case err != nil:
+		return nil, err
+	}
+	l.waits.WithLabelValues(outcome).Observe(time.Since(began).Seconds())
 	return held, err
 }
 
@@ -216,15 +235,13 @@ func (l *Locker) release(ctx context.Context, held []*redsync.Mutex) {
 // mutex returns a lock. Its value is known from the start, so that it can be released even if it is unknown
 // whether it was taken.
 func (l *Locker) mutex(name, value string, ttl time.Duration) *redsync.Mutex {
-	return l.sync.NewMutex(l.key(name),
+	return l.sync.NewMutex(l.namespace+":lock:"+name,
 		redsync.WithExpiry(ttl),
 		redsync.WithDriftFactor(0.01), // of the expiry, because clocks differ
 		redsync.WithTimeoutFactor(float64(l.serverTimeout())/float64(ttl)),
 		redsync.WithValue(value),
 		redsync.WithGenValueFunc(func() (string, error) { return value, nil }))
 }
-
-func (l *Locker) key(name string) string { return l.namespace + ":lock:" + name }
 
 // lockOne takes a lock and retries while another holder has it. redsync's own retries would not return the
 // answers of the servers if the time ends during a wait.
@@ -244,7 +261,7 @@ func (l *Locker) lockOne(ctx context.Context, mutex *redsync.Mutex, tries int) e
 			}
 			return fmt.Errorf("%w: %w", ErrNoQuorum, err)
 		}
-		l.metrics.conflicts.Inc()
+		l.conflicts.Inc()
 		last = ErrTaken
 	}
 	return last
@@ -274,45 +291,4 @@ func (l *Locker) Ping(ctx context.Context) error {
 		return fmt.Errorf("lock.Ping: %w: %w", ErrNoQuorum, errors.Join(failed...))
 	}
 	return nil
-}
-
-type metrics struct {
-	wait      *prometheus.HistogramVec
-	conflicts prometheus.Counter
-	lost      prometheus.Counter
-}
-
-func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{
-		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "triprize_lock_wait_seconds",
-			Help:    "Time until locks were acquired or not, by outcome: acquired, taken or no_quorum. Canceled calls are not counted.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
-		}, []string{"outcome"}),
-		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_lock_conflicts_total", Help: "Tries that found a lock taken. One acquisition may try several times.",
-		}),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "triprize_lock_lost_total", Help: "Acquisitions that lost a lock before they released it.",
-		}),
-	}
-	for _, outcome := range []string{"acquired", "taken", "no_quorum"} {
-		m.wait.WithLabelValues(outcome)
-	}
-	registry.MustRegister(m.wait, m.conflicts, m.lost)
-	return m
-}
-
-// acquired records how an acquisition ended.
-func (m *metrics) acquired(err error, took time.Duration) {
-	outcome := "acquired"
-	switch {
-	case errors.Is(err, ErrTaken):
-		outcome = "taken"
-	case errors.Is(err, ErrNoQuorum):
-		outcome = "no_quorum"
-	case err != nil:
-		return
-	}
-	m.wait.WithLabelValues(outcome).Observe(took.Seconds())
 }

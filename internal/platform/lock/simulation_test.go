@@ -32,9 +32,6 @@ func TestMain(m *testing.M) {
 // long is the life of locks that must not run out in a test.
 const long = time.Hour
 
-// persistent is for tests in which everybody gets the lock in the end.
-func persistent(s *config.Locks) { s.Tries, s.RetryDelay = 1_000_000, 2*time.Millisecond }
-
 // once is for tests in which it is to be seen whether a lock is taken.
 func once(s *config.Locks) { s.Tries = 1 }
 
@@ -64,7 +61,7 @@ type simulatedValue struct {
 }
 
 type simulatedCommand struct {
-	kind string // take, extend, release, expire
+	kind string // take, extend, release
 	key  string
 	at   time.Time
 }
@@ -142,11 +139,6 @@ func (s *simulated) answer(ctx context.Context, cmd redis.Cmder) error {
 			}
 		}
 		cmd.(*redis.Cmd).SetVal(answer)
-	case "expire": // EXPIRE name s NX
-		value, there := s.get(name)
-		if there && value.expires.IsZero() {
-			s.values[name] = simulatedValue{value.text, time.Now().Add(time.Duration(args[2].(int64)) * time.Second)}
-		}
 	default:
 		return fmt.Errorf("the simulation does not know %v", args)
 	}
@@ -162,8 +154,6 @@ func kindOf(cmd redis.Cmder) (kind, name string) {
 		return "extend", args[3].(string)
 	case cmd.Name() == "evalsha" && len(args) == 5:
 		return "release", args[3].(string)
-	case cmd.Name() == "expire" && args[3] == "NX":
-		return "expire", args[1].(string)
 	}
 	return cmd.Name(), ""
 }
