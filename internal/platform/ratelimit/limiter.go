@@ -23,6 +23,7 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/config"
@@ -46,13 +47,8 @@ type Limiter struct {
 
 // New returns a Limiter. registry may be nil. Close the Limiter.
 func New(rdb redis.UniversalClient, namespace string, settings config.Limits, registry prometheus.Registerer) *Limiter {
-	outcomes := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "triprize_rate_limits_total",
-		Help: "Checks of a rate limit by outcome: passed, limited, or unavailable (counted by this process alone, because Redis did not answer).",
-	}, []string{"outcome"})
-	if registry != nil {
-		registry.MustRegister(outcomes)
-	}
+	outcomes := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "triprize_rate_limits_total",
+		Help: "Checks of a rate limit by outcome: passed, limited, or unavailable (counted by this process alone, because Redis did not answer)."}, []string{"outcome"})
 	settings.Budget = cmp.Or(settings.Budget, 50*time.Millisecond) // then this process counts separately
 	shared := newScripts(rdb, namespace, settings.Budget)
 	return &Limiter{
@@ -115,7 +111,10 @@ func (l *Limiter) chargeLocal(in *local, p *policy, owner ...string) Verdict {
 	if p == nil {
 		return Verdict{Allowed: true}
 	}
-	verdict := in.charge(p, p.key(owner...))
+	return l.count(in.charge(p, p.key(owner...)))
+}
+
+func (l *Limiter) count(verdict Verdict) Verdict {
 	if verdict.Allowed {
 		l.passed.Inc()
 	} else {
@@ -150,12 +149,7 @@ func (l *Limiter) chargeShared(ctx context.Context, p *policy, owner ...string) 
 			verdict = p.refusal(result.ResetAfter, result.RetryAfter)
 		}
 	}
-	if verdict.Allowed {
-		l.passed.Inc()
-	} else {
-		l.limited.Inc()
-	}
-	return verdict
+	return l.count(verdict)
 }
 
 // errSuspended means that the breaker is open.

@@ -3,7 +3,6 @@ package ratelimit_test
 import (
 	"context"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -155,33 +154,4 @@ func TestWhileRedisIsSilentTheProcessCountsAlone(t *testing.T) {
 			t.Errorf("%d passed after two seconds", n)
 		}
 	})
-}
-
-// Redis forgets its scripts before every second pipeline, more often than the breaker stands.
-func TestForgettingTheScriptInTheMiddleLetsNobodyThrough(t *testing.T) {
-	t.Parallel()
-	p := newSpace(t)
-	wire := p.watch(func(pipeline int64) {
-		if pipeline%2 == 0 {
-			if err := p.clock.rdb.ScriptFlush(t.Context()).Err(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	limiter := p.limiter(t)
-	var passed atomic.Int64
-	var all sync.WaitGroup
-	for range 10 {
-		all.Go(func() {
-			for range 20 {
-				if allow(t.Context(), limiter, "shop", "alice").Allowed {
-					passed.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if n, away := passed.Load(), p.outcomes(t)["unavailable"]; n != 5 || away != 0 || wire.alone.Load() != 0 {
-		t.Errorf("%d requests passed, %v did not reach Redis, %d scripts went alone", n, away, wire.alone.Load())
-	}
 }

@@ -27,4 +27,8 @@ func TestABadKeyInAPipelineIsNobodyElsesFault(t *testing.T) {
 	if _, err := shared.run(t.Context(), []*redis.Cmd{get("bad")}); err == nil {
 		t.Error("when all fail, Redis is not there")
 	}
+	unknown := redis.NewCmd(t.Context(), "evalsha", "0123456789012345678901234567890123456789", 0)
+	if answers, err := shared.run(t.Context(), []*redis.Cmd{unknown}); err != nil || !redis.HasErrorPrefix(answers[0].Err(), "NOSCRIPT") {
+		t.Errorf("a script that Redis has forgotten: %v, %v", answers, err)
+	}
 }
