@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
 
@@ -68,16 +69,13 @@ func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings c
 			Timeout:     time.Second, // then one look-up probes
 			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
 		}),
-		lookups: prometheus.NewCounterVec(prometheus.CounterOpts{
+		lookups: promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "triprize_idempotency_lookups_total",
 			Help: "Look-ups of idempotency keys in Redis by outcome: hit, miss, or unavailable.",
 		}, []string{"outcome"}),
 	}
 	for _, result := range []string{"hit", "miss", "unavailable"} {
 		r.lookups.WithLabelValues(result)
-	}
-	if registry != nil {
-		registry.MustRegister(r.lookups)
 	}
 	r.finds = batch.New(batch.Options{Size: findBatch, InFlight: 1, Pending: findsPending, Timeout: cmp.Or(settings.Budget, budget),
 		Whole: func(error) bool { return true }}, r.get)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -20,13 +21,23 @@ type Gate struct {
 	pool             *pgxpool.Pool
 	permits, retries *semaphore.Weighted // retries: a subset of permits
 	timeout          time.Duration       // of the wait for permits
-	metrics          *gateMetrics
+
+	rejected prometheus.Counter
+	waiting  prometheus.Gauge
+	waits    prometheus.Histogram
 }
 
 // NewGate returns the Gate of a pool. A process has one Gate.
 func NewGate(pool *pgxpool.Pool, registry prometheus.Registerer) *Gate {
-	n := Permits(pool.Config().MaxConns)
-	return &Gate{pool: pool, permits: semaphore.NewWeighted(n), retries: semaphore.NewWeighted(max(n/2, 1)), timeout: 2 * time.Second, metrics: newGateMetrics(registry)}
+	n, metrics := Permits(pool.Config().MaxConns), promauto.With(registry)
+	return &Gate{pool: pool, permits: semaphore.NewWeighted(n), retries: semaphore.NewWeighted(max(n/2, 1)), timeout: 2 * time.Second,
+		rejected: metrics.NewCounter(prometheus.CounterOpts{Name: "triprize_postgres_gate_refused_total",
+			Help: "Transactions that were rejected because no permit was released in time."}),
+		waiting: metrics.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_gate_waiting",
+			Help: "Transactions that wait for a permit of the gate."}),
+		waits: metrics.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_gate_wait_seconds",
+			Help: "Time that transactions waited for a permit of the gate.", Buckets: waitBuckets}),
+	}
 }
 
 // Permits returns how many of a pool's connections transactions that wait for locks may use.
@@ -79,11 +90,16 @@ func (d *gatedPool) Begin(ctx context.Context) (pgx.Tx, error) {
 
 // acquire waits for permits and returns how many it acquired.
 func (d *gatedPool) acquire(ctx context.Context) (held int, err error) {
-	defer d.gate.metrics.wait(&err)()
-	bounded, cancel := context.WithTimeout(ctx, d.gate.timeout)
+	g, began := d.gate, time.Now()
+	g.waiting.Inc()
+	defer func() { g.waiting.Dec(); g.waits.Observe(time.Since(began).Seconds()) }()
+	bounded, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	for held = range d.permits {
 		if d.permits[held].Acquire(bounded, 1) != nil {
+			if ctx.Err() == nil {
+				g.rejected.Inc()
+			}
 			return held, cmp.Or(ctx.Err(), ErrNoPermit)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // waitBuckets are for waits and transactions: from 1 ms to 8 s.
@@ -17,42 +18,38 @@ var waitBuckets = prometheus.ExponentialBuckets(.001, 2, 14)
 
 // Metrics measures the pools of a process, as a tracer of each: see [Open].
 type Metrics struct {
-	acquire      prometheus.Histogram
-	waiting      prometheus.Gauge
-	rows         map[string]prometheus.Observer // by table; "other" is for the rest
-	transactions map[Transaction]*transactionMetrics
-}
-
-// transactionMetrics are the metrics of one kind of transactions.
-type transactionMetrics struct {
-	duration            prometheus.Observer
-	timeouts, deadlocks prometheus.Counter
+	acquire             prometheus.Histogram
+	waiting             prometheus.Gauge
+	rows                map[string]prometheus.Observer // by table; "other" is for the rest
+	duration            *prometheus.HistogramVec       // by Transaction, like the next two
+	timeouts, deadlocks *prometheus.CounterVec
 }
 
 // NewMetrics returns the Metrics of a process.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
-	m := &Metrics{rows: make(map[string]prometheus.Observer), transactions: make(map[Transaction]*transactionMetrics),
-		acquire: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_acquire_wait_seconds",
+	auto, by := promauto.With(registry), []string{"transaction"}
+	m := &Metrics{rows: make(map[string]prometheus.Observer),
+		acquire: auto.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_acquire_wait_seconds",
 			Help: "Time to acquire a connection from a pool, or to fail.", Buckets: waitBuckets}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_connections_waiting",
+		waiting: auto.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_connections_waiting",
 			Help: "Callers that wait until another one releases a connection. More than 0 for long means that the pool is exhausted."}),
+		duration: auto.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_transaction_duration_seconds",
+			Help: "Duration of transactions, by their purpose.", Buckets: waitBuckets}, by),
+		timeouts: auto.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_lock_timeouts_total",
+			Help: "Statements that timed out waiting for a locked row, by the purpose of their transaction."}, by),
+		deadlocks: auto.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_deadlocks_total",
+			Help: "Statements that Postgres aborted because of a deadlock, by the purpose of their transaction. Should stay 0."}, by),
 	}
-	locks := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_lock_wait_seconds",
+	locks := auto.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_lock_wait_seconds",
 		Help: "Duration of the round trips that lock rows, including waits for other transactions, by the table of the rows.", Buckets: waitBuckets}, []string{"rows"})
 	for _, rows := range []string{"campaigns", "wallets", "payments", otherRows} {
 		m.rows[rows] = locks.WithLabelValues(rows)
 	}
-	by := []string{"transaction"}
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_postgres_transaction_duration_seconds",
-		Help: "Duration of transactions, by their purpose.", Buckets: waitBuckets}, by)
-	timeouts := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_lock_timeouts_total",
-		Help: "Statements that timed out waiting for a locked row, by the purpose of their transaction."}, by)
-	deadlocks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_postgres_deadlocks_total",
-		Help: "Statements that Postgres aborted because of a deadlock, by the purpose of their transaction. Should stay 0."}, by)
 	for _, kind := range transactions {
-		m.transactions[kind] = &transactionMetrics{duration.WithLabelValues(string(kind)), timeouts.WithLabelValues(string(kind)), deadlocks.WithLabelValues(string(kind))}
+		m.duration.WithLabelValues(string(kind))
+		m.timeouts.WithLabelValues(string(kind))
+		m.deadlocks.WithLabelValues(string(kind))
 	}
-	registry.MustRegister(m.acquire, m.waiting, locks, duration, timeouts, deadlocks)
 	return m
 }
 
@@ -76,59 +73,42 @@ func (m *Metrics) lockWaitOf(sql string) prometheus.Observer {
 	return m.rows[otherRows]
 }
 
-// timed is the context of a measured wait.
-type timed struct {
-	context.Context //nolint:containedctx // it is one
-
-	key   any
-	since time.Time
-	wait  prometheus.Observer
-	full  bool // the pool has no free connection
-}
-
-// The keys of a timed context.
+// The keys of measured waits in a context.
 type (
-	lockWait    struct{}
-	acquireWait struct{}
+	lockKey    struct{}
+	acquireKey struct{}
 )
 
-// Value implements context.Context.
-func (t *timed) Value(key any) any {
-	if key == t.key {
-		return t
-	}
-	return t.Context.Value(key)
+type lockWait struct {
+	since time.Time
+	rows  prometheus.Observer
 }
 
-// observe ends the measurement with a key, if there is one, and returns it.
-func observe(ctx context.Context, key any) *timed {
-	t, ok := ctx.Value(key).(*timed)
-	if ok {
-		t.wait.Observe(time.Since(t.since).Seconds())
-	}
-	return t
+type acquireWait struct {
+	since time.Time
+	full  bool // the pool has no free connection
 }
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (m *Metrics) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if wait := m.lockWaitOf(data.SQL); wait != nil {
-		return &timed{Context: ctx, key: lockWait{}, since: time.Now(), wait: wait}
+	if rows := m.lockWaitOf(data.SQL); rows != nil {
+		return context.WithValue(ctx, lockKey{}, lockWait{time.Now(), rows})
 	}
 	return ctx
 }
 
 // TraceQueryEnd implements pgx.QueryTracer.
 func (m *Metrics) TraceQueryEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryEndData) {
-	m.queryEnded(ctx, conn, data.Err)
+	m.queryEnded(ctx, conn.PgConn(), data.Err)
 }
 
 // TraceBatchStart implements pgx.BatchTracer. The server answers a batch as a whole, so its duration is the
 // wait for locks. A batch outside of a transaction is a transaction itself.
 func (m *Metrics) TraceBatchStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	m.begin(ctx, conn.PgConn())
+	begin(ctx, conn.PgConn())
 	for _, query := range data.Batch.QueuedQueries {
-		if wait := m.lockWaitOf(query.SQL); wait != nil {
-			return &timed{Context: ctx, key: lockWait{}, since: time.Now(), wait: wait}
+		if rows := m.lockWaitOf(query.SQL); rows != nil {
+			return context.WithValue(ctx, lockKey{}, lockWait{time.Now(), rows})
 		}
 	}
 	return ctx
@@ -139,7 +119,7 @@ func (m *Metrics) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQuer
 
 // TraceBatchEnd implements pgx.BatchTracer.
 func (m *Metrics) TraceBatchEnd(ctx context.Context, conn *pgx.Conn, data pgx.TraceBatchEndData) {
-	m.queryEnded(ctx, conn, data.Err)
+	m.queryEnded(ctx, conn.PgConn(), data.Err)
 }
 
 // TraceAcquireStart implements pgxpool.AcquireTracer. A caller counts as waiting only if the pool is full, and
@@ -150,108 +130,53 @@ func (m *Metrics) TraceAcquireStart(ctx context.Context, pool *pgxpool.Pool, _ p
 	if full {
 		m.waiting.Inc()
 	}
-	return &timed{ctx, acquireWait{}, time.Now(), m.acquire, full}
+	return context.WithValue(ctx, acquireKey{}, acquireWait{time.Now(), full})
 }
 
 // TraceAcquireEnd implements pgxpool.AcquireTracer.
 func (m *Metrics) TraceAcquireEnd(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireEndData) {
-	if t := observe(ctx, acquireWait{}); t != nil && t.full {
+	wait, _ := ctx.Value(acquireKey{}).(acquireWait)
+	m.acquire.Observe(time.Since(wait.since).Seconds())
+	if wait.full {
 		m.waiting.Dec()
 	}
 }
 
-// queryEnded records lock timeouts, deadlocks and the end of the transaction.
-func (m *Metrics) queryEnded(ctx context.Context, conn *pgx.Conn, err error) {
-	observe(ctx, lockWait{})
-	m.trackTransaction(ctx, conn)
-	if err == nil {
-		return
+// queryEnded records waits, lock timeouts, deadlocks, and the begin or end of the transaction.
+func (m *Metrics) queryEnded(ctx context.Context, pg *pgconn.PgConn, err error) {
+	if wait, ok := ctx.Value(lockKey{}).(lockWait); ok {
+		wait.rows.Observe(time.Since(wait.since).Seconds())
+	}
+	const idle = 'I'
+	if pg.TxStatus() != idle && !pg.IsClosed() {
+		begin(ctx, pg)
+	} else if open, ok := pg.CustomData()[openKey].(*openTransaction); ok {
+		m.duration.WithLabelValues(open.kind).Observe(time.Since(open.since).Seconds())
+		delete(pg.CustomData(), openKey)
 	}
 	if failed, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch failed.Code {
 		case lockNotAvailable:
-			m.metricsOf(ctx).timeouts.Inc()
+			m.timeouts.WithLabelValues(kindOf(ctx)).Inc()
 		case deadlockDetected:
-			m.metricsOf(ctx).deadlocks.Inc()
+			m.deadlocks.WithLabelValues(kindOf(ctx)).Inc()
 		}
 	}
 }
 
 // openTransaction is the open transaction of a connection.
 type openTransaction struct {
-	since time.Time // zero: there is none
-	kind  *transactionMetrics
+	since time.Time
+	kind  string
 }
 
-// openTransactionKey is its key in the custom data of a connection.
-const openTransactionKey = "triprize.transaction"
-
-// trackTransaction records the begin and the end of a connection's transaction.
-func (m *Metrics) trackTransaction(ctx context.Context, conn *pgx.Conn) {
-	const idle = 'I'
-	pg := conn.PgConn()
-	over := pg.TxStatus() == idle || pg.IsClosed()
-	if !over {
-		m.begin(ctx, pg)
-		return
-	}
-	if now, ok := pg.CustomData()[openTransactionKey].(*openTransaction); ok && !now.since.IsZero() {
-		now.kind.duration.Observe(time.Since(now.since).Seconds())
-		now.since = time.Time{}
-	}
-}
+// openKey is its key in the custom data of a connection.
+const openKey = "triprize.transaction"
 
 // begin records the begin of a transaction once.
-func (m *Metrics) begin(ctx context.Context, pg *pgconn.PgConn) {
-	now, ok := pg.CustomData()[openTransactionKey].(*openTransaction)
-	if !ok { // the first one of the connection
-		now = new(openTransaction)
-		pg.CustomData()[openTransactionKey] = now
-	}
-	if now.since.IsZero() {
-		now.since, now.kind = time.Now(), m.metricsOf(ctx)
-	}
-}
-
-// metricsOf returns the metrics for the purpose in ctx.
-func (m *Metrics) metricsOf(ctx context.Context) *transactionMetrics {
-	kind, _ := ctx.Value(transactionKey{}).(Transaction)
-	if known, ok := m.transactions[kind]; ok {
-		return known
-	}
-	return m.transactions[TxOther]
-}
-
-// gateMetrics are the metrics of a Gate.
-type gateMetrics struct {
-	rejected prometheus.Counter
-	waiting  prometheus.Gauge
-	waits    prometheus.Histogram
-}
-
-func newGateMetrics(registry prometheus.Registerer) *gateMetrics {
-	m := &gateMetrics{
-		rejected: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_postgres_gate_refused_total",
-			Help: "Transactions that were rejected because no permit was released in time."}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_gate_waiting",
-			Help: "Transactions that wait for a permit of the gate."}),
-		waits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_postgres_gate_wait_seconds",
-			Help: "Time that transactions waited for a permit of the gate.", Buckets: waitBuckets}),
-	}
-	registry.MustRegister(m.rejected, m.waiting, m.waits)
-	return m
-}
-
-// wait measures a wait for permits; over ends it.
-func (m *gateMetrics) wait(err *error) (over func()) {
-	m.waiting.Inc()
-	began := time.Now()
-	return func() {
-		m.waiting.Dec()
-		m.waits.Observe(time.Since(began).Seconds())
-		if errors.Is(*err, ErrNoPermit) {
-			m.rejected.Inc()
-		}
+func begin(ctx context.Context, pg *pgconn.PgConn) {
+	if of := pg.CustomData(); of[openKey] == nil {
+		of[openKey] = &openTransaction{time.Now(), kindOf(ctx)}
 	}
 }
 
@@ -281,4 +206,11 @@ type transactionKey struct{}
 // As returns a context for transactions with a purpose.
 func As(ctx context.Context, kind Transaction) context.Context {
 	return context.WithValue(ctx, transactionKey{}, kind)
+}
+
+func kindOf(ctx context.Context) string {
+	if kind, ok := ctx.Value(transactionKey{}).(Transaction); ok {
+		return string(kind)
+	}
+	return string(TxOther)
 }
