@@ -17,13 +17,14 @@ import (
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/platform/audit"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
 // run gives every walk a turn.
-func run(t *testing.T, db *pgxpool.Pool, log *servers.Journal) audit.Done {
+func run(t *testing.T, db *pgxpool.Pool, log *servers.Journal) sweep.Counts {
 	t.Helper()
 	servers.Exec(t, db, `UPDATE audit_walks SET resume_at = clock_timestamp()`) // ends their pauses
 	done, err := upkeep.NewAuditor(db, slog.New(slog.NewTextHandler(log, nil))).Run(t.Context())
@@ -68,7 +69,7 @@ func TestWhatIsWrongWithACampaignThatHasNotChangedIsFoundAndKeptUntilItIsGone(t 
 			servers.Exec(t, db, `UPDATE audit_violations SET seen_at = seen_at - interval '1 minute'`)
 		}
 		done := run(t, db, log)
-		if done.Found != want.found || done.Gone != want.gone || stored(t, db) != want.stored {
+		if done["found"] != want.found || done["gone"] != want.gone || stored(t, db) != want.stored {
 			t.Errorf("turn %d: %+v, %d stored", turn, done, stored(t, db))
 		}
 		text := log.Take()
@@ -176,11 +177,11 @@ func TestADrawIsRepeatedAsOfOneMoment(t *testing.T) {
 func TestAWalkHasNoTurnBeforeItsPauseIsOver(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	if first := run(t, db, &servers.Journal{}); first.Passes != 6 {
+	if first := run(t, db, &servers.Journal{}); first["passes"] != 6 {
 		t.Fatalf("%+v", first)
 	}
 	servers.Exec(t, db, `UPDATE audit_walks SET resume_at = clock_timestamp() + CASE walk WHEN 'jobs' THEN interval '0' ELSE interval '1 hour' END`)
-	if then, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil || then.Passes != 1 {
+	if then, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil || then["passes"] != 1 {
 		t.Errorf("%+v, %v", then, err)
 	}
 }
@@ -192,7 +193,7 @@ func TestAnInvariantThatCannotBeCheckedLeavesTheOthers(t *testing.T) {
 	fixture.Campaign(t, db, fixture.Draft(3))
 	servers.Exec(t, db, `ALTER TABLE layers RENAME COLUMN first_number TO number`) // one reads it
 	done, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "layers: ") || done.Unchecked != 1 || done.Passes != 6 {
+	if err == nil || !strings.Contains(err.Error(), "layers: ") || done["unchecked"] != 1 || done["passes"] != 6 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if looked := servers.Value[string](t, db, `SELECT string_agg(invariant, ' ') FROM audit_checks WHERE invariant IN ('layers', 'counters', 'wallets')`); !strings.Contains(looked, "counters") {
@@ -217,7 +218,7 @@ func TestLooksAtASystemThatSellsFindNothing(t *testing.T) {
 			}
 		default:
 		}
-		if done := run(t, db, log); done.Found > 0 {
+		if done := run(t, db, log); done["found"] > 0 {
 			t.Fatal(log)
 		}
 		looks++

@@ -27,6 +27,6 @@ func Check(ctx context.Context, db postgres.Beginner, limit int) ([]audit.Violat
 }
 
 // NewAuditor returns an auditor of [Invariants], which walks over a running system.
-func NewAuditor(db postgres.Beginner, logger *slog.Logger) *audit.Auditor {
+func NewAuditor(db postgres.Pool, logger *slog.Logger) *audit.Auditor {
 	return audit.NewAuditor(db, walks, logger)
 }

@@ -76,26 +76,21 @@ func (i Invariant) Broken(ctx context.Context, tx pgx.Tx, sql string, limit int,
 	if i.Redo != nil {
 		most = nil
 	}
-	subjects, err = postgres.Collect(ctx, tx, pgx.RowTo[string], sql+" LIMIT $1", append([]any{most}, args...)...)
-	if err == nil && i.Redo != nil {
-		subjects, err = i.redoAll(ctx, tx, subjects)
-	}
+	found, err := postgres.Collect(ctx, tx, pgx.RowTo[string], sql+" LIMIT $1", append([]any{most}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", i.Check, err)
 	}
-	return subjects, nil
-}
-
-// redoAll repeats the draws of campaigns.
-func (i Invariant) redoAll(ctx context.Context, tx pgx.Tx, campaigns []string) (subjects []string, err error) {
-	for _, c := range campaigns {
-		id, err := uuid.Parse(c)
+	if i.Redo == nil {
+		return found, nil
+	}
+	for _, campaign := range found {
+		id, err := uuid.Parse(campaign)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", i.Check, err)
 		}
 		wrong, err := i.Redo(ctx, tx, id)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", i.Check, err)
 		}
 		if wrong != "" {
 			subjects = append(subjects, fmt.Sprintf("campaign %s: %s", id, wrong))
@@ -107,9 +102,9 @@ func (i Invariant) redoAll(ctx context.Context, tx pgx.Tx, campaigns []string) (
 // Among returns the query of the invariant for a part of the rows: each of parts is a common
 // table expression that hides the table of its name.
 func (i Invariant) Among(parts string) string {
-	rest, more := strings.CutPrefix(strings.TrimSpace(i.SQL), "WITH ")
-	if more {
-		return "WITH " + parts + ", " + rest
+	sql := strings.TrimSpace(i.SQL)
+	if rest, more := strings.CutPrefix(sql, "WITH "); more {
+		sql = ", " + rest
 	}
-	return "WITH " + parts + " " + rest
+	return "WITH " + parts + " " + sql
 }

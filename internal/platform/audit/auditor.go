@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 )
 
 // Walk goes over what one table has, in the order of ids, a few at a time, and then begins
@@ -39,31 +41,34 @@ const (
 // A query sees one snapshot, so sales that go on break nothing. It takes no lock that a sale
 // waits for, and a snapshot ends with its query. All walks together use a hundredth of the time.
 type Auditor struct {
-	db     postgres.Beginner
+	db     postgres.Pool
 	walks  []Walk
 	logger *slog.Logger
 }
 
 // NewAuditor returns an Auditor of walks.
-func NewAuditor(db postgres.Beginner, walks []Walk, logger *slog.Logger) *Auditor {
+func NewAuditor(db postgres.Pool, walks []Walk, logger *slog.Logger) *Auditor {
 	return &Auditor{db, walks, logger}
 }
 
-// Done is what passes have checked and found.
-type Done struct {
-	Passes    int
-	Checked   int // ids
-	Found     int // violations that were not stored
-	Gone      int // violations that were stored and are none any more
-	Unchecked int // invariants that could not be checked
+// Sweep is the sweep audit: it checks the invariants on the next parts of the rows.
+func (a *Auditor) Sweep() sweep.Sweep {
+	return sweep.Sweep{Name: "audit", Every: 10 * time.Second, Interruptible: true, Counts: []string{"passes", "checked", "found", "gone", "unchecked"},
+		Run: func(ctx context.Context, run sweep.Run) error {
+			done, err := a.Run(ctx)
+			maps.Copy(run.Counts, done)
+			return err
+		}}
 }
 
 // Run checks stored violations again, and makes a pass of each walk whose pause is over. When a
-// query fails, the others still run, and its invariant is not recorded as checked.
-func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
-	failed := []error{a.recheck(ctx, &done)}
+// query fails, the others still run, and its invariant is not recorded as checked. Counted are passes, checked ids,
+// violations that were found and not stored or stored and are gone, and invariants that could not be checked.
+func (a *Auditor) Run(ctx context.Context) (done sweep.Counts, err error) {
+	done = make(sweep.Counts)
+	failed := []error{a.recheck(ctx, done)}
 	for _, w := range a.walks {
-		failed = append(failed, a.pass(ctx, w, &done))
+		failed = append(failed, a.pass(ctx, w, done))
 		if ctx.Err() != nil {
 			break
 		}
@@ -72,17 +77,13 @@ func (a *Auditor) Run(ctx context.Context) (done Done, err error) {
 }
 
 // recheck checks stored violations again, those first that were not seen for longest.
-func (a *Auditor) recheck(ctx context.Context, done *Done) error {
+func (a *Auditor) recheck(ctx context.Context, done sweep.Counts) error {
 	type standing struct {
 		Walk, Invariant string
 		ID              uuid.UUID
 	}
-	var all []standing
-	err := postgres.InTx(ctx, a.db, func(tx pgx.Tx) (err error) {
-		all, err = postgres.Collect(ctx, tx, pgx.RowToStructByPos[standing], `
-			SELECT walk, invariant, id FROM audit_violations WHERE seen_at < clock_timestamp() - $1 * interval '1 second' ORDER BY seen_at LIMIT 100`, recheckAfter.Seconds())
-		return err
-	})
+	all, err := postgres.Collect(ctx, a.db, pgx.RowToStructByPos[standing], `
+		SELECT walk, invariant, id FROM audit_violations WHERE seen_at < clock_timestamp() - $1 * interval '1 second' ORDER BY seen_at LIMIT 100`, recheckAfter.Seconds())
 	start := time.Now()
 	for _, v := range all {
 		if time.Since(start) > recheckFor {
@@ -108,13 +109,13 @@ func (a *Auditor) named(check string) []Invariant {
 }
 
 // pass checks what has changed lately, and the next few.
-func (a *Auditor) pass(ctx context.Context, w Walk, done *Done) error {
+func (a *Auditor) pass(ctx context.Context, w Walk, done sweep.Counts) error {
 	after, due, err := a.lease(ctx, w)
 	if err != nil || !due {
 		return err
 	}
 	start := time.Now()
-	done.Passes++
+	done["passes"]++
 	next, err := a.ids(ctx, w.Next, after)
 	if err == nil && len(next) == 0 {
 		next, err = a.ids(ctx, w.Next, uuid.Nil)
@@ -136,30 +137,19 @@ func (a *Auditor) pass(ctx context.Context, w Walk, done *Done) error {
 		after = next[len(next)-1]
 	}
 	pause := min(time.Duration(w.Pace)*time.Since(start), longestPause)
-	return errors.Join(err, a.release(context.WithoutCancel(ctx), w, after, pause))
+	_, failed := a.db.Exec(context.WithoutCancel(ctx), `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`,
+		w.Name, after, pause.Seconds())
+	return errors.Join(err, failed)
 }
 
 // lease leases a walk whose pause is over.
 func (a *Auditor) lease(ctx context.Context, w Walk) (after uuid.UUID, due bool, err error) {
-	err = postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
-		claimed, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
-			INSERT INTO audit_walks AS w (walk, after, resume_at) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')
-			ON CONFLICT (walk) DO UPDATE SET resume_at = EXCLUDED.resume_at WHERE w.resume_at <= clock_timestamp() RETURNING after`,
-			w.Name, uuid.Nil, passLease.Seconds())
-		if due = len(claimed) > 0; due {
-			after = claimed[0]
-		}
-		return err
-	})
+	err = a.db.QueryRow(ctx, `
+		INSERT INTO audit_walks AS w (walk, after, resume_at) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 second')
+		ON CONFLICT (walk) DO UPDATE SET resume_at = EXCLUDED.resume_at WHERE w.resume_at <= clock_timestamp() RETURNING after`,
+		w.Name, uuid.Nil, passLease.Seconds()).Scan(&after)
+	due, err = postgres.Found(err)
 	return after, due, err
-}
-
-// release lets the next pass begin after a pause.
-func (a *Auditor) release(ctx context.Context, w Walk, after uuid.UUID, pause time.Duration) error {
-	return postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`, w.Name, after, pause.Seconds())
-		return err
-	})
 }
 
 // ids returns the ids that a query of a walk names, sorted. They are read in the order of an
@@ -177,19 +167,19 @@ func (a *Auditor) ids(ctx context.Context, sql string, args ...any) (ids []uuid.
 }
 
 // check checks every invariant of a walk among ids, and stores what it has found.
-func (a *Auditor) check(ctx context.Context, w Walk, ids []uuid.UUID, done *Done) error {
+func (a *Auditor) check(ctx context.Context, w Walk, ids []uuid.UUID, done sweep.Counts) error {
 	seen := part{walk: w.Name, ids: ids}
 	var failed []error
 	for _, i := range w.Invariants {
 		found, err := a.broken(ctx, w, i, ids)
 		if err != nil {
 			failed = append(failed, err)
-			done.Unchecked++
+			done["unchecked"]++
 			continue
 		}
 		seen.checked, seen.found = append(seen.checked, i.Check), append(seen.found, found...)
 	}
-	done.Checked += len(ids)
+	done["checked"] += len(ids)
 	return errors.Join(append(failed, a.store(context.WithoutCancel(ctx), seen, done))...)
 }
 

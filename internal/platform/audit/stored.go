@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 )
 
 // storedMost bounds what is stored: with so many violations, more rows are of no use.
@@ -59,7 +60,7 @@ type part struct {
 }
 
 // store stores what a check has found, and deletes what it has found gone. The log has each.
-func (a *Auditor) store(ctx context.Context, l part, done *Done) error {
+func (a *Auditor) store(ctx context.Context, l part, done sweep.Counts) error {
 	type key struct {
 		ID    uuid.UUID
 		Check string
@@ -107,7 +108,7 @@ func (a *Auditor) store(ctx context.Context, l part, done *Done) error {
 	for _, k := range gone {
 		a.logger.Info("an invariant holds again", "check", k.Check, "walk", l.walk, "id", k.ID)
 	}
-	done.Found += len(fresh)
-	done.Gone += len(gone)
+	done["found"] += len(fresh)
+	done["gone"] += len(gone)
 	return nil
 }

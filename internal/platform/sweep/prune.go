@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -57,24 +58,21 @@ func deleteOld(ctx context.Context, run Run, namespace string, prunes []Prune) e
 	for _, p := range prunes {
 		kinds[p.Count] = p.Begin()
 	}
-	over := endOfWork(ctx)
-	var failed error
-	early := func() error {
-		if failed != nil {
-			return failed
-		}
-		return ErrMore
+	over := time.Now().Add(longestPause)
+	if deadline, ok := ctx.Deadline(); ok { // the rest of the time is for the batch that is under way
+		over = time.Now().Add(time.Until(deadline) * 4 / 5)
 	}
+	var failed error
 	for len(kinds) > 0 {
 		for kind, next := range kinds {
 			if ctx.Err() != nil || time.Now().After(over) {
-				return early()
+				return cmp.Or(failed, ErrMore)
 			}
 			start := time.Now()
 			deleted, more, err := next(ctx, run.BatchSize)
 			switch {
 			case errors.Is(ctx.Err(), context.Canceled):
-				return early()
+				return cmp.Or(failed, ErrMore)
 			case err != nil:
 				failed = errors.Join(failed, err)
 				delete(kinds, kind)
@@ -89,28 +87,11 @@ func deleteOld(ctx context.Context, run Run, namespace string, prunes []Prune) e
 				delete(kinds, kind)
 				continue
 			}
-			pause(ctx, min(time.Since(start), longestPause))
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(time.Since(start), longestPause)):
+			}
 		}
 	}
 	return failed
-}
-
-// endOfWork is when a run starts no more batches: the rest of its time is for the one
-// that is under way.
-func endOfWork(ctx context.Context) time.Time {
-	now := time.Now()
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return now.Add(longestPause)
-	}
-	return now.Add(deadline.Sub(now) * 4 / 5)
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
