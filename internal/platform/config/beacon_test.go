@@ -25,7 +25,7 @@ func TestTheSettingsOfABeaconFitTogether(t *testing.T) {
 		"elsewhere, without TLS":     {file: "relays: http://one.example", want: []string{"beacon.relays", "must be https://"}},
 		"another scheme":             {file: "relays: ftp://one.example", want: []string{"beacon.relays", "URLs separated by commas"}},
 		"an empty one":               {file: "relays: 'https://one.example,'", want: []string{"beacon.relays", "URLs separated by commas"}},
-		"one twice":                  {file: "relays: 'https://one.example,https://one.example/'", want: []string{"beacon.relays", "twice"}},
+		"one twice":                  {file: "relays: 'https://one.example,https://one.example/'", want: []string{"beacon.relays", "different"}},
 		"with a password":            {file: "relays: https://me:hunter2@one.example", want: []string{"beacon.relays", "without a user"}},
 		"with a query":               {file: "relays: 'https://one.example?x=1'", want: []string{"beacon.relays"}},
 		"seventeen":                  {file: "relays: 'https://" + strings.Repeat("x.example,https://", 16) + "y.example'", want: []string{"beacon.relays", "at most 16"}},

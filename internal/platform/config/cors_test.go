@@ -8,19 +8,17 @@ import (
 func TestOriginsAreNamedOneByOneAndInFull(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{"", "https://shop.example", "https://shop.example:8443,https://a.shop.example", "https://a.example , http://localhost:3000", "http://127.0.0.1:5173", "http://[::1]:80", "http://localhost:*,http://[::1]:*"} {
-		if err := checkCORS(API{CORSOrigins: good}); err != nil {
-			t.Errorf("%q: %v", good, err)
+		if !areOrigins(good, "") {
+			t.Errorf("%q is refused", good)
 		}
 	}
-	for bad, reason := range map[string]string{
-		"*": "every page", "https://*.shop.example": "every page", "https://shop.example,*": "every page", "null": "lower case", "https://": "lower case",
-		"shop.example": "lower case", "https://shop.example/": "no path", "https://shop.example/app": "no path", "https://Shop.example": "lower case",
-		"https://me@shop.example": "lower case", "https://shop.example?x": "no path", "https://a.example,": "lower case", "http://shop.example": "only on this machine",
-		"ftp://shop.example": "https://", "https://shop.example:*": "must name its port", "http://shop.example:*": "must name its port",
-		"http://localhost:80:*": "lower case", "http://*:*": "every page", strings.Repeat("https://a.example,", 64) + "https://b.example": "at most 64",
+	for _, bad := range []string{
+		"*", "https://*.shop.example", "https://shop.example,*", "null", "https://", "shop.example", "https://shop.example/", "https://shop.example/app",
+		"https://Shop.example", "https://me@shop.example", "https://shop.example?x", "https://a.example,", "http://shop.example", "ftp://shop.example",
+		"https://shop.example:*", "http://shop.example:*", "https://localhost:*", "http://localhost:80:*", "http://*:*", strings.Repeat("https://a.example,", 64) + "https://b.example",
 	} {
-		if err := checkCORS(API{CORSOrigins: bad}); err == nil || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), "TRIPRIZE_API_CORS_ORIGINS") {
-			t.Errorf("%.40q: %v, want something about %q", bad, err, reason)
+		if areOrigins(bad, "") {
+			t.Errorf("%.40q is accepted", bad)
 		}
 	}
 }

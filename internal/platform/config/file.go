@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
-	"net/url"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-playground/validator/v10"
 	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
 )
@@ -87,98 +83,26 @@ func quoted(value any) any {
 	return value
 }
 
-// isURLOf validates url_of=SCHEME …: a URL of one of the schemes.
-func isURLOf(f validator.FieldLevel) bool {
-	return hasScheme(f.Field().String(), f.Param())
-}
-
-func hasScheme(text, schemes string) bool {
-	u, err := url.Parse(text)
-	return err == nil && u.Opaque == "" && slices.Contains(strings.Fields(schemes), u.Scheme)
-}
-
-// isQuorumOf validates quorum_of=SCHEME …: comma separated URLs of an odd number of different Redis servers. An even
-// number is rejected, because it tolerates no more failures than one server less.
-func isQuorumOf(f validator.FieldLevel) bool {
-	urls := Locks{RedisURLs: f.Field().String()}.URLs()
-	servers := make(map[string]bool)
-	for _, text := range urls {
-		if !hasScheme(text, f.Param()) {
-			return false
-		}
-		servers[server(text)] = true
-	}
-	return len(urls)%2 == 1 && len(servers) == len(urls)
-}
-
-// server returns the server in a Redis URL, without the database: databases of one server are not independent.
-func server(text string) string {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return text
-	case u.Scheme == "unix":
-		return u.Path
-	}
-	host, port := u.Hostname(), u.Port()
-	if host == "" {
-		host = "localhost"
-	}
-	if port == "" {
-		port = "6379"
-	}
-	return net.JoinHostPort(strings.ToLower(host), port)
-}
-
-// mergeFile overrides the defaults with a file. It rejects unknown settings and settings without a value.
-func mergeFile(v *viper.Viper, file string, known []string) error {
-	data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
-	if err != nil {
-		return fmt.Errorf("settings file: %w", err)
-	}
-	var sections map[string]any
-	if err := yaml.Unmarshal(data, &sections); err != nil {
-		return fmt.Errorf("settings file %s: %w", file, err)
+// readFile reads a file. It rejects unknown settings and settings without a value.
+func readFile(file string, known []string) (*viper.Viper, error) {
+	own := viper.New()
+	own.SetConfigFile(file)
+	own.SetConfigType("yaml")
+	if err := own.ReadInConfig(); err != nil {
+		return nil, fmt.Errorf("settings file %s: %w", file, err)
 	}
 	var faults []error
-	for _, fault := range faultsOf(sections, "", known) {
-		faults = append(faults, fmt.Errorf("settings file %s: %s", file, fault))
-	}
-	if len(faults) > 0 {
-		return errors.Join(faults...)
-	}
-	dropEmpty(sections)
-	return v.MergeConfigMap(sections)
-}
-
-// dropEmpty removes sections without content, for example if all of it is commented out.
-func dropEmpty(section map[string]any) {
-	maps.DeleteFunc(section, func(_ string, content any) bool { return content == nil })
-	for _, content := range section {
-		if inside, nested := content.(map[string]any); nested {
-			dropEmpty(inside)
-		}
-	}
-}
-
-// faultsOf returns the faults of a section, sorted by name.
-func faultsOf(section map[string]any, prefix string, known []string) (faults []string) {
-	for _, name := range slices.Sorted(maps.Keys(section)) {
-		key := prefix + strings.ToLower(name)
-		content := section[name]
-		inside, nested := content.(map[string]any)
+	for _, key := range slices.Sorted(slices.Values(own.AllKeys())) {
 		isSection := slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(k, key+".") })
-		switch {
-		case slices.Contains(known, key) && content == nil:
-			faults = append(faults, "setting "+key+" has no value")
-		case slices.Contains(known, key), isSection && content == nil:
-		case nested && (isSection || len(inside) > 0):
-			faults = append(faults, faultsOf(inside, key+".", known)...)
-		default:
-			faults = append(faults, "unknown setting "+key)
+		switch hasValue := own.Get(key) != nil; {
+		case isSection && !hasValue: // all of it is commented out
+		case !slices.Contains(known, key):
+			faults = append(faults, fmt.Errorf("settings file %s: unknown setting %s", file, key))
+		case !hasValue:
+			faults = append(faults, fmt.Errorf("settings file %s: setting %s has no value", file, key))
 		}
 	}
-	return faults
+	return own, errors.Join(faults...)
 }
 
 // Overrides are settings of a file that override those of another. The zero value has none.
@@ -186,17 +110,16 @@ type Overrides struct{ own *viper.Viper }
 
 // ReadOverrides reads a file. It rejects unknown settings and reserved settings or sections.
 func ReadOverrides(file string, reserved ...string) (Overrides, error) {
-	own := viper.New()
-	if err := mergeFile(own, file, slices.Collect(maps.Keys(fieldsOf(reflect.TypeFor[Settings](), "")))); err != nil {
+	own, err := readFile(file, slices.Collect(maps.Keys(fieldsOf(reflect.TypeFor[Settings](), ""))))
+	if err != nil {
 		return Overrides{}, err
 	}
 	var faults []error
-	for _, key := range own.AllKeys() {
+	for _, key := range slices.Sorted(slices.Values(own.AllKeys())) {
 		if slices.ContainsFunc(reserved, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") }) {
 			faults = append(faults, fmt.Errorf("settings file %s: setting %s cannot be chosen here", file, key))
 		}
 	}
-	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return Overrides{own}, errors.Join(faults...)
 }
 

@@ -27,7 +27,7 @@ func TestPaymentsAreRefusedWithNameAndReason(t *testing.T) {
 		"a key with a blank":        {stripe: "key: sk_test_hunter2 hunter2", want: "payments.stripe.key"},
 		"a live key in a sandbox":   {stripe: "key: sk_live_hunter2\n    url: http://127.0.0.1:4711", want: "payments.stripe.url (TRIPRIZE_PAYMENTS_STRIPE_URL): is refused with a live key"},
 		"a live restricted key":     {stripe: "key: rk_live_hunter2\n    url: https://sandbox.example", want: "is refused with a live key"},
-		"a live key, not encrypted": {stripe: "key: sk_live_hunter2\n    url: http://api.stripe.com", want: "is refused with a live key"},
+		"a live key, not encrypted": {stripe: "key: sk_live_hunter2\n    url: http://api.stripe.com", want: "payments.stripe.url (TRIPRIZE_PAYMENTS_STRIPE_URL): must be a server"},
 		"a sandbox, not encrypted":  {stripe: key + "\n    url: http://hunter2.example", want: "must be https://"},
 		"a sandbox by name":         {stripe: key + "\n    url: http://127.0.0.1.hunter2.example", want: "must be https://"},
 		"a URL with a password":     {stripe: key + "\n    url: https://user:hunter2@sandbox.example", want: "a server and nothing more"},

@@ -1,7 +1,15 @@
 package config
 
 import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"triprize.example/draw/beacon"
 )
 
 // Settings has every setting of every process; configs/triprize.yaml documents them. Fields with mapstructure:"-" are
@@ -42,7 +50,7 @@ type Log struct {
 
 // Tracing has the OpenTelemetry collector.
 type Tracing struct {
-	OTLPURL     string  `mapstructure:"otlp_url"     validate:"omitempty,http_url"`
+	OTLPURL     string  `mapstructure:"otlp_url"     validate:"omitempty,collector"`
 	SampleRatio float64 `mapstructure:"sample_ratio" validate:"min=0,max=1"`
 }
 
@@ -90,9 +98,21 @@ type API struct {
 	MaxConnectionsPerAddress                                   int           `mapstructure:"max_connections_per_address" validate:"min=0,max=1000000"`
 	MaxWait                                                    time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
 	AsynqmonReadOnly                                           bool          `mapstructure:"asynqmon_read_only"`
-	CORSOrigins                                                string        `mapstructure:"cors_origins"`
+	CORSOrigins                                                string        `mapstructure:"cors_origins"      validate:"origins"`
 	BodyLimitBytes, WaitsPerUser                               int           `mapstructure:"-"`
 	ReadTimeout, WriteTimeout, RequestTimeout, ShutdownTimeout time.Duration `mapstructure:"-"`
+}
+
+// AllowsOrigin reports whether pages of an origin may call the API from a browser.
+func (a API) AllowsOrigin(origin string) bool {
+	origins := listOf(a.CORSOrigins)
+	host, port := origin, ""
+	if at := strings.LastIndexByte(origin, ':'); at > 0 {
+		if _, err := strconv.ParseUint(origin[at+1:], 10, 16); err == nil {
+			host, port = origin[:at], origin[at+1:]
+		}
+	}
+	return slices.Contains(origins, origin) || port != "" && slices.Contains(origins, host+anyPort)
 }
 
 // Streams are the event streams of campaigns and jobs.
@@ -107,7 +127,7 @@ type Tokens struct {
 	Audience    string        `mapstructure:"audience"              validate:"required_with=HS256Secret JWKSURL,max=255"`
 	HS256Secret string        `mapstructure:"hs256_secret"          validate:"omitempty,secret=32"`
 	JWKSURL     string        `mapstructure:"jwks_url"              validate:"omitempty,excluded_with=HS256Secret,http_url"`
-	Client      string        `mapstructure:"client"                validate:"omitempty,client"`
+	Client      string        `mapstructure:"client"                validate:"omitempty,excluded_without_all=HS256Secret JWKSURL,client,ne=system"`
 	RoleClaim   string        `mapstructure:"role_claim"            validate:"required,max=255"`
 	MaxLifetime time.Duration `mapstructure:"max_lifetime"          validate:"min=0,max=8760h"`
 
@@ -170,12 +190,115 @@ type Wallets struct {
 	Timeout          time.Duration `mapstructure:"-"`
 }
 
+// Payments has the reservations of card purchases and the payment provider.
+type Payments struct {
+	Reservation  time.Duration `mapstructure:"reservation"     validate:"min=1s,max=24h"`
+	AfterSaleEnd time.Duration `mapstructure:"after_sale_end"  validate:"min=1s,max=24h"`
+
+	MaxPositionsPerUser          int           `mapstructure:"max_positions_per_user" validate:"min=1,max=100000"`
+	ReturnURL                    string        `mapstructure:"return_url"      validate:"omitempty,http_url,max=2048"`
+	AllowTest                    bool          `mapstructure:"allow_test"`
+	Stripe                       Stripe        `mapstructure:"stripe"`
+	MaxExtension, Lease, Recheck time.Duration `mapstructure:"-"`
+	Concurrency                  int           `mapstructure:"-"`
+}
+
+// Stripe is the payment provider. Rates are calls per second and process.
+type Stripe struct {
+	Key           string        `mapstructure:"key"               validate:"omitempty,stripe_key,max=255"`
+	URL           string        `mapstructure:"url"               validate:"omitempty,server,max=2048"`
+	WebhookSecret string        `mapstructure:"webhook_secret"    validate:"webhook_secrets,max=2048"`
+	Account       string        `mapstructure:"account"           validate:"omitempty,startswith=acct_,max=255"`
+	MethodTypes   string        `mapstructure:"payment_method_types" validate:"method_types,max=1024"` // separated by commas: see PaymentMethodTypes
+	Rate          int           `mapstructure:"rate"              validate:"min=1,max=10000"`
+	Timeout       time.Duration `mapstructure:"-"`
+	EndpointRate  int           `mapstructure:"-"`
+}
+
+// Enabled reports whether cards are accepted.
+func (s Stripe) Enabled() bool { return s.Key != "" }
+
+// Live reports whether the key moves real money.
+func (s Stripe) Live() bool {
+	return strings.HasPrefix(s.Key, "sk_live_") || strings.HasPrefix(s.Key, "rk_live_")
+}
+
+// WebhookSecrets returns the secrets that webhooks may be signed with.
+func (s Stripe) WebhookSecrets() []string { return listOf(s.WebhookSecret) }
+
+// PaymentMethodTypes returns the types of payment methods that buyers may use, in Stripe's words.
+func (s Stripe) PaymentMethodTypes() []string { return listOf(s.MethodTypes) }
+
+// CheckWebhooks rejects a key without a webhook secret. Only the api calls it, because it receives webhooks.
+func (s Stripe) CheckWebhooks() error {
+	if s.Enabled() && s.WebhookSecret == "" {
+		return fault("payments.stripe.webhook_secret", "is required by the api together with payments.stripe.key; Stripe shows it where the webhook is set up")
+	}
+	return nil
+}
+
 // Draw has the keys of draw secrets and the times of the execution lock. Secrets are encrypted with SecretKey;
 // PreviousSecretKeys, separated by commas, decrypt older ones.
 type Draw struct {
 	SecretKey          string        `mapstructure:"secret_key"           validate:"omitempty,hexadecimal,len=64"`
 	PreviousSecretKeys string        `mapstructure:"previous_secret_keys" validate:"draw_keys"`
 	Lease, Timeout     time.Duration `mapstructure:"-"`
+}
+
+// Beacon is the chain of public randomness that campaigns may use, and the relays that serve its rounds.
+type Beacon struct {
+	Default   bool          `mapstructure:"default"`
+	Relays    string        `mapstructure:"relays" validate:"relays,max=8192"`
+	ChainInfo string        `mapstructure:"chain" validate:"max=4096"`
+	Timeout   time.Duration `mapstructure:"-"`
+}
+
+// Enabled reports whether campaigns may use a beacon, because there are relays.
+func (b Beacon) Enabled() bool { return strings.TrimSpace(b.Relays) != "" }
+
+// URLs returns the base URLs of the relays, without a trailing slash.
+func (b Beacon) URLs() []string {
+	urls := listOf(b.Relays)
+	for i := range urls {
+		urls[i] = strings.TrimRight(urls[i], "/")
+	}
+	return urls
+}
+
+// Chain returns the chain of the settings: quicknet, or beacon.chain in the format of drand's relays. It returns an
+// error if the chain is invalid or does not match its hash.
+func (b Beacon) Chain() (c beacon.Chain, err error) {
+	if strings.TrimSpace(b.ChainInfo) == "" {
+		return beacon.Quicknet(), nil
+	}
+	var info struct {
+		PublicKey   string `json:"public_key"` // these three in hex
+		GroupHash   string `json:"groupHash"`
+		Hash        string `json:"hash"`
+		Period      int    `json:"period"`       // seconds
+		GenesisTime int64  `json:"genesis_time"` // Unix seconds
+		Metadata    struct {
+			BeaconID string `json:"beaconID"`
+		} `json:"metadata"`
+	}
+	bad := func(format string, args ...any) error { return fault("beacon.chain", format, args...) }
+	if err := json.Unmarshal([]byte(b.ChainInfo), &info); err != nil {
+		return c, bad("must be JSON, as a relay answers at /info: %v", err)
+	}
+	c = beacon.Chain{GenesisTime: info.GenesisTime, ID: info.Metadata.BeaconID, PeriodS: info.Period}
+	if c.PublicKey, err = hex.DecodeString(info.PublicKey); err != nil {
+		return c, bad("public_key must be hex digits")
+	}
+	if c.GenesisSeed, err = hex.DecodeString(info.GroupHash); err != nil {
+		return c, bad("groupHash must be hex digits")
+	}
+	if err := c.Check(); err != nil {
+		return c, bad("%v", err)
+	}
+	if hash := fmt.Sprintf("%x", c.Hash()); hash != info.Hash {
+		return c, bad("hash is %q, but the other fields are those of the chain %s", info.Hash, hash)
+	}
+	return c, nil
 }
 
 // Webhooks notify apps of events. AllowNetworks are CIDRs, separated by commas: private networks that webhooks may
@@ -192,7 +315,7 @@ type Webhooks struct {
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
-	Refused   time.Duration `mapstructure:"refused"   validate:"min=24h,max=87600h"`
+	Refused   time.Duration `mapstructure:"refused"   validate:"min=24h,ltefield=Purchases"`
 
 	Webhooks time.Duration `mapstructure:"webhooks"       validate:"min=24h,max=8760h"`
 
