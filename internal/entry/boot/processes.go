@@ -165,13 +165,13 @@ func (p *Process) openLocks() (quorum bool, closeAll func(), err error) {
 	clients := []redis.UniversalClient{p.Redis}
 	if urls := p.Settings.Locks.URLs(); p.Settings.Locks.Enabled && urls != nil {
 		clients = nil
-		for i, url := range urls {
+		for _, url := range urls {
 			settings := p.Settings.Redis
 			settings.URL = url
 			client, err := redisx.Open(settings, "triprize-"+p.Name+"-locks", redisx.Once)
 			if err != nil {
 				closeAll()
-				return false, nil, fmt.Errorf("setting locks.redis_urls (TRIPRIZE_LOCKS_REDIS_URLS): number %d: %w", i+1, err)
+				return false, nil, err
 			}
 			opened, clients = append(opened, client), append(clients, client)
 		}

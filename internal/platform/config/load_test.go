@@ -231,8 +231,9 @@ func TestAQuorumIsAnOddNumberOfDifferentServers(t *testing.T) {
 		"redis://a:1/0,redis://b:1/0,":                                0,
 		"redis://a:1/0,,redis://b:1/0":                                0,
 		"redis://a:1/0,http://:hunter2@b:1/0,redis://c:1/0":           0,
-		"redis:a": 0,
-		" ":       0,
+		"redis://:hunter2@a:1/0x":                                     0,
+		"redis:a":                                                     0,
+		" ":                                                           0,
 	} {
 		required(t)
 		t.Setenv("TRIPRIZE_LOCKS_REDIS_URLS", urls)
