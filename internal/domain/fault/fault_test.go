@@ -80,26 +80,3 @@ func TestEveryCodeIsDeclaredInKebabCaseWithAKindAndATitleOfItsOwn(t *testing.T) 
 		t.Errorf("an unknown code has the kind %d and the title %q", unknown.Kind(), unknown.Title())
 	}
 }
-
-// What a client may do about a code is a promise: these kinds do not change.
-func TestTheKindsOfTheContract(t *testing.T) {
-	t.Parallel()
-	for kind, codes := range map[fault.Kind][]fault.Code{
-		fault.KindInvalid:         {fault.InvalidRequest, fault.KeyMissing, fault.KeyInvalid},
-		fault.KindUnauthenticated: {fault.Unauthenticated},
-		fault.KindForbidden:       {fault.Forbidden},
-		fault.KindNotFound:        {fault.NotFound},
-		fault.KindMismatch:        {fault.VersionMismatch},
-		fault.KindReused:          {fault.KeyReused},
-		fault.KindLimited:         {fault.RateLimited},
-		fault.KindUnavailable:     {fault.Unavailable, fault.Overloaded},
-		fault.KindConflict: {fault.CampaignNotActive, fault.CampaignPaused, fault.SaleNotOpen, fault.SoldOut, fault.NoneAvailable,
-			fault.PurchaseLimitExceeded, fault.InsufficientFunds, fault.NotSoldOut, fault.StateConflict, fault.ReservationExpired},
-	} {
-		for _, c := range codes {
-			if c.Kind() != kind {
-				t.Errorf("%s has the kind %d, want %d", c, c.Kind(), kind)
-			}
-		}
-	}
-}
