@@ -9,8 +9,8 @@ import (
 // SetTimeout sets how long a transaction waits for its turn.
 func (g *Gate) SetTimeout(d time.Duration) { g.timeout = d }
 
-// PlanAnew is the hook for connections that are about to be used.
-var PlanAnew = planAnew
+// PlanAnew is the hook for connections that are about to be used, SetUserTimeout for sockets.
+var PlanAnew, SetUserTimeout = planAnew, setUserTimeout
 
 // AgePlans lets time pass for the plans of a session.
 func AgePlans(conn *pgx.Conn, d time.Duration) {

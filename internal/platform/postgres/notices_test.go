@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
@@ -52,19 +51,4 @@ func TestANoticeIsHeardOnceWhenItsTransactionIsOver(t *testing.T) {
 	check("after a statement", "a", "b", "c", "d")
 	together(db, "e", "f")
 	check("after a batch", "a", "b", "c", "d", "e", "f")
-}
-
-func TestAPoolThatWouldHearNothingIsRefused(t *testing.T) {
-	t.Parallel()
-	db, err := pgxpool.New(t.Context(), servers.Settings(t).Postgres.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(db.Close)
-	defer func() {
-		if recover() == nil {
-			t.Error("it is taken for one that hears")
-		}
-	}()
-	postgres.OnNotice(db, "due", func(string) {})
 }

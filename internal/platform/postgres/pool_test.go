@@ -1,13 +1,10 @@
 package postgres_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
@@ -93,48 +90,3 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 }
 
 func containsPassword(err error) bool { return err != nil && strings.Contains(err.Error(), "hunter2") }
-
-// rows counts the rows of the table marks.
-func rows(t *testing.T, db postgres.DB) int {
-	t.Helper()
-	return servers.Value[int](t, db, `SELECT count(*) FROM marks`)
-}
-
-func TestATransactionIsCommittedOrLeavesNothing(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	servers.Exec(t, db, `CREATE TABLE marks (n int)`)
-	refusal := errors.New("refused")
-	for name, row := range map[string]struct {
-		end   func(cancel func()) error
-		rows  int
-		err   error // or any other than nil, without rows
-		panic any
-	}{
-		"done":              {end: func(func()) error { return nil }, rows: 1},
-		"an error":          {end: func(func()) error { return refusal }, err: refusal},
-		"a panic":           {end: func(func()) error { panic("a defect") }, panic: "a defect"},
-		"its context ended": {end: func(cancel func()) error { cancel(); return nil }},
-	} {
-		servers.Exec(t, db, `TRUNCATE marks`)
-		ctx, cancel := context.WithCancel(t.Context())
-		func() {
-			defer func() {
-				if p := recover(); p != row.panic {
-					t.Errorf("%s: recovered %v", name, p)
-				}
-			}()
-			err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-				servers.Exec(t, tx, `INSERT INTO marks VALUES (1)`)
-				return row.end(cancel)
-			})
-			if (err == nil) != (row.rows > 0) || row.err != nil && !errors.Is(err, row.err) {
-				t.Errorf("%s: %v", name, err)
-			}
-		}()
-		cancel()
-		if n, used := rows(t, db), db.Stat().AcquiredConns(); n != row.rows || used != 0 {
-			t.Errorf("%s: %d rows, %d connections are still in use", name, n, used)
-		}
-	}
-}
