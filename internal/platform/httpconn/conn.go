@@ -90,7 +90,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if !c.head.fresh() {
-			c.listener.metrics.cut.WithLabelValues("slow-sender").Inc()
+			c.listener.cut.WithLabelValues("slow-sender").Inc()
 			c.refuse(TooSlow)
 		}
 		return 0, io.EOF
@@ -145,7 +145,7 @@ func (c *Conn) receiveNext(p []byte) (n int, err error) {
 func (c *Conn) refuse(reason Reason) {
 	c.refused.Store(true)
 	if reason != TooSlow {
-		c.listener.metrics.cut.WithLabelValues("bad-request").Inc()
+		c.listener.cut.WithLabelValues("bad-request").Inc()
 	}
 	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTimeout))
 	_, _ = c.Conn.Write(c.listener.options.Refuse(reason)) // the client may not read it
@@ -280,7 +280,7 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 			moved += before - held
 		}
 		if c.send.use(waited, moved); c.send.left <= 0 {
-			c.listener.metrics.cut.WithLabelValues("slow-reader").Inc()
+			c.listener.cut.WithLabelValues("slow-reader").Inc()
 			c.Abort()
 			return written, err
 		}

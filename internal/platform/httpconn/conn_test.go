@@ -113,7 +113,7 @@ func TestARefusedRequestIsAnsweredOnceAndNothingFollows(t *testing.T) {
 	if got, err := io.ReadAll(client); err != nil || strings.Count(string(got), "HTTP/1.1") != 1 {
 		t.Errorf("the client reads %q, %v", got, err)
 	}
-	if n := counted(l.metrics.cut.WithLabelValues("bad-request")); n != 1 {
+	if n := counted(l.cut.WithLabelValues("bad-request")); n != 1 {
 		t.Errorf("%v were counted", n)
 	}
 }
@@ -221,7 +221,7 @@ func TestWhoNeverReadsIsCutAndLeavesNothing(t *testing.T) {
 	if n := l.Open(); n != 0 {
 		t.Errorf("%d connections are open", n)
 	}
-	if n := counted(l.metrics.cut.WithLabelValues("slow-reader")); n != 1 {
+	if n := counted(l.cut.WithLabelValues("slow-reader")); n != 1 {
 		t.Errorf("%v were counted", n)
 	}
 }
@@ -259,7 +259,7 @@ func TestConnectionsAreBoundedInAllAndByAddress(t *testing.T) {
 			t.Errorf("%s: %v, %v", bound, answer, err)
 		}
 		_ = dialed.Close()
-		if n := counted(l.metrics.refused.WithLabelValues(bound)); n != 1 {
+		if n := counted(l.refused.WithLabelValues(bound)); n != 1 {
 			t.Errorf("%s: %v were counted", bound, n)
 		}
 		_, _ = first.Close(), server.Close()
@@ -431,7 +431,7 @@ func TestABodyOrAnAnswerMayTakeAsLongAsItNeedsIfItIsFastEnough(t *testing.T) {
 					}()
 					_, err := server.Write(make([]byte, int(enough/time.Second)*(minRate+100)))
 					lasted = time.Since(began)
-					if cut := counted(server.listener.metrics.cut.WithLabelValues("slow-reader")); (err != nil) != (row.cutAfter > 0) || (cut == 1) != (row.cutAfter > 0) {
+					if cut := counted(server.listener.cut.WithLabelValues("slow-reader")); (err != nil) != (row.cutAfter > 0) || (cut == 1) != (row.cutAfter > 0) {
 						t.Errorf("%v, %v were cut", err, cut)
 					}
 				}
@@ -478,25 +478,4 @@ func TestSilenceBetweenAnswersIsNotSlow(t *testing.T) {
 		}
 		request(t, client, server)
 	})
-}
-
-func TestWhatIsMovedMakesUpForTheTimeThatItTook(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		waited time.Duration
-		moved  int
-		left   time.Duration
-	}{
-		"nothing":           {3 * time.Second, 0, 5 * time.Second},
-		"too little":        {3 * time.Second, minRate, 6 * time.Second},
-		"just enough":       {3 * time.Second, 3 * minRate, 8 * time.Second},
-		"more":              {time.Second, 2 * minRate, 9 * time.Second},
-		"no more than all":  {time.Second, 100 * minRate, 10 * time.Second},
-		"nothing, too long": {9 * time.Second, 0, -time.Second},
-	} {
-		a := slack{limit: 10 * time.Second, left: 8 * time.Second}
-		if a.use(c.waited, c.moved); a.left != c.left {
-			t.Errorf("%s: %s are left, want %s", name, a.left, c.left)
-		}
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Options are the limits of a Listener.
@@ -40,14 +41,13 @@ type Options struct {
 type Listener struct {
 	net.Listener
 	options Options
-	metrics metrics
+
+	refused, cut *prometheus.CounterVec
 
 	mu        sync.Mutex
 	open      int
 	addresses map[netip.Addr]int // addresses with a connection, if MaxPerAddress is set
 }
-
-type metrics struct{ refused, cut *prometheus.CounterVec }
 
 // Listen listens on a TCP address and exports metrics of its connections.
 func Listen(ctx context.Context, address string, options Options, registry prometheus.Registerer) (*Listener, error) {
@@ -60,19 +60,18 @@ func Listen(ctx context.Context, address string, options Options, registry prome
 }
 
 func newListener(listener net.Listener, options Options, registry prometheus.Registerer) *Listener {
-	l := &Listener{Listener: listener, options: options, addresses: make(map[netip.Addr]int)}
-	l.metrics = metrics{
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections rejected, by the limit that they exceeded."}, []string{"bound"}),
-		cut:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_cut_total", Help: "Connections closed because of their client, by reason."}, []string{"reason"}),
+	auto := promauto.With(registry)
+	l := &Listener{Listener: listener, options: options, addresses: make(map[netip.Addr]int),
+		refused: auto.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_refused_total", Help: "Connections rejected, by the limit that they exceeded."}, []string{"bound"}),
+		cut:     auto.NewCounterVec(prometheus.CounterOpts{Name: "triprize_http_connections_cut_total", Help: "Connections closed because of their client, by reason."}, []string{"reason"}),
 	}
 	for _, bound := range []string{"address", "all"} {
-		l.metrics.refused.WithLabelValues(bound)
+		l.refused.WithLabelValues(bound)
 	}
 	for _, why := range []string{"slow-sender", "slow-reader", "bad-request"} {
-		l.metrics.cut.WithLabelValues(why)
+		l.cut.WithLabelValues(why)
 	}
-	registry.MustRegister(l.metrics.refused, l.metrics.cut, prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "triprize_http_connections", Help: "Open connections of clients."}, func() float64 { return float64(l.Open()) }))
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_http_connections", Help: "Open connections of clients."}, func() float64 { return float64(l.Open()) })
 	return l
 }
 
@@ -99,7 +98,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		address := AddressOf(socket)
 		if bound := l.admit(address); bound != "" {
-			l.metrics.refused.WithLabelValues(bound).Inc()
+			l.refused.WithLabelValues(bound).Inc()
 			_ = socket.SetWriteDeadline(time.Now().Add(acceptPause)) // fits into the buffer of a new socket
 			_, _ = socket.Write(l.options.Refuse(TooMany))
 			_ = socket.Close()
