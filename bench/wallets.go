@@ -67,7 +67,7 @@ func newExecutor(db *pgxpool.Pool) *wallet.Executor {
 		Wallet:        func(w wallet.Wallet) any { return w.ID },
 		Transfer:      func(e wallet.Entry) any { return e.ID },
 		Authorization: func(a wallet.Authorization) any { return a.ID },
-	}, wallet.Options{})
+	})
 }
 
 // once makes one command with a fresh key.

@@ -1,16 +1,13 @@
 package wallet
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
-	"triprize/internal/platform/postgres"
 )
 
 // Authorize holds money in a wallet until it is captured or voided, for at most ttl.
@@ -147,59 +144,4 @@ func (u *UnitOfWork) postHeld(kind Kind, a *account, h *authorization, m Movemen
 	e := u.entry(kind, a.Currency, m)
 	e.Debit.Wallet, e.Credit.Account, e.Authorization = a.ID, funding, h.ID
 	u.post(e, l)
-}
-
-// Expiry is the result of Expire.
-type Expiry struct {
-	Authorizations int         // that were ended
-	Visited        []uuid.UUID // wallets that were tried
-	PassedOver     int         // of these: skipped, because they are locked or broken
-}
-
-// Expire finds at most limit authorizations that are over, in wallets that are not in
-// except, and ends all that are over in those wallets. It skips wallets that another
-// transaction has locked. Any number of calls may run at once.
-func (e *Executor) Expire(ctx context.Context, except []uuid.UUID, limit int) (done Expiry, err error) {
-	due, err := findDue(ctx, e.db, except, limit)
-	if err != nil || len(due) == 0 {
-		return Expiry{}, err
-	}
-	err = postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
-		done, err = expire(ctx, tx, due)
-		return err
-	})
-	if err != nil {
-		return Expiry{}, fault.At(err, "wallet.Expire")
-	}
-	return done, nil
-}
-
-func expire(ctx context.Context, tx pgx.Tx, due []uuid.UUID) (done Expiry, err error) {
-	unit, err := Open(ctx, tx, Wanted{Wallets: due}, postgres.SkipLocked)
-	if err != nil {
-		return done, err
-	}
-	done.Visited = due
-	for _, id := range due {
-		a, err := unit.account(id)
-		if err != nil { // busy or broken: go on with the others
-			done.PassedOver++
-			continue
-		}
-		done.Authorizations += unit.expireDue(a)
-	}
-	return done, unit.Write(ctx, tx)
-}
-
-// findDue returns the wallets of at most limit authorizations that are over, the
-// oldest first, without the wallets in except. It locks nothing: the caller checks
-// again under the wallets' locks.
-func findDue(ctx context.Context, db postgres.DB, except []uuid.UUID, limit int) ([]uuid.UUID, error) {
-	ids, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
-		SELECT wallet_id FROM (
-			SELECT wallet_id, expires_at FROM authorizations
-			WHERE state = 'active' AND expires_at <= (SELECT clock_timestamp()) AND wallet_id <> ALL(coalesce($2::uuid[], '{}'))
-			ORDER BY expires_at LIMIT $1) d
-		GROUP BY wallet_id ORDER BY min(expires_at)`, limit, except)
-	return ids, fault.At(err, "wallet.findDue")
 }

@@ -2,6 +2,7 @@ package wallet_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -14,36 +15,37 @@ import (
 	"triprize/internal/wallet"
 )
 
-// newBatcher returns a batcher whose executor waits for a wallet as usual; commands
-// that found theirs locked wait for as long as the test lasts.
-func newBatcher(t *testing.T, db *pgxpool.Pool) *wallet.Batcher {
+// newBatcher returns a batcher whose commands wait for a locked wallet at most for timeout.
+func newBatcher(t *testing.T, db *pgxpool.Pool, timeout time.Duration) *wallet.Batcher {
 	t.Helper()
 	settings := servers.Settings(t).Wallets
-	settings.Timeout = servers.Patience
-	b := wallet.NewBatcher(wallet.NewExecutor(db, documents, wallet.Options{}), settings)
-	b.SetRowWait(servers.Patience)
+	settings.Timeout = timeout
+	b := wallet.NewBatcher(wallet.NewExecutor(db, documents), settings)
 	t.Cleanup(b.Close)
 	return b
 }
 
-func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
+// A transfer waits for one of its wallets: others use the other one.
+func TestCommandsOnALockedWalletWaitAndDelayNoOther(t *testing.T) {
 	db, at := executing(t)
-	b := newBatcher(t, db)
-	stuck := made(t, at, 100)
+	b := newBatcher(t, db, servers.Patience)
+	stuck, payer := made(t, at, 100), made(t, at, 100)
 	unlock := fixture.LockWallet(t, db, stuck)
-	ended := make(chan job.Done, 1)
-	go func() {
-		done, err := b.Do(t.Context(), command(wallet.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)}))
-		if done.Err == nil {
-			done.Err = err
-		}
-		ended <- done
-	}()
-	servers.AwaitBlocked(t, db, 1)
-	inTime, cancel := context.WithTimeout(t.Context(), servers.Patience/2) // the one that waits does so for longer
+	ended := make(chan job.Done, 2)
+	for _, action := range []wallet.Action{{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)}, {Kind: wallet.KindTransfer, Wallet: payer, To: stuck, Movement: amount(1)}} {
+		go func() {
+			done, err := b.Do(t.Context(), command(action))
+			done.Err = errors.Join(done.Err, err)
+			ended <- done
+		}()
+	}
+	inTime, cancel := context.WithTimeout(t.Context(), servers.Patience/2) // those that wait do so for longer
 	defer cancel()
-	for range 16 { // in every shard
-		free := made(t, at, 100)
+	for i := range 17 { // in every shard
+		free := payer
+		if i > 0 {
+			free = made(t, at, 100)
+		}
 		for range 3 {
 			if done, err := b.Do(inTime, command(wallet.Action{Kind: wallet.KindCredit, Wallet: free, Movement: amount(1)})); err != nil || done.Err != nil {
 				t.Fatalf("while another wallet is locked: %v, %v", done.Err, err)
@@ -51,41 +53,16 @@ func TestACommandOnALockedWalletWaitsAndDelaysNoOther(t *testing.T) {
 		}
 		expect(t, db, free, 103, 0, 4)
 	}
-	select {
-	case done := <-ended:
-		t.Fatalf("while it is locked: %+v", done)
-	default:
+	if len(ended) > 0 {
+		t.Fatalf("while it is locked: %+v", <-ended)
 	}
 	unlock()
-	if done := <-ended; done.Err != nil || done.Job.Problem != nil {
-		t.Errorf("when it was free: %+v", done)
-	}
-	expect(t, db, stuck, 101, 0, 2)
-	fixture.Sound(t, db)
-}
-
-// While a transfer waits for one of its wallets, others can use the other one.
-func TestATransferThatWaitsHasLockedNothing(t *testing.T) {
-	db, at := executing(t)
-	a, b := made(t, at, 100), made(t, at, 100) // the first is locked first: a transfer locks by id
-	unlock := fixture.LockWallet(t, db, b)
-	transfer := command(wallet.Action{Kind: wallet.KindTransfer, Wallet: a, To: b, Movement: amount(1)})
-	ended := make(chan error, 1)
-	go func() {
-		done, err := at.Retry(t.Context(), []wallet.Command{transfer}, servers.Patience)
-		if err == nil {
-			err = done[0].Err
+	for range cap(ended) {
+		if done := <-ended; done.Err != nil || done.Job.Problem != nil {
+			t.Errorf("when it was free: %+v", done)
 		}
-		ended <- err
-	}()
-	servers.AwaitBlocked(t, db, 1)
-	servers.Exec(t, db, `SELECT FROM wallets WHERE id = $1 FOR UPDATE NOWAIT`, a)
-	unlock()
-	if err := <-ended; err != nil {
-		t.Errorf("when it was free: %v", err)
 	}
-	expect(t, db, a, 99, 0, 2)
-	expect(t, db, b, 101, 0, 2)
+	expect(t, db, stuck, 102, 0, 3)
 	fixture.Sound(t, db)
 }
 
@@ -93,10 +70,7 @@ func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 	db, at := executing(t)
 	stuck := made(t, at, 100)
 	unlock := fixture.LockWallet(t, db, stuck)
-	settings := servers.Settings(t).Wallets
-	settings.Timeout = 300 * time.Millisecond
-	b := wallet.NewBatcher(wallet.NewExecutor(db, documents, wallet.Options{}), settings)
-	t.Cleanup(b.Close)
+	b := newBatcher(t, db, 300*time.Millisecond)
 	credit := command(wallet.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)})
 	if done, err := b.Do(t.Context(), credit); err == nil && fault.CodeOf(done.Err) != fault.Unavailable {
 		t.Errorf("while it is locked: %+v", done)
@@ -117,7 +91,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 		keyed("2", wallet.Action{Kind: wallet.KindCredit, Wallet: free, Movement: amount(1)}),
 		keyed("3", wallet.Action{Kind: wallet.KindTransfer, Wallet: free, To: stuck, Movement: amount(1)}),
 	}
-	for i, d := range do(t, wallet.NewExecutor(db, documents, wallet.Options{}), batch...) {
+	for i, d := range do(t, wallet.NewExecutor(db, documents), batch...) {
 		if want := []fault.Code{fault.Unavailable, "", fault.Unavailable}[i]; fault.CodeOf(d.Err) != want {
 			t.Errorf("command %d while it is locked: %v", i, d.Err)
 		}

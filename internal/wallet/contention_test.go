@@ -278,7 +278,7 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: ids[:1]}, postgres.WaitForLocks); err != nil {
 			return err
 		}
-		if n, err := at.Expire(t.Context(), nil, 100); err != nil || n.Authorizations != 6 || len(n.Visited) != 4 || n.PassedOver != 1 {
+		if n, err := wallet.Expire(t.Context(), db, nil, 100); err != nil || n.Authorizations != 6 || len(n.Visited) != 4 || n.PassedOver != 1 {
 			t.Errorf("%+v expired, %v", n, err)
 		}
 		return nil
@@ -289,7 +289,7 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 	expect(t, db, ids[0], 100, 50, 3)
 	var expired atomic.Int64
 	together(6, func(int) {
-		done, err := at.Expire(t.Context(), nil, 100)
+		done, err := wallet.Expire(t.Context(), db, nil, 100)
 		if expired.Add(int64(done.Authorizations)); err != nil {
 			t.Error(err)
 		}
@@ -299,7 +299,7 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 	}
 	expect(t, db, ids[0], 100, 0, 5)
 	expect(t, db, ids[4], 100, 50, 3)
-	if n, err := at.Expire(t.Context(), nil, 100); err != nil || n.Authorizations != 0 {
+	if n, err := wallet.Expire(t.Context(), db, nil, 100); err != nil || n.Authorizations != 0 {
 		t.Errorf("%+v expired, %v", n, err)
 	}
 	fixture.Sound(t, db)

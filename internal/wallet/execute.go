@@ -23,7 +23,6 @@ import (
 type Command struct {
 	Request job.Request // its client is the scope of references
 	Action  Action
-	By      string       // the actor: role:client, and /user when one is signed in
 	Who     access.Grant // other wallets do not exist for it
 }
 
@@ -42,13 +41,13 @@ type Action struct {
 	Movement
 }
 
-// movement returns the movement, with its actor and the scope of its reference.
-func (a Action) movement(s *session, scope string) Movement {
-	a.Movement.Actor = s.actor
-	if a.Reference.Text != "" {
-		a.Reference.Scope = scope
+// scoped returns a command whose owner and reference are of the client of its request.
+func (c Command) scoped() Command {
+	c.Action.Owner.Client = cmp.Or(c.Action.Owner.Client, c.Request.Client)
+	if c.Action.Reference.Text != "" {
+		c.Action.Reference.Scope = c.Request.Client
 	}
-	return a.Movement
+	return c
 }
 
 // wallets returns the wallets of the action; the payer comes first.
@@ -62,19 +61,6 @@ func (a Action) wallets() []uuid.UUID {
 	return []uuid.UUID{a.Wallet}
 }
 
-// want adds to w what else the action needs to read.
-func (a Action) want(w *Wanted, scope string) {
-	if a.Authorization != uuid.Nil {
-		w.Authorizations = append(w.Authorizations, a.Authorization)
-	}
-	if a.Reference.Text != "" {
-		w.References = append(w.References, Reference{Scope: scope, Text: a.Reference.Text})
-	}
-}
-
-// opens reports whether the action opens a wallet.
-func (a Action) opens() bool { return a.Kind == "" }
-
 // check refuses to open an invalid wallet. It runs before the wallet is created, because a
 // wallet is never deleted.
 func (a Action) check() error {
@@ -82,30 +68,24 @@ func (a Action) check() error {
 		return err
 	}
 	if a.Amount < 0 || a.Amount > maxAmount {
-		return fault.Invalid(fault.Field{Pointer: "/initial_balance", Detail: "must be 0 to 1000000000000 minor units"})
+		return invalid("/initial_balance", "must be 0 to 1000000000000 minor units")
 	}
-	return checkDescription(a.Description)
+	return checkText("/description", a.Description, maxDescription)
 }
 
-func (a Action) owner(client string) Owner {
-	a.Owner.Client = cmp.Or(a.Owner.Client, client)
-	return a.Owner
-}
-
-func (a Action) open(s *session, client string) (any, error) {
+func (a Action) open(s *session) (any, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	owner := a.owner(client)
-	made := s.opened[owner]
+	made := s.opened[a.Owner]
 	if !made.Fresh {
-		exists := fault.New(fault.WalletExists, "the owner already has a wallet in %s: %s", owner.Currency, made.ID)
+		exists := fault.New(fault.WalletExists, "the owner already has a wallet in %s: %s", a.Owner.Currency, made.ID)
 		exists.About = fault.About{Kind: fault.AboutWallet, ID: made.ID.String()}
 		return nil, exists
 	}
-	s.opened[owner] = Created{ID: made.ID} // for the next command the wallet exists
+	s.opened[a.Owner] = Created{ID: made.ID} // for the next command the wallet exists
 	if a.Amount > 0 {
-		if _, err := s.unit.Credit(made.ID, Movement{Amount: a.Amount, Actor: s.actor, Description: a.Description}); err != nil {
+		if _, err := s.unit.Credit(made.ID, Movement{Amount: a.Amount, Actor: a.Actor, Description: a.Description}); err != nil {
 			return nil, err
 		}
 	}
@@ -113,28 +93,27 @@ func (a Action) open(s *session, client string) (any, error) {
 }
 
 // do decides the action and returns the answer's body.
-func (a Action) do(s *session, scope string) (any, error) {
-	if a.opens() {
-		return a.open(s, scope)
-	}
+func (a Action) do(s *session) (any, error) {
 	var authorization Authorization
 	var err error
-	switch m := a.movement(s, scope); a.Kind {
+	switch a.Kind {
+	case "":
+		return a.open(s)
 	case KindCredit:
-		_, err = s.unit.Credit(a.Wallet, m)
+		_, err = s.unit.Credit(a.Wallet, a.Movement)
 		return s.wallet(a.Wallet, err)
 	case KindDebit:
-		_, err = s.unit.Debit(a.Wallet, m)
+		_, err = s.unit.Debit(a.Wallet, a.Movement)
 		return s.wallet(a.Wallet, err)
 	case KindTransfer:
-		e, err := s.unit.Transfer(a.Wallet, a.To, m)
+		e, err := s.unit.Transfer(a.Wallet, a.To, a.Movement)
 		return s.documents.Transfer(e), err
 	case KindAuthorize:
-		authorization, err = s.unit.Authorize(a.Wallet, m, a.TTL)
+		authorization, err = s.unit.Authorize(a.Wallet, a.Movement, a.TTL)
 	case KindCapture:
-		authorization, err = s.unit.Capture(a.Wallet, a.Authorization, m)
+		authorization, err = s.unit.Capture(a.Wallet, a.Authorization, a.Movement)
 	case KindVoid:
-		authorization, err = s.unit.Void(a.Wallet, a.Authorization, m)
+		authorization, err = s.unit.Void(a.Wallet, a.Authorization, a.Movement)
 	default:
 		err = fmt.Errorf("wallet: no command makes entries of the kind %s", a.Kind)
 	}
@@ -157,11 +136,8 @@ func (s *session) wallet(id uuid.UUID, err error) (any, error) {
 // only happens when two transactions use the same reference.
 const attempts = 3
 
-// Options of an Executor. The zero value is valid.
-type Options struct {
-	Retry   postgres.Pool // for commands whose wallet was found locked; nil: the same as for others
-	RowWait time.Duration // how long a batch waits for a wallet that another transaction has locked; 0: 100 ms
-}
+// rowWait is how long a batch waits for a wallet that another transaction has locked.
+const rowWait = 100 * time.Millisecond
 
 // Documents make the bodies of answers.
 type Documents struct {
@@ -174,17 +150,13 @@ type Documents struct {
 type Executor struct {
 	db        postgres.Pool
 	documents Documents
-	options   Options
+	rowWait   time.Duration // tests set it
 	lost      atomic.Int64
 }
 
 // NewExecutor returns an Executor.
-func NewExecutor(db postgres.Pool, documents Documents, options Options) *Executor {
-	if options.Retry == nil {
-		options.Retry = db
-	}
-	options.RowWait = cmp.Or(options.RowWait, 100*time.Millisecond)
-	return &Executor{db: db, documents: documents, options: options}
+func NewExecutor(db postgres.Pool, documents Documents) *Executor {
+	return &Executor{db: db, documents: documents, rowWait: rowWait}
 }
 
 // Lost returns how many attempts have lost a race so far.
@@ -195,29 +167,17 @@ func (e *Executor) Lost() int64 { return e.lost.Load() }
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
-	ctx = postgres.As(ctx, postgres.TxWallet)
-	done, err := e.try(ctx, e.db, commands, postgres.WaitForLocks)
+	done, err := e.try(ctx, commands, postgres.WaitForLocks)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
-		done, err = e.try(ctx, e.db, commands, postgres.SkipLocked)
+		return e.try(ctx, commands, postgres.SkipLocked)
 	}
-	return done, fault.At(err, "wallet.Do")
-}
-
-// retry is Do for commands that have found a wallet locked. It waits for rowWait at most,
-// and holds no lock meanwhile, neither on the other wallet of a transfer nor on a key. Then
-// it executes the commands whose wallets are free; the others get errBusy.
-func (e *Executor) retry(ctx context.Context, commands []Command, rowWait time.Duration) ([]job.Done, error) {
-	ctx = postgres.As(ctx, postgres.TxWallet)
-	if err := e.await(ctx, commands, rowWait); err != nil {
-		return nil, fault.At(err, "wallet.Do")
-	}
-	done, err := e.try(ctx, e.options.Retry, commands, postgres.SkipLocked)
-	return done, fault.At(err, "wallet.Do")
+	return done, err
 }
 
 // try executes commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
+func (e *Executor) try(ctx context.Context, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
+	ctx = postgres.As(ctx, postgres.TxWallet)
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
 		requests[i] = c.Request
@@ -226,10 +186,10 @@ func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Com
 	defer func() { spans.End(err) }()
 	for range attempts {
 		var done []job.Done
-		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
+		done, err = job.OnceEach(ctx, e.db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
 			todo := make([]Command, len(fresh))
 			for at, i := range fresh {
-				todo[at] = commands[i]
+				todo[at] = commands[i].scoped()
 			}
 			return e.execute(ctx, tx, todo, mode)
 		})
@@ -238,7 +198,7 @@ func (e *Executor) try(ctx context.Context, db postgres.Beginner, commands []Com
 			return done, nil
 		}
 		if !Lost(err) {
-			return nil, err
+			return nil, fault.At(err, "wallet.Do")
 		}
 		e.lost.Add(1)
 	}
@@ -253,7 +213,6 @@ type session struct {
 	documents Documents
 	unit      *UnitOfWork
 	opened    map[Owner]Created
-	actor     string // of the present command
 }
 
 // execute is the transaction: it locks wallets, decides commands in order, and writes
@@ -264,7 +223,7 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 	if s.opened, err = openWallets(ctx, tx, commands); err != nil {
 		return nil, err
 	}
-	if err := postgres.LimitLockWaits(ctx, tx, e.options.RowWait); err != nil {
+	if err := postgres.LimitLockWaits(ctx, tx, e.rowWait); err != nil {
 		return nil, err
 	}
 	if s.unit, err = Open(ctx, tx, s.wanted(commands), mode); err != nil {
@@ -283,11 +242,10 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 
 // answer decides one command.
 func (s *session) answer(c Command) job.Answer {
-	s.actor = c.By
 	err := s.check(c)
 	var body any
 	if err == nil {
-		body, err = c.Action.do(s, c.Request.Client)
+		body, err = c.Action.do(s)
 	}
 	switch {
 	case errors.Is(err, ErrBusy):
@@ -303,7 +261,12 @@ func (s *session) wanted(commands []Command) (want Wanted) {
 	want.Clients = []string{}
 	for _, c := range commands {
 		want.Wallets = append(want.Wallets, c.Action.wallets()...)
-		c.Action.want(&want, c.Request.Client)
+		if c.Action.Authorization != uuid.Nil {
+			want.Authorizations = append(want.Authorizations, c.Action.Authorization)
+		}
+		if c.Action.Reference.Text != "" {
+			want.References = append(want.References, c.Action.Reference)
+		}
 		if only := c.Who.Client(); only != nil && want.Clients != nil {
 			want.Clients = append(want.Clients, *only)
 		} else {
@@ -323,9 +286,8 @@ func (s *session) wanted(commands []Command) (want Wanted) {
 func openWallets(ctx context.Context, tx pgx.Tx, commands []Command) (map[Owner]Created, error) {
 	var openings []Opening
 	for _, c := range commands {
-		owner := c.Action.owner(c.Request.Client)
-		if c.Action.opens() && c.Action.check() == nil && c.sees(owner) {
-			openings = append(openings, Opening{Owner: owner, Metadata: c.Action.Metadata})
+		if c.Action.Kind == "" && c.Action.check() == nil && c.sees(c.Action.Owner) {
+			openings = append(openings, Opening{Owner: c.Action.Owner, Metadata: c.Action.Metadata})
 		}
 	}
 	if len(openings) == 0 {
@@ -339,7 +301,7 @@ func (c Command) sees(o Owner) bool { return c.Who.Sees(o.Client, o.ID) }
 // check refuses a command on wallets that its grant does not see, busy or not, as if they did
 // not exist.
 func (s *session) check(c Command) error {
-	if c.Action.opens() && !c.sees(c.Action.owner(c.Request.Client)) {
+	if c.Action.Kind == "" && !c.sees(c.Action.Owner) {
 		return fault.New(fault.Forbidden, "users can open wallets only for themselves")
 	}
 	for _, id := range c.Action.wallets() {

@@ -3,6 +3,7 @@ package wallet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,7 +69,11 @@ func OpenPayees(ctx context.Context, tx pgx.Tx, want []PayBack, mode postgres.Lo
 // Busy reports whether another transaction has locked the wallet of an owner.
 func (b *Buyers) Busy(owner Owner) bool {
 	id, ok := b.wallets[owner]
-	return ok && b.unit.busy(id)
+	if !ok {
+		return false
+	}
+	_, err := b.unit.account(id)
+	return errors.Is(err, ErrBusy)
 }
 
 // Pay takes the price of a purchase.
@@ -120,32 +125,14 @@ type Opening struct {
 // owners, so that two transactions that create the same wallets cannot deadlock.
 func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
 	order := slices.Clone(openings)
-	slices.SortStableFunc(order, func(x, y Opening) int { return compareOwners(x.Owner, y.Owner) })
+	slices.SortStableFunc(order, func(x, y Opening) int {
+		return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency), cmp.Compare(x.Client, y.Client))
+	})
 	order = slices.CompactFunc(order, func(x, y Opening) bool { return x.Owner == y.Owner })
-	made, err := insert(ctx, tx, order)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.Create: %w", err)
-	}
-	// A wallet in conflict with the insert may be newer than its snapshot: a later statement sees it.
-	var others []Owner
-	for _, o := range order {
-		if !made[o.Owner].Fresh {
-			others = append(others, o.Owner)
-		}
-	}
-	old, err := Find(ctx, tx, others)
-	for o, id := range old {
-		made[o] = Created{ID: id}
-	}
-	return made, err
-}
-
-// insert creates the wallets that do not exist, with their metadata.
-func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
-	n := len(openings)
+	n := len(order)
 	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	clients, texts := make([]string, n), make([][]byte, n)
-	for i, o := range openings {
+	for i, o := range order {
 		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
 		clients[i], texts[i] = o.Client, o.Metadata.Text()
 	}
@@ -165,11 +152,21 @@ func insert(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 			SELECT id, wanted.metadata FROM made JOIN wanted USING (id) WHERE wanted.metadata IS NOT NULL
 		)
 		SELECT id, owner_id, currency, client FROM made`, fresh, names, currencies, clients, texts)
+	if err != nil {
+		return nil, fmt.Errorf("wallet.Create: %w", err)
+	}
+	// A wallet in conflict with the insert may be newer than its snapshot: a later statement sees it.
+	var others []Owner
+	for _, o := range order {
+		if !made[o.Owner].Fresh {
+			others = append(others, o.Owner)
+		}
+	}
+	old, err := Find(ctx, tx, others)
+	for o, id := range old {
+		made[o] = Created{ID: id}
+	}
 	return made, err
-}
-
-func compareOwners(x, y Owner) int {
-	return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency), cmp.Compare(x.Client, y.Client))
 }
 
 // Find returns the wallets of those of the owners that have one. It locks nothing:

@@ -301,7 +301,7 @@ func (w *world) lapse(rt *rapid.T) {
 }
 
 func (w *world) sweep() {
-	if _, err := w.at.Expire(w.t.Context(), nil, 1000); err != nil {
+	if _, err := wallet.Expire(w.t.Context(), w.db, nil, 1000); err != nil {
 		w.t.Error(err)
 	}
 	for _, h := range w.auth {

@@ -3,16 +3,13 @@ package wallet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 )
 
@@ -73,85 +70,15 @@ type Page struct {
 // The next page begins with the version after the last one returned, in the
 // direction of the page. A wallet that does not exist has no events.
 func History(ctx context.Context, db postgres.DB, id uuid.UUID, page Page) ([]Event, error) {
-	from, part := page.From, `v.version <= $2 ORDER BY v.version DESC`
+	from, part, order := page.From, `v.version <= $2`, `v.version DESC`
 	switch {
 	case page.Upward:
-		part = `v.version >= $2 ORDER BY v.version`
+		part, order = `v.version >= $2`, `v.version`
 	case from == 0:
 		from = math.MaxInt64
 	}
-	events, err := postgres.Collect(ctx, db, scanEvent, `
-		SELECT `+eventColumns+`
-		FROM (SELECT * FROM wallet_events v WHERE v.wallet_id = $1 AND `+part+` LIMIT $3) v
-		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
-		ORDER BY v.version`, id, from, page.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
-	}
-	if len(events) == 0 {
-		return events, nil
-	}
-	sum, err := sumAt(ctx, db, id, events[0].Version-1) // events never change, so a second statement sees the same ones
-	if err != nil {
-		return nil, fmt.Errorf("wallet.History(%s): %w", id, err)
-	}
-	for i := range events {
-		sum.Balance += events[i].DeltaBalance
-		sum.Held += events[i].DeltaHeld
-		events[i].Balance, events[i].Held = sum.Balance, sum.Held
-	}
-	if !page.Upward {
-		slices.Reverse(events)
-	}
-	return events, nil
-}
-
-// eventColumns are those of an event v and its entry e. A wallet, an authorization or a purchase
-// that there is not is the id zero.
-const eventColumns = `v.version, v.delta_balance, v.delta_held, v.at, e.id, e.kind,
-		       coalesce(e.debit_wallet, ` + none + `), coalesce(e.debit_account, ''), coalesce(e.credit_wallet, ` + none + `), coalesce(e.credit_account, ''),
-		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''),
-		       coalesce(e.authorization_id, ` + none + `), e.created_at, e.metadata, coalesce(e.purchase_id, ` + none + `), e.actor`
-
-const none = `'00000000-0000-0000-0000-000000000000'`
-
-// targets are what eventColumns are scanned into.
-func (v *Event) targets() []any {
-	e := &v.Entry
-	return []any{&v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.At, &e.ID, &e.Kind,
-		&e.Debit.Wallet, &e.Debit.Account, &e.Credit.Wallet, &e.Credit.Account,
-		&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description,
-		&e.Authorization, &e.CreatedAt, &e.Metadata, &e.PurchaseID, &e.Actor}
-}
-
-func scanEvent(row pgx.CollectableRow) (v Event, err error) {
-	err = row.Scan(v.targets()...)
-	return v, err
-}
-
-// sums is the sum of the events of a wallet up to a version.
-type sums struct{ Balance, Held money.Amount }
-
-// sumAt computes what a wallet had at a version, from the last snapshot up to it and
-// the events after that. It returns a not-found Error for a version that the wallet
-// does not have.
-func sumAt(ctx context.Context, db postgres.DB, id uuid.UUID, version int64) (sums, error) {
-	var sum sums
-	var last int64
-	err := db.QueryRow(ctx, `
-		SELECT coalesce(s.version, 0) + e.events, coalesce(s.balance, 0) + e.balance, coalesce(s.held, 0) + e.held
-		FROM wallets w
-		LEFT JOIN LATERAL (
-			SELECT version, balance, held FROM wallet_snapshots WHERE wallet_id = w.id AND version <= $2
-			ORDER BY version DESC LIMIT 1) s ON true
-		CROSS JOIN LATERAL (
-			SELECT count(*) AS events, coalesce(sum(delta_balance), 0)::bigint AS balance, coalesce(sum(delta_held), 0)::bigint AS held
-			FROM wallet_events WHERE wallet_id = w.id AND version > coalesce(s.version, 0) AND version <= $2) e
-		WHERE w.id = $1`, id, version).Scan(&last, &sum.Balance, &sum.Held)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && last != version {
-		return sums{}, fault.New(fault.NotFound, "there is no version %d of wallet %s", version, id)
-	}
-	return sum, fault.At(err, "wallet.sumAt(%s, %d)", id, version)
+	events, err := readEvents(ctx, db, `(SELECT * FROM wallet_events v WHERE v.wallet_id = $1 AND `+part+` ORDER BY `+order+` LIMIT $3) v`, order, id, from, page.Limit)
+	return events, fault.At(err, "wallet.History(%s)", id)
 }
 
 // EventID identifies an event.
@@ -167,26 +94,41 @@ func EventsAt(ctx context.Context, db postgres.DB, ids []EventID) (map[EventID]E
 	for i, p := range ids {
 		wallets[i], versions[i] = p.Wallet, p.Version
 	}
-	found := make(map[EventID]Event, len(ids))
-	_, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (id EventID, err error) {
-		var v Event
-		if err = row.Scan(append(v.targets(), &id.Wallet, &v.Balance, &v.Held)...); err == nil {
-			id.Version = v.Version
-			found[id] = v
-		}
-		return id, err
+	events, err := readEvents(ctx, db, `unnest($1::uuid[], $2::bigint[]) AS p (wallet_id, version)
+		CROSS JOIN LATERAL (SELECT * FROM wallet_events WHERE wallet_id = p.wallet_id AND version = p.version) v`, `1`, wallets, versions)
+	found := make(map[EventID]Event, len(events))
+	for _, v := range events {
+		found[EventID{v.Wallet, v.Version}] = v
+	}
+	return found, fault.At(err, "wallet.EventsAt")
+}
+
+const none = `'00000000-0000-0000-0000-000000000000'`
+
+// readEvents reads the events v of a FROM. The sums after an event are those of the last snapshot up to it
+// and the events after that. A wallet, an authorization or a purchase that there is not is the id zero.
+func readEvents(ctx context.Context, db postgres.DB, from, order string, args ...any) ([]Event, error) {
+	return postgres.Collect(ctx, db, func(row pgx.CollectableRow) (v Event, err error) {
+		e := &v.Entry
+		err = row.Scan(&v.Wallet, &v.Version, &v.DeltaBalance, &v.DeltaHeld, &v.Balance, &v.Held, &v.At, &e.ID, &e.Kind,
+			&e.Debit.Wallet, &e.Debit.Account, &e.Credit.Wallet, &e.Credit.Account,
+			&e.Amount, &e.Currency, &e.Reference.Scope, &e.Reference.Text, &e.Description,
+			&e.Authorization, &e.CreatedAt, &e.Metadata, &e.PurchaseID, &e.Actor)
+		return v, err
 	}, `
-		SELECT `+eventColumns+`, v.wallet_id, coalesce(s.balance, 0) + t.balance, coalesce(s.held, 0) + t.held
-		FROM unnest($1::uuid[], $2::bigint[]) AS p (wallet_id, version)
-		CROSS JOIN LATERAL (SELECT * FROM wallet_events WHERE wallet_id = p.wallet_id AND version = p.version) v
+		SELECT v.wallet_id, v.version, v.delta_balance, v.delta_held, coalesce(s.balance, 0) + t.balance, coalesce(s.held, 0) + t.held, v.at, e.id, e.kind,
+		       coalesce(e.debit_wallet, `+none+`), coalesce(e.debit_account, ''), coalesce(e.credit_wallet, `+none+`), coalesce(e.credit_account, ''),
+		       e.amount, e.currency, e.scope, e.reference, coalesce(e.description, ''),
+		       coalesce(e.authorization_id, `+none+`), e.created_at, e.metadata, coalesce(e.purchase_id, `+none+`), e.actor
+		FROM `+from+`
 		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE id = v.entry_id) e
 		LEFT JOIN LATERAL (
-			SELECT version, balance, held FROM wallet_snapshots WHERE wallet_id = p.wallet_id AND version <= p.version
+			SELECT version, balance, held FROM wallet_snapshots WHERE wallet_id = v.wallet_id AND version <= v.version
 			ORDER BY version DESC LIMIT 1) s ON true
 		CROSS JOIN LATERAL (
 			SELECT coalesce(sum(delta_balance), 0)::bigint AS balance, coalesce(sum(delta_held), 0)::bigint AS held
-			FROM wallet_events WHERE wallet_id = p.wallet_id AND version > coalesce(s.version, 0) AND version <= p.version) t`, wallets, versions)
-	return found, fault.At(err, "wallet.EventsAt")
+			FROM wallet_events WHERE wallet_id = v.wallet_id AND version > coalesce(s.version, 0) AND version <= v.version) t
+		ORDER BY `+order, args...)
 }
 
 // GetAll returns wallets as they are now, in any order. It leaves out those that do not exist.

@@ -1,6 +1,7 @@
 package wallet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,15 +94,6 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 	return u, nil
 }
 
-// lock locks wallets for the transaction, in the order of their ids. It reads nothing. With
-// postgres.SkipLocked it returns those that another transaction has locked.
-func lock(ctx context.Context, tx pgx.Tx, ids []uuid.UUID, mode postgres.LockMode) (busy []uuid.UUID, err error) {
-	busy, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
-		WITH locked AS MATERIALIZED (SELECT id FROM wallets WHERE id = ANY($1) ORDER BY id`+mode.SQL()+`)
-		SELECT id FROM wallets WHERE id = ANY($1) AND id NOT IN (SELECT id FROM locked) ORDER BY id`, ids)
-	return busy, fault.At(err, "wallet.lock")
-}
-
 // ErrBroken means that the row of a wallet does not equal the sum of its events.
 // Commands on that wallet fail; those on other wallets go on.
 var ErrBroken = errors.New("wallet: its row does not equal the sum of its events")
@@ -123,7 +115,6 @@ func (u *UnitOfWork) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 			a.blocked = fmt.Errorf("%w: wallet %s has version %d, balance %d, held %d; snapshot %d and %d events give %d, %d",
 				ErrBroken, w.ID, w.Version, w.Balance, w.Held, snapshot, events, balance, held)
 		}
-		u.summed += events
 		u.accounts[w.ID] = a
 		return nil
 	})
@@ -188,10 +179,7 @@ func (u *UnitOfWork) queue(p *pgx.Batch) {
 func (u *UnitOfWork) queueEntries(p *pgx.Batch) {
 	entries := slices.Clone(u.entries)
 	slices.SortFunc(entries, func(x, y Entry) int {
-		if c := strings.Compare(x.Reference.Scope, y.Reference.Scope); c != 0 {
-			return c
-		}
-		return strings.Compare(x.Reference.Text, y.Reference.Text)
+		return cmp.Or(strings.Compare(x.Reference.Scope, y.Reference.Scope), strings.Compare(x.Reference.Text, y.Reference.Text))
 	})
 	n := len(entries)
 	ids, kinds, amounts, currencies := make([]uuid.UUID, n), make([]string, n), make([]int64, n), make([]string, n)
@@ -220,7 +208,7 @@ func (u *UnitOfWork) queueEvents(p *pgx.Batch) {
 	wallets, versions, entries := make([]uuid.UUID, n), make([]int64, n), make([]uuid.UUID, n)
 	balances, helds := make([]int64, n), make([]int64, n)
 	for i, e := range u.events {
-		wallets[i], versions[i], entries[i], balances[i], helds[i] = e.walletID, e.Version, e.Entry.ID, int64(e.DeltaBalance), int64(e.DeltaHeld)
+		wallets[i], versions[i], entries[i], balances[i], helds[i] = e.Wallet, e.Version, e.Entry.ID, int64(e.DeltaBalance), int64(e.DeltaHeld)
 	}
 	p.Queue(`
 		INSERT INTO wallet_events (wallet_id, version, entry_id, delta_balance, delta_held, at)
@@ -271,7 +259,6 @@ func (u *UnitOfWork) queueAuthorizations(p *pgx.Batch) {
 func (u *UnitOfWork) queueWallets(p *pgx.Batch) {
 	var ids, snapped []uuid.UUID
 	var balances, helds, versions, starts []int64
-	var snapBalances, snapHelds, snapVersions []int64
 	for id, a := range u.accounts {
 		if a.Version == a.start {
 			continue
@@ -279,8 +266,7 @@ func (u *UnitOfWork) queueWallets(p *pgx.Batch) {
 		ids, starts = append(ids, id), append(starts, a.start)
 		balances, helds, versions = append(balances, int64(a.Balance)), append(helds, int64(a.Held)), append(versions, a.Version)
 		if a.Version-a.snapshot >= SnapshotEvery {
-			snapped, snapVersions = append(snapped, id), append(snapVersions, a.Version)
-			snapBalances, snapHelds = append(snapBalances, int64(a.Balance)), append(snapHelds, int64(a.Held))
+			snapped = append(snapped, id)
 		}
 	}
 	p.Queue(`
@@ -288,10 +274,9 @@ func (u *UnitOfWork) queueWallets(p *pgx.Batch) {
 		FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS c (id, balance, held, version, start)
 		WHERE w.id = c.id AND w.version = c.start`,
 		ids, balances, helds, versions, starts).Exec(postgres.Exactly(len(ids), "wallets"))
-	if n := len(snapped); n > 0 {
+	if len(snapped) > 0 {
 		p.Queue(`
 			INSERT INTO wallet_snapshots (wallet_id, version, balance, held)
-			SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[])`,
-			snapped, snapVersions, snapBalances, snapHelds).Exec(postgres.Exactly(n, "snapshots"))
+			SELECT id, version, balance, held FROM wallets WHERE id = ANY($1)`, snapped).Exec(postgres.Exactly(len(snapped), "snapshots"))
 	}
 }

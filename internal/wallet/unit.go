@@ -2,7 +2,6 @@ package wallet
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -24,10 +23,9 @@ type UnitOfWork struct {
 	accounts       map[uuid.UUID]*account
 	authorizations map[uuid.UUID]*authorization
 	references     map[Reference]uuid.UUID // taken: by which entry
-	summed         int64                   // events that Open has added up
 
 	entries []Entry
-	events  []posted
+	events  []Event
 }
 
 // account is a wallet after the commands so far.
@@ -48,12 +46,6 @@ type authorization struct {
 	changed  bool
 }
 
-// posted is an event that is to be written.
-type posted struct {
-	walletID uuid.UUID
-	Event
-}
-
 // account returns a wallet after the commands so far. Its errors are those that every
 // command can return: not-found, ErrBusy, ErrBroken.
 func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
@@ -62,12 +54,6 @@ func (u *UnitOfWork) account(id uuid.UUID) (*account, error) {
 		return nil, fault.New(fault.NotFound, "there is no wallet %s", id)
 	}
 	return a, a.blocked
-}
-
-// busy reports whether another transaction has locked a wallet.
-func (u *UnitOfWork) busy(id uuid.UUID) bool {
-	_, err := u.account(id)
-	return errors.Is(err, ErrBusy)
 }
 
 // Credit adds money from outside.
@@ -118,10 +104,8 @@ func (u *UnitOfWork) move(kind Kind, from, to Side, m Movement) (Entry, error) {
 	if err := u.admit(first, kind, m); err != nil {
 		return Entry{}, err
 	}
-	if payee != nil {
-		if err := payee.checkRoom(m.Amount); err != nil {
-			return Entry{}, err
-		}
+	if payee != nil && payee.Balance > maxBalance-m.Amount {
+		return Entry{}, invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", maxBalance))
 	}
 	if payer != nil {
 		if err := u.afford(payer, m.Amount); err != nil {
@@ -161,7 +145,7 @@ func (u *UnitOfWork) post(e Entry, legs ...leg) {
 		l.Balance += l.deltaBalance
 		l.Held += l.deltaHeld
 		l.Version++
-		u.events = append(u.events, posted{l.ID, Event{Version: l.Version, DeltaBalance: l.deltaBalance, DeltaHeld: l.deltaHeld, Entry: e}})
+		u.events = append(u.events, Event{Wallet: l.ID, Version: l.Version, DeltaBalance: l.deltaBalance, DeltaHeld: l.deltaHeld, Entry: e})
 	}
 }
 
@@ -180,7 +164,7 @@ func (u *UnitOfWork) admit(a *account, kind Kind, m Movement) error {
 
 // admitText is admit without the amount.
 func (u *UnitOfWork) admitText(a *account, m Movement) error {
-	if err := checkDescription(m.Description); err != nil {
+	if err := checkText("/description", m.Description, maxDescription); err != nil {
 		return err
 	}
 	if err := checkText("/reference", m.Reference.Text, maxReference); err != nil {
@@ -212,14 +196,6 @@ func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 	return nil
 }
 
-// checkRoom checks that a wallet can take an amount.
-func (a *account) checkRoom(amount money.Amount) error {
-	if a.Balance > maxBalance-amount {
-		return invalid("/amount", fmt.Sprintf("no wallet may have more than %d minor units", maxBalance))
-	}
-	return nil
-}
-
 // checkText refuses text that Postgres would refuse, so that one bad text does not
 // fail all commands of the transaction. Text may be empty.
 func checkText(pointer, text string, most int) error {
@@ -245,9 +221,6 @@ func (o Owner) check() error {
 	}
 	return nil
 }
-
-// checkDescription refuses a description that no entry can have.
-func checkDescription(text string) error { return checkText("/description", text, maxDescription) }
 
 func invalid(pointer, detail string) error {
 	return fault.Invalid(fault.Field{Pointer: pointer, Detail: detail})

@@ -151,6 +151,7 @@ type Entry struct {
 
 // Event is the effect of an entry on one wallet.
 type Event struct {
+	Wallet        uuid.UUID
 	Version       int64
 	DeltaBalance  money.Amount
 	DeltaHeld     money.Amount

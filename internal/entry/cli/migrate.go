@@ -36,7 +36,7 @@ func migrateCommand() *cobra.Command {
 			waiting := sync.OnceFunc(func() {
 				say(cmd.ErrOrStderr(), "waiting for postgres, at most %s (setting postgres.start_wait)", wait)
 			})
-			if err := postgres.Await(ctx, wait, db.Ping, nil, func(error) { waiting() }); err != nil {
+			if err := postgres.Await(ctx, wait, db.Ping, func(error) { waiting() }); err != nil {
 				return err
 			}
 			m, err := schema.New(db)

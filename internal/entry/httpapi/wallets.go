@@ -41,7 +41,8 @@ func (s *server) execute(ctx context.Context, kind job.Kind, status int, given c
 		return response.Result{}, err
 	}
 	request := s.command(ctx, kind, status)
-	done, err := s.wallets.Do(ctx, wallet.Command{Action: action, Request: request, By: call.Of(ctx).Signature(), Who: call.Of(ctx).Grant()})
+	action.Actor = call.Of(ctx).Signature()
+	done, err := s.wallets.Do(ctx, wallet.Command{Action: action, Request: request, Who: call.Of(ctx).Grant()})
 	if err == nil {
 		err = done.Err
 	}

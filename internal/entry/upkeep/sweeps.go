@@ -78,11 +78,10 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 	}
 	seller := sale.NewSeller(db, keep.Jobs, sale.Reservations{For: settings.Payments.Reservation,
 		MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), MaxPerUser: settings.Payments.MaxPositionsPerUser})
-	wallets := wallet.NewExecutor(db, wallet.Documents{}, wallet.Options{}) // Expire skips locked wallets, so it needs no lock in Redis
 	s := &Sweeper{Runner: sweep.NewRunner(rdb, settings, logger), resumer: campaign.NewResumer(db, enqueue, logger)}
 	s.Sweeps = []sweep.Sweep{
 		inventory.ExpiredHolds(db, o.Holds),
-		wallet.ExpiredAuthorizations(wallets),
+		wallet.ExpiredAuthorizations(db),
 		sale.ExpiredReservations(db),
 		sweep.Join("due-items", time.Second, due(settings, db, client, seller, counted, logger)...),
 		cards.MissedEvents(o.Events, o.Provider, client, logger),
