@@ -134,9 +134,9 @@ func (e *environment) checkListen(ctx context.Context) error {
 		_, port, _ = net.SplitHostPort(free)
 		e.listen = net.JoinHostPort(host, port)
 	}
-	listener, err := listenOn(ctx, e.listen)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.listen)
 	if err != nil {
-		return err
+		return inUse(e.listen, err)
 	}
 	return listener.Close()
 }

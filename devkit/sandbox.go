@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,22 +60,19 @@ includes a sandbox; this command is for other programs or your own fleet.`,
 }
 
 func runSandbox(cmd *cobra.Command, listen string, settings stripesim.Settings) error {
-	listener, err := listenOn(cmd.Context(), listen)
+	running, err := stripesim.Start(cmd.Context(), listen, settings)
 	if err != nil {
-		return err
-	}
-	server, err := stripesim.New(settings)
-	if err != nil {
-		return errors.Join(err, listener.Close())
+		return inUse(listen, err)
 	}
 	say(cmd.OutOrStdout(), `
 The sandbox is running. Ctrl-C stops it.
 
-  url      http://%s
+  url      %s
   key      %s
   account  %s
-`, listener.Addr(), settings.Key, server.Account())
-	return stripesim.Serve(cmd.Context(), listener, server)
+`, running.URL, settings.Key, running.Account())
+	<-cmd.Context().Done()
+	return running.Close()
 }
 
 // sandbox is a simulator of Stripe beside a fleet.
@@ -111,16 +107,12 @@ func (s sandbox) settings() string {
 		"  stripe: {key: '" + s.key + "', url: '" + s.URL + "', webhook_secret: '" + s.secret + "', payment_method_types: 'card,konbini'}\n"
 }
 
-// listenOn says what to do when the address is in use.
-func listenOn(ctx context.Context, address string) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+// inUse says what to do when an address is in use.
+func inUse(address string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is in use; choose another with --listen", address)
+		return fmt.Errorf("%s is in use; choose another with --listen", address)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--listen: %w", err)
-	}
-	return listener, nil
+	return err
 }
 
 // keptSecret reads a secret from its file in a folder, or makes one and keeps it there.

@@ -1,13 +1,13 @@
 package drandsim
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -32,10 +32,11 @@ type Relay struct {
 
 func newRelay(chain, fork *Chain, clock func() time.Time, released <-chan struct{}) *Relay {
 	r := &Relay{chain: chain, fork: fork, clock: clock, released: released, mux: http.NewServeMux()}
+	info := func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, chain.Info()) }
 	for pattern, do := range map[string]http.HandlerFunc{
 		"GET /chains":                          r.answering(func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, []string{r.hash()}) }),
-		"GET /info":                            r.answering(r.info),
-		"GET /" + r.hash() + "/info":           r.answering(r.info),
+		"GET /info":                            r.answering(info),
+		"GET /" + r.hash() + "/info":           r.answering(info),
 		"GET /public/{round}":                  r.answering(r.round),
 		"GET /" + r.hash() + "/public/{round}": r.answering(r.round),
 		"GET /control":                         r.control,
@@ -85,72 +86,44 @@ func (r *Relay) hash() string {
 // answering does not answer while the relay is away.
 func (r *Relay) answering(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, q *http.Request) {
-		switch r.Faults().Away {
+		away := r.Faults().Away
+		if away != "" && away != AwayRefuse {
+			r.requests.Add(1)
+		}
+		switch away {
 		case AwayRefuse:
-			hangUp(w)
+			panic(http.ErrAbortHandler) // net/http closes the connection
 		case AwayHang:
-			r.requests.Add(1)
-			r.hang(q)
-			hangUp(w)
+			select {
+			case <-q.Context().Done():
+			case <-r.released:
+			}
+			panic(http.ErrAbortHandler)
 		case AwayError:
-			r.requests.Add(1)
 			write(w, http.StatusInternalServerError, map[string]string{"error": "this relay has a fault"})
 		case AwayHTML:
-			r.requests.Add(1)
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, "<!DOCTYPE html><title>Just a moment</title><p>Checking your browser")
 		case AwayEndless:
-			r.requests.Add(1)
-			r.endless(w, q)
+			r.endless(w)
 		default:
 			next(w, q)
 		}
 	}
 }
 
-// hang waits until the client is gone, or the network ends.
-func (r *Relay) hang(q *http.Request) {
-	select {
-	case <-q.Context().Done():
-	case <-r.released:
-	}
-}
-
 // endless writes until the client is gone, or the network ends.
-func (r *Relay) endless(w http.ResponseWriter, q *http.Request) {
-	blanks := make([]byte, 1024)
-	for i := range blanks {
-		blanks[i] = ' '
-	}
-	for {
+func (r *Relay) endless(w http.ResponseWriter) {
+	for blanks := bytes.Repeat([]byte{' '}, 1024); ; {
 		select {
-		case <-q.Context().Done():
-			return
 		case <-r.released:
 			return
 		default:
+			if _, err := w.Write(blanks); err != nil {
+				return
+			}
 		}
-		if _, err := w.Write(blanks); err != nil {
-			return
-		}
 	}
-}
-
-// hangUp closes the connection without an answer.
-func hangUp(w http.ResponseWriter) {
-	connection, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler) // the server's way to close a connection
-	}
-	if tcp, ok := connection.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // what is left unsent is dropped; there is nothing
-	}
-	_ = connection.Close()
-}
-
-// info describes the chain, as drand's relays do.
-func (r *Relay) info(w http.ResponseWriter, _ *http.Request) {
-	write(w, http.StatusOK, r.chain.Info())
 }
 
 // answer is a round as relays give it out.

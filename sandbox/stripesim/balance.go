@@ -2,8 +2,6 @@ package stripesim
 
 import (
 	"math"
-	"net/http"
-	"time"
 
 	"triprize/internal/domain/money"
 )
@@ -37,22 +35,16 @@ func (c *change) move(kind, category, source string, amount int64, currency stri
 		m.Currency, m.Rate = into, c.server.settings.ExchangeRate
 		m.Amount = int64(math.Round(float64(amount) * m.Rate))
 	}
-	switch category {
-	case "charge":
+	switch {
+	case category == "charge":
 		m.Fee = m.Amount * chargeFee / 1000
-	case "dispute":
-		m.Fee = disputeFeeIn(m.Currency)
+	case category == "dispute" && money.Currency(upper(m.Currency)).Digits() == 0:
+		m.Fee = 1300
+	case category == "dispute":
+		m.Fee = 1500
 	}
-	c.movements.put(m)
-	c.touch(m)
+	c.add(m)
 	return m
-}
-
-func disputeFeeIn(currency string) int64 {
-	if money.Currency(upper(currency)).Digits() == 0 {
-		return 1300
-	}
-	return 1500
 }
 
 // kindOf is the type of a transaction of a charge, or of what follows from it.
@@ -66,42 +58,23 @@ func (ch *charge) kindOf(card, other string) string {
 // Payout takes what the balance has of a currency out of it, after a fee for the
 // account, and returns the ids of both transactions.
 func (s *Server) Payout(currency string, fee int64) (ids []string, _ error) {
-	seq := s.mutate("", "", "", func(c *change) {
-		c.put(&movement{head: c.head("txn"), Type: "stripe_fee", Category: "fee", Amount: -fee, Currency: currency, Available: c.unix()}, &ids)
-		var left int64
-		for _, m := range c.movements.list {
+	err := s.mutate(itself, func(c *change) {
+		left := -fee
+		for m := range each[*movement](c.state) {
 			if m.Currency == currency {
 				left += m.Amount - m.Fee
 			}
 		}
-		c.put(&movement{head: c.head("txn"), Type: "payout", Category: "payout", Source: newID("po"), Amount: -left, Currency: currency,
-			Available: c.unix()}, &ids)
+		for _, m := range []*movement{
+			{head: c.head("txn"), Type: "stripe_fee", Category: "fee", Amount: -fee},
+			{head: c.head("txn"), Type: "payout", Category: "payout", Source: newID("po"), Amount: -left},
+		} {
+			m.Currency, m.Available = currency, c.unix()
+			c.add(m)
+			ids = append(ids, m.ID)
+		}
 	})
-	return ids, s.journal.wait(seq)
-}
-
-func (c *change) put(m *movement, ids *[]string) {
-	c.movements.put(m)
-	c.touch(m)
-	*ids = append(*ids, m.ID)
-}
-
-var listMovements = parameters{"source": text, "type": text, "currency": text}.with(paging).with(expanding("data.source"))
-
-func doListMovements(c *change, r *call) (object, *apiError) {
-	p := r.params
-	fits := func(m *movement) bool {
-		return (!p.has("source") || m.Source == p.text("source")) && (!p.has("type") || m.Type == p.text("type")) &&
-			(!p.has("currency") || m.Currency == p.text("currency"))
-	}
-	return page(r, "balance_transaction", c.movements, fits, func(m *movement) object { return m.render(c.now) })
-}
-
-func doGetMovement(c *change, r *call) (object, *apiError) {
-	if m := c.movements.by[r.object]; m != nil {
-		return m.render(c.now), nil
-	}
-	return nil, missing(http.StatusNotFound, "balance transaction", "id", r.object)
+	return ids, err
 }
 
 // renderPayout shows the payout that a transaction is about.
@@ -115,7 +88,7 @@ func (m *movement) renderPayout() object {
 	}
 }
 
-func (m *movement) render(now time.Time) object {
+func (m *movement) render(now int64) object {
 	o := object{
 		"id": m.ID, "object": "balance_transaction", "amount": m.Amount, "available_on": m.Available, "balance_type": "payments", "created": m.Created,
 		"currency": m.Currency, "description": nil, "exchange_rate": nil, "fee": m.Fee, "fee_details": []object{}, "net": m.Amount - m.Fee,
@@ -124,7 +97,7 @@ func (m *movement) render(now time.Time) object {
 	if m.Rate != 0 {
 		o["exchange_rate"] = m.Rate
 	}
-	if m.Available <= now.Unix() {
+	if m.Available <= now {
 		o["status"] = "available"
 	}
 	if m.Fee != 0 {

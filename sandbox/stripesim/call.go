@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -9,7 +10,10 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // call is one request to the API of Stripe.
@@ -29,7 +33,6 @@ type route struct {
 	pattern string // of http.ServeMux
 	takes   parameters
 	do      func(*change, *call) (object, *apiError)
-	plan    func(*change, *call) fault // what will go wrong with a call, if anything; optional
 }
 
 // mostBody bounds the form of a request, in bytes.
@@ -42,52 +45,48 @@ func (s *Server) serve(route *route) http.HandlerFunc {
 		c := &call{route: route, id: newID("req"), object: r.PathValue("id"), path: r.URL.Path, base: "http://" + r.Host}
 		w.Header().Set("Request-Id", c.id)
 		w.Header().Set("Stripe-Version", apiVersion)
-		if s.unavailable(w) {
-			return
-		}
-		if problem := s.enter(r, route.pattern); problem != nil {
-			s.refuse(w, problem)
-			return
-		}
-		if problem := c.read(w, r); problem != nil {
-			s.refuse(w, problem)
-			return
+		problem := s.enter(r, route.pattern)
+		if problem == nil {
+			problem = c.read(w, r)
 		}
 		if c.key != "" {
 			w.Header().Set("Idempotency-Key", c.key)
 		}
-		known, problem := s.lockKey(c)
+		var known *answer
+		if problem == nil {
+			known, problem = s.lockKey(c)
+		}
 		switch {
 		case problem != nil:
 			s.refuse(w, problem)
 		case known != nil:
 			w.Header().Set("Idempotent-Replayed", "true")
 			w.Header().Set("Original-Request", known.Request)
-			if known.Status != http.StatusOK {
-				w.Header().Set("Stripe-Should-Retry", "false")
-			}
-			write(w, known.Status, known.Body)
+			finish(w, known.Status, known.Body)
 		default:
 			s.work(w, r, c)
 		}
 	}
 }
 
-// unavailable answers for a sandbox that is away.
-func (s *Server) unavailable(w http.ResponseWriter) bool {
-	switch _, away := s.faults.get(); away {
-	case Unavailable:
-		write(w, http.StatusServiceUnavailable, (&apiError{kind: apiErrorType, message: "The service is unavailable. Please try again later."}).body())
-		return true
-	case Silent:
-		panic(http.ErrAbortHandler) // net/http closes the connection
+// finish sends the answer of work that was done or tried: the same request would be answered alike.
+func finish(w http.ResponseWriter, status int, body json.RawMessage) {
+	if status != http.StatusOK {
+		w.Header().Set("Stripe-Should-Retry", "false")
 	}
-	return false
+	write(w, status, body)
 }
 
 // enter checks key, version and limits, and what the key may do.
 func (s *Server) enter(r *http.Request, endpoint string) *apiError {
-	if !s.authentic(r) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.away == Unavailable:
+		return &apiError{status: http.StatusServiceUnavailable, kind: apiErrorType, message: "The service is unavailable. Please try again later."}
+	case s.away == Silent:
+		panic(http.ErrAbortHandler) // net/http closes the connection
+	case !s.authentic(r):
 		return &apiError{status: http.StatusUnauthorized, kind: invalidRequest, message: "Invalid API Key provided. The sandbox takes the key that it was started with."}
 	}
 	if problem := s.permits(endpoint); problem != nil {
@@ -99,17 +98,31 @@ func (s *Server) enter(r *http.Request, endpoint string) *apiError {
 	if r.Header.Get("Stripe-Account") != "" || r.Header.Get("Stripe-Context") != "" {
 		return &apiError{status: http.StatusForbidden, kind: invalidRequest, code: "account_invalid", message: "The sandbox has one account, and no connected ones."}
 	}
-	s.mu.Lock()
 	s.counts.requests++
 	s.counts.endpoints[endpoint]++
-	s.mu.Unlock()
-	if reason := s.limits.admit(endpoint); reason != "" {
-		s.mu.Lock()
-		s.counts.limited++
-		s.mu.Unlock()
-		return limited(reason)
+	reason := ""
+	switch {
+	case !s.limiter(endpoint, s.settings.EndpointRate).Allow():
+		reason = "endpoint-rate"
+	case !s.limiter("all", s.settings.Rate).Allow():
+		reason = "global-rate"
+	default:
+		return nil
 	}
-	return nil
+	s.counts.limited++
+	return limited(reason)
+}
+
+// limiter counts requests, as Stripe does: all together, and those of each endpoint.
+func (s *Server) limiter(of string, perSecond int) *rate.Limiter {
+	if s.limits[of] == nil {
+		limit := rate.Limit(perSecond)
+		if perSecond < 0 {
+			limit = rate.Inf
+		}
+		s.limits[of] = rate.NewLimiter(limit, max(perSecond, 0))
+	}
+	return s.limits[of]
 }
 
 // read reads parameters and idempotency key.
@@ -126,10 +139,10 @@ func (c *call) read(w http.ResponseWriter, r *http.Request) (problem *apiError) 
 		return problem
 	}
 	if r.Method == http.MethodPost {
-		c.key = r.Header.Get("Idempotency-Key")
-		if len(c.key) > longestKey {
+		if key := r.Header.Get("Idempotency-Key"); len(key) > longestKey {
 			return refuse("", "", "Idempotency keys can be at most %d characters.", longestKey)
 		}
+		c.key = r.Header.Get("Idempotency-Key")
 		c.fingerprint = digest(c.params.fingerprint())
 	}
 	return nil
@@ -137,54 +150,38 @@ func (c *call) read(w http.ResponseWriter, r *http.Request) (problem *apiError) 
 
 // work does a call, with its faults.
 func (s *Server) work(w http.ResponseWriter, r *http.Request, c *call) {
-	locked := true
-	defer func() {
-		if locked {
-			s.unlockKey(c)
-		}
-	}()
-	injected, wait := s.faults.request()
-	planned := noFault
-	if c.route.plan != nil {
-		s.mutate(c.id, c.key, c.base, func(ch *change) { planned = c.route.plan(ch, c) })
-	}
-	if planned == slow {
-		wait += s.settings.Slow
-	}
-	s.pause(wait)
-	switch {
-	case injected == refusedAsTooMany || planned == tooMany:
-		s.inject(w, limited("injected"))
+	unlock := sync.OnceFunc(func() { s.unlockKey(c) })
+	defer unlock()
+	var planned fault
+	_ = s.mutate(c, func(ch *change) { planned = ch.plan() }) // the second change fails, too
+	s.pause(planned)
+	switch planned {
+	case tooMany:
+		s.refuse(w, limited("injected"))
 		return
-	case injected == timeoutBefore:
-		s.unlockKey(c)
-		locked = false
+	case timeoutBefore:
+		unlock()
 		s.hang(r)
 	}
-	status, body, seq := s.perform(c, injected, planned)
-	if err := s.journal.wait(seq); err != nil {
+	status, body, err := s.perform(c, planned)
+	if err != nil {
 		s.refuse(w, &apiError{status: http.StatusInternalServerError, kind: apiErrorType, message: err.Error()})
 		return
 	}
-	s.unlockKey(c)
-	locked = false
-	if injected == timeoutAfter || (planned == timeoutAfterCharge && status == http.StatusOK) {
+	unlock()
+	if planned == timeoutAfter || (planned == timeoutAfterCharge && status == http.StatusOK) {
 		s.hang(r)
 	}
-	if status != http.StatusOK {
-		w.Header().Set("Stripe-Should-Retry", "false")
-	}
-	write(w, status, body)
+	finish(w, status, body)
 }
 
 // perform makes the change of a call, and remembers its answer with it.
-func (s *Server) perform(c *call, injected outcome, planned fault) (status int, body json.RawMessage, seq int64) {
-	seq = s.mutate(c.id, c.key, c.base, func(ch *change) {
+func (s *Server) perform(c *call, planned fault) (status int, body json.RawMessage, err error) {
+	err = s.mutate(c, func(ch *change) {
 		var done object
 		var problem *apiError
 		switch {
-		case injected == errorBefore || planned == errorOnce:
-			s.counts.injected++
+		case planned == errorBefore:
 			problem = broken()
 		case s.full(c):
 			problem = refuse("", "", "The sandbox is full. Start it with another folder.")
@@ -193,8 +190,7 @@ func (s *Server) perform(c *call, injected outcome, planned fault) (status int, 
 				ch.expand(done, c.params["expand[]"])
 			}
 		}
-		if injected == errorAfter && (problem == nil || problem.begun) {
-			s.counts.injected++
+		if planned == errorAfter && (problem == nil || problem.begun) {
 			problem = broken()
 		}
 		status = http.StatusOK
@@ -203,28 +199,34 @@ func (s *Server) perform(c *call, injected outcome, planned fault) (status int, 
 		}
 		body, _ = json.MarshalIndent(done, "", "  ")
 		if c.key != "" && (problem == nil || problem.begun) {
-			ch.storeAnswer(c.key, &answer{Created: ch.unix(), Request: c.id, Path: c.path, Params: c.fingerprint, Status: status, Body: body})
+			a := &answer{Created: ch.unix(), Request: c.id, Path: c.path, Params: c.fingerprint, Status: status, Body: body}
+			ch.keys[c.key] = a
+			ch.records = append(ch.records, record{"key", c.key, encode(a)})
 		}
 	})
-	return status, body, seq
+	return status, body, err
 }
 
-// full tells whether there is no room for what a call makes. Payments that are under way
-// have some room left.
+// mostObjects bounds the memory: objects and answers of keys. Payments that are under way have as much
+// room again.
+const mostObjects = 300_000
+
+// full tells whether there is no room for what a call makes.
 func (s *Server) full(c *call) bool {
-	if !strings.HasPrefix(c.route.pattern, "POST") {
-		return false
-	}
-	if c.object == "" {
-		return s.state.bytes > s.settings.MaxBytes
-	}
-	return s.state.bytes > s.settings.MaxBytes*2
+	n := len(s.state.by) + len(s.state.keys)
+	return c.makes() && (n > 2*mostObjects || n > mostObjects && c.object == "")
 }
+
+// makes tells whether a call may make objects.
+func (c *call) makes() bool { return strings.HasPrefix(c.route.pattern, http.MethodPost) }
 
 // pause waits, whether or not the client is still there.
-func (s *Server) pause(d time.Duration) {
-	if d <= 0 {
-		return
+func (s *Server) pause(planned fault) {
+	s.mu.Lock()
+	d := time.Duration(s.faults.LatencyMS) * time.Millisecond
+	s.mu.Unlock()
+	if planned == slow {
+		d += s.settings.Slow
 	}
 	select {
 	case <-time.After(d):
@@ -236,23 +238,14 @@ func (s *Server) pause(d time.Duration) {
 // closes it. It does not return.
 func (s *Server) hang(r *http.Request) {
 	s.mu.Lock()
-	s.counts.injected++
+	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(time.Duration(s.faults.HangMS)*time.Millisecond, s.settings.Hang))
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(r.Context(), s.faults.hang(s.settings.Hang))
 	defer cancel()
 	select {
 	case <-ctx.Done():
 	case <-s.closed.Done():
 	}
 	panic(http.ErrAbortHandler)
-}
-
-// inject answers with a fault that was asked for.
-func (s *Server) inject(w http.ResponseWriter, problem *apiError) {
-	s.mu.Lock()
-	s.counts.injected++
-	s.mu.Unlock()
-	s.refuse(w, problem)
 }
 
 // authentic compares the secret key, as Bearer or as the user name of Basic.
@@ -283,20 +276,6 @@ type answer struct {
 // longestKey is Stripe's bound, in characters.
 const longestKey = 255
 
-// fits refuses a key that was used for another request.
-func (a *answer) fits(r *call) *apiError {
-	if a.Path != r.path || a.Params != r.fingerprint {
-		return &apiError{status: http.StatusBadRequest, kind: idempotencyError,
-			message: "Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a key other than '" + r.key + "' if you meant to execute a different request."}
-	}
-	return nil
-}
-
-func keyInUse(key string) *apiError {
-	return &apiError{status: http.StatusConflict, kind: idempotencyError, code: "idempotency_key_in_use",
-		message: "There is currently another in-progress request using this Stripe Idempotent Key (that probably means you submitted twice, and the other request is still going through): " + key + ". Please try again later."}
-}
-
 // lockKey finds the answer that a key has, or marks the key as in use until the call
 // returns it.
 func (s *Server) lockKey(r *call) (known *answer, problem *apiError) {
@@ -306,22 +285,22 @@ func (s *Server) lockKey(r *call) (known *answer, problem *apiError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inUse[r.key] {
-		return nil, keyInUse(r.key)
+		return nil, &apiError{status: http.StatusConflict, kind: idempotencyError, code: "idempotency_key_in_use",
+			message: "There is currently another in-progress request using this Stripe Idempotent Key (that probably means you submitted twice, and the other request is still going through): " + r.key + ". Please try again later."}
 	}
-	if a := s.state.keys[r.key]; a != nil && s.now().Unix()-a.Created < int64(keyLife.Seconds()) {
-		if problem := a.fits(r); problem != nil {
-			return nil, problem
-		}
-		return a, nil
+	a := s.state.keys[r.key]
+	switch {
+	case a == nil || s.now().Unix()-a.Created >= int64(keyLife.Seconds()):
+		s.inUse[r.key] = true
+		return nil, nil
+	case a.Path != r.path || a.Params != r.fingerprint:
+		return nil, &apiError{status: http.StatusBadRequest, kind: idempotencyError,
+			message: "Keys for idempotent requests can only be used with the same parameters they were first used with. Try using a key other than '" + r.key + "' if you meant to execute a different request."}
 	}
-	s.inUse[r.key] = true
-	return nil, nil
+	return a, nil
 }
 
 func (s *Server) unlockKey(r *call) {
-	if r.key == "" {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.inUse, r.key)

@@ -37,26 +37,23 @@ func (s *Server) Totals() Totals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := Totals{
-		Now: s.now().Unix(), Account: s.Account(), Intents: map[string]int{}, Captured: map[string]int64{}, Refunded: map[string]int64{}, Disputed: len(s.state.disputes.list),
-		Events: len(s.state.events.list), Requests: s.counts.requests, RateLimited: s.counts.limited, Injected: s.counts.injected,
-		Delivered: s.counts.delivered, Undelivered: s.counts.undelivered, Endpoints: map[string]int64{},
+		Now: s.now().Unix(), Account: s.Account(), Intents: map[string]int{}, Captured: map[string]int64{}, Refunded: map[string]int64{}, Disputed: len(s.state.lists["dispute"]),
+		Events: len(s.state.lists["event"]), Requests: s.counts.requests, RateLimited: s.counts.limited, Injected: s.counts.injected,
+		Delivered: s.counts.delivered, Undelivered: s.counts.undelivered, Endpoints: maps.Clone(s.counts.endpoints),
 	}
-	for _, i := range s.state.intents.list {
+	for i := range each[*intent](s.state) {
 		t.Intents[i.Status]++
 	}
-	for _, c := range s.state.charges.list {
+	for c := range each[*charge](s.state) {
 		if c.Captured {
 			t.Captured[c.Currency] += c.Received
 			t.Refunded[c.Currency] += c.Refunded
 		}
 	}
-	for _, e := range s.state.events.list {
+	for e := range each[*event](s.state) {
 		if e.Sendings > 0 {
 			t.Unsent++
 		}
-	}
-	for name, n := range s.counts.endpoints {
-		t.Endpoints[name] = n
 	}
 	return t
 }
@@ -71,13 +68,19 @@ func (s *Server) controls(mux *http.ServeMux) {
 	for pattern, do := range map[string]control{
 		"GET /sandbox/totals":    func(*http.Request) (any, error) { return s.Totals(), nil },
 		"GET /sandbox/methods":   func(*http.Request) (any, error) { return Methods(), nil },
-		"GET /sandbox/faults":    func(*http.Request) (any, error) { f, _ := s.faults.get(); return f, nil },
-		"PUT /sandbox/faults":    s.putFaults,
+		"GET /sandbox/faults":    func(*http.Request) (any, error) { s.mu.Lock(); defer s.mu.Unlock(); return s.faults, nil },
+		"PUT /sandbox/faults":    reading(func(f Faults) (any, error) { return f, s.SetFaults(f) }),
 		"DELETE /sandbox/faults": func(*http.Request) (any, error) { return Faults{}, s.SetFaults(Faults{}) },
-		"PUT /sandbox/away":      s.putAway,
-		"PUT /sandbox/key":       s.putKey,
-		"PUT /sandbox/webhook":   s.putWebhook,
-		"POST /sandbox/clock":    s.postClock,
+		"PUT /sandbox/away": reading(func(b struct {
+			Mode Away `json:"mode"`
+		}) (any, error) {
+			return b, s.SetAway(b.Mode)
+		}),
+		"PUT /sandbox/key": reading(func(k Key) (any, error) { return k, s.SetKey(k) }),
+		"PUT /sandbox/webhook": reading(func(b struct{ URL, Secret string }) (any, error) {
+			return object{"url": b.URL}, s.SetWebhook(b.URL, b.Secret)
+		}),
+		"POST /sandbox/clock": reading(s.moveClock),
 		"POST /sandbox/payment_intents/{id}/finish": choose("outcome", map[string]func(string) error{
 			"succeed": func(id string) error { return s.Finish(id, true) },
 			"fail":    func(id string) error { return s.Finish(id, false) },
@@ -96,7 +99,7 @@ func (s *Server) controls(mux *http.ServeMux) {
 			"won":  func(id string) error { return s.CloseDispute(id, true) },
 			"lost": func(id string) error { return s.CloseDispute(id, false) },
 		}),
-		"POST /sandbox/payouts":            s.postPayout,
+		"POST /sandbox/payouts":            reading(s.payOut),
 		"POST /sandbox/events/{id}/resend": func(r *http.Request) (any, error) { return object{}, s.Resend(r.PathValue("id")) },
 	} {
 		mux.HandleFunc(pattern, s.controlled(do))
@@ -124,63 +127,41 @@ func (s *Server) controlled(do control) http.HandlerFunc {
 	}
 }
 
-func (s *Server) putFaults(r *http.Request) (any, error) {
-	var f Faults
-	if err := decode(r, &f); err != nil {
-		return nil, err
-	}
-	return f, s.SetFaults(f)
+type clockMove struct {
+	AdvanceSeconds int64 `json:"advance_seconds"`
 }
 
-func (s *Server) putAway(r *http.Request) (any, error) {
-	var body struct {
-		Mode Away `json:"mode"`
-	}
-	if err := decode(r, &body); err != nil {
-		return nil, err
-	}
-	return body, s.SetAway(body.Mode)
-}
-
-func (s *Server) putWebhook(r *http.Request) (any, error) {
-	var body struct {
-		URL    string `json:"url"`
-		Secret string `json:"secret"`
-	}
-	if err := decode(r, &body); err != nil {
-		return nil, err
-	}
-	return object{"url": body.URL}, s.SetWebhook(body.URL, body.Secret)
-}
-
-func (s *Server) postClock(r *http.Request) (any, error) {
-	var body struct {
-		AdvanceSeconds int64 `json:"advance_seconds"`
-	}
-	if err := decode(r, &body); err != nil {
-		return nil, err
-	}
+func (s *Server) moveClock(by clockMove) (any, error) {
 	const longest = 10 * 365 * 24 * 3600
-	if body.AdvanceSeconds < 0 || body.AdvanceSeconds > longest {
+	if by.AdvanceSeconds < 0 || by.AdvanceSeconds > longest {
 		return nil, errors.New("advance_seconds must be from 0 to 315360000")
 	}
-	err := s.Advance(time.Duration(body.AdvanceSeconds) * time.Second)
-	return object{"now": s.now().Unix()}, err
+	err := s.Advance(time.Duration(by.AdvanceSeconds) * time.Second)
+	return object{"now": s.Totals().Now}, err
 }
 
-func (s *Server) postPayout(r *http.Request) (any, error) {
-	var body struct {
-		Currency string `json:"currency"`
-		Fee      int64  `json:"fee"`
-	}
-	if err := decode(r, &body); err != nil {
-		return nil, err
-	}
-	if _, err := money.ParseCurrency(upper(body.Currency)); err != nil || body.Fee < 0 {
+type payout struct {
+	Currency string `json:"currency"`
+	Fee      int64  `json:"fee"`
+}
+
+func (s *Server) payOut(p payout) (any, error) {
+	if _, err := money.ParseCurrency(upper(p.Currency)); err != nil || p.Fee < 0 {
 		return nil, errors.New("currency must be one such as jpy, and fee must not be negative")
 	}
-	ids, err := s.Payout(strings.ToLower(body.Currency), body.Fee)
+	ids, err := s.Payout(strings.ToLower(p.Currency), p.Fee)
 	return object{"balance_transactions": ids}, err
+}
+
+// reading is a control that has a JSON body.
+func reading[B any](do func(B) (any, error)) control {
+	return func(r *http.Request) (any, error) {
+		var body B
+		if err := decode(r, &body); err != nil {
+			return nil, err
+		}
+		return do(body)
+	}
 }
 
 // decode reads a JSON body and refuses names that it does not know.
@@ -211,39 +192,35 @@ func choose(field string, choices map[string]func(id string) error) control {
 	}
 }
 
-// SetAway lets the sandbox be away: every request of the API is answered with 503, or
-// its connection closed. The controls stay.
-func (s *Server) SetAway(a Away) error { return s.faults.setAway(a) }
-
-// alter makes a change of one object and waits until it is on disk.
-func alter[T entry](s *Server, all *collection[T], id string, do func(*change, T) error) (err error) {
-	seq := s.mutate("", "", "", func(c *change) {
-		v, known := all.by[id]
+// alter makes a change of one object.
+func alter[T entry](s *Server, id string, do func(*change, T) error) (err error) {
+	written := s.mutate(itself, func(c *change) {
+		v, known := c.by[id].(T)
 		if err = errUnknown; known {
 			err = do(c, v)
 		}
 	})
-	return errors.Join(err, s.journal.wait(seq))
+	return errors.Join(err, written)
 }
 
 // Finish ends a payment that is processing.
 func (s *Server) Finish(intentID string, success bool) error {
-	return alter(s, &s.state.intents, intentID, func(c *change, i *intent) error {
-		switch {
-		case i.Status != processing:
+	return alter(s, intentID, func(c *change, i *intent) error {
+		if i.Status != processing {
 			return fmt.Errorf("the payment is not processing but %s", i.Status)
-		case success:
-			c.finish(i, nil)
-		default:
-			c.finish(i, &attemptFailed)
 		}
+		var reason *decline
+		if !success {
+			reason = &attemptFailed
+		}
+		_ = c.charge(i, false, reason) // a decline is in the intent
 		return nil
 	})
 }
 
 // Authenticate does what the page of an action does.
 func (s *Server) Authenticate(intentID string, success bool) error {
-	return alter(s, &s.state.intents, intentID, func(c *change, i *intent) error {
+	return alter(s, intentID, func(c *change, i *intent) error {
 		if i.Status != requiresAction {
 			return fmt.Errorf("the payment needs no action: it is %s", i.Status)
 		}
@@ -255,7 +232,7 @@ func (s *Server) Authenticate(intentID string, success bool) error {
 // FinishRefund moves a refund to succeeded, failed or canceled. One that has succeeded
 // can still fail.
 func (s *Server) FinishRefund(id, status string) error {
-	return alter(s, &s.state.refunds, id, func(c *change, r *refund) error {
+	return alter(s, id, func(c *change, r *Refund) error {
 		if r.Void || r.Status == failed || r.Status == canceled || (r.Status == succeeded && status != failed) {
 			return fmt.Errorf("the refund cannot become %s: it is %s", status, r.Status)
 		}
@@ -266,7 +243,7 @@ func (s *Server) FinishRefund(id, status string) error {
 
 // Dispute begins a dispute about a captured charge now, and returns its id.
 func (s *Server) Dispute(chargeID string) (id string, err error) {
-	err = alter(s, &s.state.charges, chargeID, func(c *change, ch *charge) error {
+	err = alter(s, chargeID, func(c *change, ch *charge) error {
 		if !ch.Captured || ch.Dispute != "" || ch.Refunded == ch.Received {
 			return errors.New("the charge has nothing left that can be disputed")
 		}
@@ -278,24 +255,24 @@ func (s *Server) Dispute(chargeID string) (id string, err error) {
 
 // EscalateDispute makes an inquiry a dispute: the bank takes the money.
 func (s *Server) EscalateDispute(id string) error {
-	return alter(s, &s.state.disputes, id, func(c *change, d *dispute) error { return c.escalateDispute(d).asError() })
+	return alter(s, id, func(c *change, d *dispute) error { return c.escalateDispute(d) })
 }
 
 // CloseDispute ends a dispute: won by the shop, or lost.
 func (s *Server) CloseDispute(id string, won bool) error {
-	return alter(s, &s.state.disputes, id, func(c *change, d *dispute) error { return c.closeDispute(d, won).asError() })
+	return alter(s, id, func(c *change, d *dispute) error { return c.closeDispute(d, won) })
 }
 
 // Resend sends an event once more.
 func (s *Server) Resend(id string) error {
-	return alter(s, &s.state.events, id, func(c *change, e *event) error {
+	return alter(s, id, func(c *change, e *event) error {
 		if c.server.settings.WebhookURL == "" {
 			return errors.New("there is no webhook URL")
 		}
 		e.Sendings++
 		e.Next = c.now.UnixMilli()
 		c.touch(e)
-		c.send = append(c.send, shipment{at: e.Next, events: []string{id}})
+		c.send = append(c.send, alarm{at: e.Next, events: []string{id}})
 		return nil
 	})
 }

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 )
 
 // method is a payment method, and what happens to payments with it.
@@ -45,16 +44,22 @@ const (
 	refundsRequireAction refunding = "require an action"
 )
 
-// fault is what goes wrong at a confirmation.
+// fault is what goes wrong with a request.
 type fault string
 
 const (
 	noFault            fault = ""
-	timeoutAfterCharge fault = "timeout after the charge"
-	errorOnce          fault = "500 once"
-	tooMany            fault = "429 twice"
+	errorBefore        fault = "500; nothing was done"
+	errorAfter         fault = "500; it was done"
+	timeoutBefore      fault = "no answer; nothing was done"
+	timeoutAfter       fault = "no answer; it was done"
+	timeoutAfterCharge fault = "no answer if it is good; it was done"
+	tooMany            fault = "429"
 	slow               fault = "slow"
 )
+
+// faultsOf says how many confirmations of a payment a fault befalls.
+var faultsOf = map[fault]int{timeoutAfterCharge: 1, errorBefore: 1, tooMany: 2}
 
 // delivering is how the events of a payment are sent.
 type delivering string
@@ -128,7 +133,7 @@ func tabulate() map[string]*method {
 	add("pm_card_pendingRefund", method{refunds: refundsArePending, last4: "7726"})
 	add("pm_card_refundFail", method{refunds: refundsFailLater, last4: "5126"})
 	add("pm_sandbox_refund_requires_action", method{refunds: refundsRequireAction})
-	for name, f := range map[string]fault{"timeout_after_charge": timeoutAfterCharge, "500_once": errorOnce, "429": tooMany, "slow": slow} {
+	for name, f := range map[string]fault{"timeout_after_charge": timeoutAfterCharge, "500_once": errorBefore, "429": tooMany, "slow": slow} {
 		add("pm_sandbox_"+name, method{fault: f})
 	}
 	for name, w := range map[string]delivering{"never": sentNever, "twice": sentTwice, "late": sentLate, "reversed": sentReversed} {
@@ -142,7 +147,7 @@ func tabulate() map[string]*method {
 func methodNamed(name string) (*method, *apiError) {
 	m, ok := table[name]
 	if !ok {
-		e := missing(400, "PaymentMethod", "payment_method", name)
+		e := missing(http.StatusBadRequest, "PaymentMethod", "payment_method", name)
 		if strings.HasPrefix(name, "pm_sandbox_") {
 			e.message += "; the sandbox knows " + strings.Join(Methods(), ", ")
 		}
@@ -192,6 +197,17 @@ func (f Faults) check() error {
 	return nil
 }
 
+// SetFaults injects faults into all requests.
+func (s *Server) SetFaults(f Faults) error {
+	if err := f.check(); err != nil {
+		return errors.New("sandbox: " + err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults, s.random = f, rand.New(rand.NewPCG(f.Seed, 0)) //nolint:gosec // a seed makes it repeatable
+	return nil
+}
+
 // Away is how the sandbox behaves while it is away.
 type Away string
 
@@ -202,95 +218,58 @@ const (
 	Silent      Away = "reset" // every connection is closed without an answer
 )
 
-// outcome is the fault of one request.
-type outcome int
-
-const (
-	fine outcome = iota
-	errorBefore
-	errorAfter
-	timeoutBefore
-	timeoutAfter
-	refusedAsTooMany
-)
-
-// chance picks faults at random. It has a lock of its own.
-type chance struct {
-	mu     sync.Mutex
-	faults Faults
-	away   Away
-	key    Key
-	random *rand.Rand
-}
-
-func newChance() *chance {
-	c := &chance{}
-	c.set(Faults{})
-	return c
-}
-
-func (c *chance) set(f Faults) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.faults, c.random = f, rand.New(rand.NewPCG(f.Seed, 0)) //nolint:gosec // a seed makes it repeatable
-}
-
-func (c *chance) get() (Faults, Away) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.faults, c.away
-}
-
-func (c *chance) setAway(a Away) error {
+// SetAway lets the sandbox be away: every request of the API is answered with 503, or
+// its connection closed. The controls stay.
+func (s *Server) SetAway(a Away) error {
 	if a != Here && a != Unavailable && a != Silent {
 		return errors.New(`the mode must be "503", "reset" or empty`)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.away = a
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = a
 	return nil
 }
 
-// request picks the fault of a request.
-func (c *chance) request() (o outcome, latency time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f := c.faults
-	drawn := c.random.Float64()
+// chance decides whether what has this probability happens.
+func (s *Server) chance(probability float64) bool { return s.random.Float64() < probability }
+
+// plan says what will go wrong with a call: at random, or by the payment method.
+func (c *change) plan() (planned fault) {
+	f := c.server.faults
+	drawn := c.server.random.Float64()
 	for _, one := range []struct {
 		of float64
-		is outcome
-	}{{f.ErrorBefore, errorBefore}, {f.ErrorAfter, errorAfter}, {f.TimeoutBefore, timeoutBefore}, {f.TimeoutAfter, timeoutAfter}, {f.TooMany, refusedAsTooMany}} {
-		if drawn < one.of {
-			o = one.is
+		is fault
+	}{{f.ErrorBefore, errorBefore}, {f.ErrorAfter, errorAfter}, {f.TimeoutBefore, timeoutBefore}, {f.TimeoutAfter, timeoutAfter}, {f.TooMany, tooMany}} {
+		if drawn -= one.of; drawn < 0 {
+			planned = one.is
 			break
 		}
-		drawn -= one.of
 	}
-	return o, time.Duration(f.LatencyMS) * time.Millisecond
-}
-
-// declines decides whether a good card is declined.
-func (c *chance) declines() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.random.Float64() < c.faults.Decline
-}
-
-// webhook picks the faults of an event.
-func (c *chance) webhook() (lost, doubled, late bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f := c.faults
-	return c.random.Float64() < f.WebhookLost, c.random.Float64() < f.WebhookTwice, c.random.Float64() < f.WebhookLate
-}
-
-// hang returns how long a request without an answer keeps its connection.
-func (c *chance) hang(standard time.Duration) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.faults.HangMS > 0 {
-		return time.Duration(c.faults.HangMS) * time.Millisecond
+	if i := find[*intent](c.state, c.call.object); planned == noFault && i != nil && c.call.makes() {
+		planned = c.planOf(i)
 	}
-	return standard
+	if planned != noFault && planned != slow {
+		c.server.counts.injected++
+	}
+	return planned
+}
+
+// planOf says what will go wrong with a call on an intent, by its payment method.
+func (c *change) planOf(i *intent) fault {
+	m := table[i.Last]
+	if c.call.params.has("payment_method") {
+		m = table[c.call.params.text("payment_method")]
+	}
+	switch {
+	case m == nil:
+		return noFault
+	case m.fault == slow:
+		return slow
+	case !strings.HasSuffix(c.call.path, "/confirm") || !i.confirmable() || i.Faults >= faultsOf[m.fault]:
+		return noFault
+	}
+	i.Faults++
+	c.touch(i)
+	return m.fault
 }

@@ -78,11 +78,12 @@ func (s *shop) start(settings Settings) {
 	// Go's client sends a request with an idempotency key again by itself when a connection
 	// that was used before is closed. The tests want to see what was answered.
 	s.http = &http.Client{Transport: conforming{t, &http.Transport{DisableKeepAlives: true}}}
+	sandbox := s.server
 	t.Cleanup(func() {
-		s.server.Release()
+		sandbox.Release()
 		s.http.CloseIdleConnections()
 		server.Close()
-		if err := s.server.Close(); err != nil {
+		if err := sandbox.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -141,17 +142,11 @@ func (s *shop) have() (types []string) {
 	return types
 }
 
-// inside shows what the sandbox keeps, under its lock: its watch writes at any time.
-func (s *shop) inside(look func(*state)) {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	look(s.server.state)
-}
-
 // counted is how many payments and charges the sandbox keeps.
 func (s *shop) counted() (intents, charges int) {
-	s.inside(func(kept *state) { intents, charges = len(kept.intents.list), len(kept.charges.list) })
-	return intents, charges
+	s.server.mu.Lock()
+	defer s.server.mu.Unlock()
+	return len(s.server.state.lists["payment_intent"]), len(s.server.state.lists["charge"])
 }
 
 // raw sends a form and returns the answer: none, when the connection is lost.

@@ -1,6 +1,7 @@
 package stripesim
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,8 +34,10 @@ var least = map[string]int64{
 
 // readAmount checks amount and currency.
 func readAmount(p params) (amount int64, currency string, problem *apiError) {
-	if problem := p.require("amount", "currency"); problem != nil {
-		return 0, "", problem
+	for _, name := range []string{"amount", "currency"} {
+		if !p.has(name) {
+			return 0, "", refuse("parameter_missing", name, "Missing required param: %s.", name)
+		}
 	}
 	amount, currency = p.number("amount"), strings.ToLower(p.text("currency"))
 	known, err := money.ParseCurrency(strings.ToUpper(currency))
@@ -76,19 +79,18 @@ func doCreateIntent(c *change, r *call) (object, *apiError) {
 		return nil, refuse("", "return_url", "return_url can be given only with confirm=true, or to a confirmation.")
 	}
 	if confirm {
-		if problem := i.confirmable(p); problem != nil {
+		if problem := i.mayConfirm(p); problem != nil {
 			return nil, problem
 		}
 	}
-	c.intents.put(i)
-	c.touch(i)
-	c.emit("payment_intent.created", i.render(), i)
+	c.add(i)
+	c.emit("payment_intent.created", i)
 	if confirm {
 		if problem := c.confirm(i, p.text("return_url")); problem != nil {
 			return nil, problem
 		}
 	}
-	return i.render(), nil
+	return i.render(0), nil
 }
 
 // readTypes reads which types of methods an intent takes. Without a word about them it
@@ -141,16 +143,8 @@ func (i *intent) holds(m *method) bool {
 	return !m.slow && (i.Capture == "manual" || i.CardCapture == "manual")
 }
 
-func doGetIntent(c *change, r *call) (object, *apiError) {
-	i, problem := c.intent(r.object)
-	if problem != nil {
-		return nil, problem
-	}
-	return i.render(), nil
-}
-
 func doCaptureIntent(c *change, r *call) (object, *apiError) {
-	i, problem := c.intent(r.object)
+	i, problem := known[*intent](c.state, r.object, http.StatusNotFound, "intent")
 	if problem != nil {
 		return nil, problem
 	}
@@ -164,18 +158,13 @@ func doCaptureIntent(c *change, r *call) (object, *apiError) {
 	if amount > i.Capturable {
 		return nil, refused("amount_too_large", "amount_to_capture", "The amount_to_capture is greater than the amount that can be captured: %d.", i.Capturable)
 	}
-	for key, value := range r.params.metadata() {
-		if i.Metadata == nil {
-			i.Metadata = map[string]string{}
-		}
-		i.Metadata[key] = value
-	}
-	c.capture(i, amount)
-	return i.render(), nil
+	maps.Copy(i.Metadata, r.params.metadata())
+	c.take(i, find[*charge](c.state, i.Charge), amount, "charge.captured")
+	return i.render(0), nil
 }
 
 func doCancelIntent(c *change, r *call) (object, *apiError) {
-	i, problem := c.intent(r.object)
+	i, problem := known[*intent](c.state, r.object, http.StatusNotFound, "intent")
 	if problem != nil {
 		return nil, problem
 	}
@@ -183,16 +172,17 @@ func doCancelIntent(c *change, r *call) (object, *apiError) {
 		return nil, conflict(i, "You cannot cancel this PaymentIntent because it has a status of %s. Only a PaymentIntent with one of the following statuses may be canceled: requires_payment_method, requires_capture, requires_confirmation, requires_action.", i.Status)
 	}
 	c.cancel(i, r.params.text("cancellation_reason"))
-	return i.render(), nil
+	return i.render(0), nil
 }
 
-// confirmable checks what a confirmation needs.
-func (i *intent) confirmable(p params) *apiError {
-	method := i.Method
-	if p.has("payment_method") {
-		method = p.text("payment_method")
-	}
-	if method == "" {
+// confirmable tells whether the status of an intent allows a confirmation.
+func (i *intent) confirmable() bool {
+	return i.Status == requiresMethod || i.Status == requiresConfirmation || i.Status == requiresAction
+}
+
+// mayConfirm checks what a confirmation needs.
+func (i *intent) mayConfirm(p params) *apiError {
+	if i.Method == "" && !p.has("payment_method") {
 		e := conflict(i, "You cannot confirm this PaymentIntent because it's missing a payment method. You can either update the PaymentIntent with a payment method and then confirm it again, or confirm it again directly with a payment method or ConfirmationToken.")
 		e.begun = false
 		return e
@@ -207,14 +197,14 @@ func (i *intent) confirmable(p params) *apiError {
 }
 
 func doConfirmIntent(c *change, r *call) (object, *apiError) {
-	i, problem := c.intent(r.object)
+	i, problem := known[*intent](c.state, r.object, http.StatusNotFound, "intent")
 	if problem != nil {
 		return nil, problem
 	}
-	if !slices.Contains([]string{requiresMethod, requiresConfirmation, requiresAction}, i.Status) {
+	if !i.confirmable() {
 		return nil, conflict(i, "You cannot confirm this PaymentIntent because it has a status of %s. Only a PaymentIntent with one of the following statuses may be confirmed: requires_confirmation, requires_action.", i.Status)
 	}
-	if problem := i.confirmable(r.params); problem != nil {
+	if problem := i.mayConfirm(r.params); problem != nil {
 		return nil, problem
 	}
 	if r.params.has("payment_method") {
@@ -226,46 +216,11 @@ func doConfirmIntent(c *change, r *call) (object, *apiError) {
 	if problem := c.confirm(i, r.params.text("return_url")); problem != nil {
 		return nil, problem
 	}
-	return i.render(), nil
+	return i.render(0), nil
 }
 
 // declined is the answer to a confirmation whose charge failed.
 func declined(i *intent, d decline, chargeID string, m *method) *apiError {
 	return &apiError{status: http.StatusPaymentRequired, kind: cardError, code: d.Code, declineCode: d.DeclineCode, advice: d.Advice,
 		message: d.Message, charge: chargeID, intent: i, method: m, begun: true}
-}
-
-// planIntent says what will go wrong with a call on an intent, by its payment method.
-func planIntent(c *change, r *call) fault {
-	i := c.intents.by[r.object]
-	if i == nil {
-		return noFault
-	}
-	name := i.Last
-	if r.params.has("payment_method") {
-		name = r.params.text("payment_method")
-	}
-	m := table[name]
-	if m == nil {
-		return noFault
-	}
-	if m.fault == slow {
-		return slow
-	}
-	if !strings.HasSuffix(r.route.pattern, "/confirm") || !slices.Contains([]string{requiresMethod, requiresConfirmation, requiresAction}, i.Status) {
-		return noFault
-	}
-	const refusals = 2
-	switch {
-	case m.fault == tooMany && i.Refused < refusals:
-		i.Refused++
-	case m.fault == errorOnce && !i.Broke:
-		i.Broke = true
-	case m.fault == timeoutAfterCharge && !i.Hung:
-		i.Hung = true
-	default:
-		return noFault
-	}
-	c.touch(i)
-	return m.fault
 }

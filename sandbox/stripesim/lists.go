@@ -8,60 +8,54 @@ import (
 
 // The parameters of lists, beside paging.
 var (
-	listIntents  = paging.with(expanding("data.latest_charge"))
-	listCharges  = parameters{"payment_intent": text}.with(paging).with(expanding("data.payment_intent"))
-	listRefunds  = parameters{"payment_intent": text, "charge": text}.with(paging).with(expanding("data.charge", "data.payment_intent", "data.payment_intent.latest_charge"))
-	listDisputes = parameters{"payment_intent": text, "charge": text}.with(paging).with(expanding("data.charge", "data.payment_intent"))
-	listEvents   = parameters{"type": text, "types[]": texts, "delivery_success": boolean}.with(paging)
+	listIntents   = paging.with(expanding("data.latest_charge"))
+	listCharges   = parameters{"payment_intent": text}.with(paging).with(expanding("data.payment_intent"))
+	listRefunds   = parameters{"payment_intent": text, "charge": text}.with(paging).with(expanding("data.charge", "data.payment_intent", "data.payment_intent.latest_charge"))
+	listDisputes  = parameters{"payment_intent": text, "charge": text}.with(paging).with(expanding("data.charge", "data.payment_intent"))
+	listMovements = parameters{"source": text, "type": text, "currency": text}.with(paging).with(expanding("data.source"))
+	listEvents    = parameters{"type": text, "types[]": texts, "delivery_success": boolean}.with(paging)
 )
 
-// page returns a page of a list, the newest first, as Stripe does: starting_after goes on
+// page returns the endpoint of a list, the newest first, as Stripe does: starting_after goes on
 // to older ones, ending_before back to newer ones.
-func page[T entry](r *call, what string, all collection[T], fits func(T) bool, render func(T) object) (object, *apiError) {
-	p := r.params
-	limit := 10
-	if p.has("limit") {
-		limit = int(p.number("limit"))
-	}
-	if p.has("starting_after") && p.has("ending_before") {
-		return nil, refuse("parameters_exclusive", "starting_after", "You may only specify one of these parameters: starting_after, ending_before.")
-	}
-	from, backwards := len(all.list)-1, false
-	for _, name := range []string{"starting_after", "ending_before"} {
-		if !p.has(name) {
-			continue
+func page[T entry](fits func(params, T) bool) func(*change, *call) (object, *apiError) {
+	return func(c *change, r *call) (object, *apiError) {
+		var kind T
+		list, p := c.lists[kind.kind()], r.params
+		limit := 10
+		if p.has("limit") {
+			limit = int(p.number("limit"))
 		}
-		at := slices.IndexFunc(all.list, func(v T) bool { return v.id() == p.text(name) })
-		if at < 0 {
-			return nil, missing(http.StatusBadRequest, what, name, p.text(name))
+		if problem := p.exclusive("starting_after", "ending_before"); problem != nil {
+			return nil, problem
 		}
-		from, backwards = at-1, name == "ending_before"
-		if backwards {
-			from = at + 1
+		from, step := len(list)-1, -1
+		for name, direction := range map[string]int{"starting_after": -1, "ending_before": 1} {
+			if !p.has(name) {
+				continue
+			}
+			at := slices.IndexFunc(list, func(v entry) bool { return v.id() == p.text(name) })
+			if at < 0 {
+				return nil, missing(http.StatusBadRequest, kind.kind(), name, p.text(name))
+			}
+			from, step = at+direction, direction
 		}
-	}
-	data, more := []object{}, false
-	for ; from >= 0 && from < len(all.list); from = next(from, backwards) {
-		v := all.list[from]
-		if !within(p, v.at()) || !fits(v) {
-			continue
+		data, more := []object{}, false
+		for ; from >= 0 && from < len(list) && !more; from += step {
+			v, _ := list[from].(T)
+			switch {
+			case !within(p, v.at()) || !fits(p, v):
+			case len(data) == limit:
+				more = true
+			default:
+				data = append(data, v.render(c.unix()))
+			}
 		}
-		if more = len(data) == limit; more {
-			break
+		if step > 0 {
+			slices.Reverse(data)
 		}
-		data = append(data, render(v))
+		return object{"object": "list", "data": data, "has_more": more, "url": r.path}, nil
 	}
-	if backwards {
-		slices.Reverse(data)
-	}
-	return object{"object": "list", "data": data, "has_more": more, "url": r.path}, nil
-}
-
-func next(at int, backwards bool) int {
-	if backwards {
-		return at + 1
-	}
-	return at - 1
 }
 
 // within applies the filter created.
@@ -73,73 +67,23 @@ func within(p params, created int64) bool {
 		(!p.has("created[lte]") || created <= p.number("created[lte]"))
 }
 
-// of filters by payment_intent and charge.
-func of(p params, intent, charge string) bool {
-	return (!p.has("payment_intent") || intent == p.text("payment_intent")) && (!p.has("charge") || charge == p.text("charge"))
-}
-
-func doListIntents(c *change, r *call) (object, *apiError) {
-	return page(r, "payment_intent", c.intents, func(*intent) bool { return true }, (*intent).render)
-}
-
-func doListCharges(c *change, r *call) (object, *apiError) {
-	return page(r, "charge", c.charges, func(v *charge) bool { return of(r.params, v.Intent, "") }, (*charge).render)
-}
-
-func doListRefunds(c *change, r *call) (object, *apiError) {
-	return page(r, "refund", c.refunds, func(v *refund) bool { return of(r.params, v.Intent, v.Charge) }, (*refund).render)
-}
-
-func doListDisputes(c *change, r *call) (object, *apiError) {
-	return page(r, "dispute", c.disputes, func(v *dispute) bool { return of(r.params, v.Intent, v.Charge) },
-		func(v *dispute) object { return v.render(c.unix()) })
+// isListed applies the filters of events.
+func (e *event) isListed(p params) bool {
+	if p.has("delivery_success") && (e.Sendings == 0) != (p.text("delivery_success") == "true") {
+		return false
+	}
+	wanted := slices.Concat(p["type"], p["types[]"])
+	return len(wanted) == 0 || slices.ContainsFunc(wanted, func(pattern string) bool { // such as payment_intent.*
+		prefix, all := strings.CutSuffix(pattern, "*")
+		return pattern == e.Type || all && strings.HasPrefix(e.Type, prefix)
+	})
 }
 
 func doListEvents(c *change, r *call) (object, *apiError) {
-	p := r.params
-	if p.has("type") && p.has("types[]") {
-		return nil, refuse("parameters_exclusive", "type", "You may only specify one of these parameters: type, types.")
+	if problem := r.params.exclusive("type", "types[]"); problem != nil {
+		return nil, problem
 	}
-	wanted := p["types[]"]
-	if p.has("type") {
-		wanted = p["type"]
-	}
-	fits := func(e *event) bool {
-		if p.has("delivery_success") && (e.Sendings == 0) != (p.text("delivery_success") == "true") {
-			return false
-		}
-		return len(wanted) == 0 || slices.ContainsFunc(wanted, func(pattern string) bool { return matches(pattern, e.Type) })
-	}
-	return page(r, "event", c.events, fits, func(e *event) object { return e.render(apiVersion) })
-}
-
-// matches compares a type with a pattern such as payment_intent.*.
-func matches(pattern, kind string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(kind, prefix)
-	}
-	return pattern == kind
-}
-
-func doGetEvent(c *change, r *call) (object, *apiError) {
-	if e := c.events.by[r.object]; e != nil {
-		return e.render(apiVersion), nil
-	}
-	return nil, missing(http.StatusNotFound, "event", "id", r.object)
-}
-
-func doGetCharge(c *change, r *call) (object, *apiError) {
-	if v := c.charges.by[r.object]; v != nil {
-		return v.render(), nil
-	}
-	return nil, missing(http.StatusNotFound, "charge", "id", r.object)
-}
-
-func doGetDispute(c *change, r *call) (object, *apiError) {
-	if v := c.disputes.by[r.object]; v != nil {
-		return v.render(c.unix()), nil
-	}
-	return nil, missing(http.StatusNotFound, "dispute", "dispute", r.object)
+	return page(func(p params, e *event) bool { return e.isListed(p) })(c, r)
 }
 
 // expand replaces ids by the objects. The names of the fields were checked before.

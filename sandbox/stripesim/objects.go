@@ -54,9 +54,7 @@ type intent struct {
 	Ends     int64    // Unix milliseconds when something happens by itself; 0: never
 	Held     []string // events that are held back, to be sent in reverse
 	Releases int64    // Unix milliseconds when they are sent at the latest
-	Refused  int      // confirmations that were answered with an injected 429
-	Broke    bool     // a confirmation was answered with an injected 500
-	Hung     bool     // a confirmation was not answered
+	Faults   int      // that befell its confirmations because of the method
 }
 
 // action is what the buyer has to do.
@@ -96,8 +94,8 @@ type charge struct {
 	Movement      string // of the balance, when it was captured
 }
 
-// refund gives back captured money, or releases what was held (Void).
-type refund struct {
+// Refund gives back captured money, or releases what was held (Void).
+type Refund struct {
 	head
 
 	Intent   string
@@ -133,17 +131,16 @@ type dispute struct {
 type event struct {
 	head
 
-	Type     string
-	Object   json.RawMessage
-	Request  string // id of the request
-	Key      string // its idempotency key
-	Intent   string
-	Sendings int // how often it must still be sent with success
+	Type    string
+	Object  json.RawMessage
+	Request string // id of the request
+	Key     string // its idempotency key
 	delivery
 }
 
 // delivery is how the sending of an event goes.
 type delivery struct {
+	Sendings int // how often it must still be sent with success
 	Attempts int
 	Next     int64 // Unix milliseconds of the next try
 }
@@ -152,8 +149,10 @@ type delivery struct {
 type entry interface {
 	id() string
 	at() int64       // Unix seconds when it was made
-	kind() string    // of its records
+	kind() string    // Stripe's name of it
+	payment() string // id of the intent that it belongs to; empty: it is forgotten by its own age
 	alarms() []int64 // Unix milliseconds when it changes without a request; 0: never
+	render(now int64) object
 }
 
 // head is what all entries have.
@@ -164,18 +163,34 @@ type head struct {
 
 func (h *head) id() string    { return h.ID }
 func (h *head) at() int64     { return h.Created }
+func (*head) payment() string { return "" }
 func (*head) alarms() []int64 { return nil }
 
-func (*intent) kind() string   { return "intent" }
+func (*intent) kind() string   { return "payment_intent" }
 func (*charge) kind() string   { return "charge" }
-func (*refund) kind() string   { return "refund" }
+func (*Refund) kind() string   { return "refund" }
 func (*dispute) kind() string  { return "dispute" }
 func (*event) kind() string    { return "event" }
-func (*movement) kind() string { return "movement" }
+func (*movement) kind() string { return "balance_transaction" }
+
+func (i *intent) payment() string  { return i.ID }
+func (c *charge) payment() string  { return c.Intent }
+func (r *Refund) payment() string  { return r.Intent }
+func (d *dispute) payment() string { return d.Intent }
 
 func (i *intent) alarms() []int64 { return []int64{i.Ends, i.Releases} }
 func (c *charge) alarms() []int64 { return []int64{c.Disputes} }
-func (r *refund) alarms() []int64 { return []int64{r.Ends} }
+func (r *Refund) alarms() []int64 { return []int64{r.Ends} }
+
+// blank returns a new object of a kind; nil if there is no such kind.
+func blank(kind string) entry {
+	for _, v := range []entry{new(intent), new(charge), new(Refund), new(dispute), new(event), new(movement)} {
+		if v.kind() == kind {
+			return v
+		}
+	}
+	return nil
+}
 
 // over tells whether nothing happens to a payment any more.
 func (i *intent) over() bool { return i.Status == succeeded || i.Status == canceled }

@@ -18,7 +18,6 @@ type params map[string][]string
 // kind says which values a parameter takes.
 type kind struct {
 	integer bool
-	boolean bool
 	least   int64    // of an integer
 	most    int64    // of an integer; 0: no bound
 	longest int      // characters of a text
@@ -31,11 +30,10 @@ type kind struct {
 type parameters map[string]kind
 
 var (
-	text      = kind{longest: 5000}
-	boolean   = kind{boolean: true}
-	number    = kind{integer: true}
-	texts     = kind{longest: 5000, list: true}
-	timestamp = kind{integer: true}
+	text    = kind{longest: 5000}
+	texts   = kind{longest: 5000, list: true}
+	boolean = oneOf("true", "false")
+	number  = kind{integer: true}
 )
 
 func oneOf(values ...string) kind { return kind{values: values} }
@@ -56,7 +54,7 @@ var (
 	metadata = parameters{"metadata[*]": {longest: 500}}
 	paging   = parameters{
 		"limit": {integer: true, least: 1, most: 100}, "starting_after": text, "ending_before": text,
-		"created": timestamp, "created[gt]": timestamp, "created[gte]": timestamp, "created[lt]": timestamp, "created[lte]": timestamp,
+		"created": number, "created[gt]": number, "created[gte]": number, "created[lt]": number, "created[lte]": number,
 	}
 )
 
@@ -130,17 +128,11 @@ func (k kind) check(name, value string) *apiError {
 		if k.most > 0 && n > k.most {
 			return refuse("parameter_invalid_integer", name, "This value must be less than or equal to %d.", k.most)
 		}
-	case k.boolean:
-		if value != "true" && value != "false" {
-			return refuse("", name, "Invalid boolean: %s", value)
-		}
+	case slices.Contains(k.values, value):
+	case k.expand:
+		return refuse("", "expand", "This property cannot be expanded (%s). You can expand: %s.", value, strings.Join(k.values, ", "))
 	case len(k.values) > 0:
-		if !slices.Contains(k.values, value) && k.expand {
-			return refuse("", "expand", "This property cannot be expanded (%s). You can expand: %s.", value, strings.Join(k.values, ", "))
-		}
-		if !slices.Contains(k.values, value) {
-			return refuse("", name, "Invalid %s: must be one of %s", name, strings.Join(k.values, ", "))
-		}
+		return refuse("", name, "Invalid %s: must be one of %s", name, strings.Join(k.values, ", "))
 	case len(value) > k.longest:
 		return refuse("", name, "Invalid string: %s…; must be at most %d characters", value[:20], k.longest)
 	}
@@ -149,12 +141,10 @@ func (k kind) check(name, value string) *apiError {
 
 func (p params) has(name string) bool { return len(p[name]) > 0 }
 
-func (p params) text(name string) string {
-	if !p.has(name) {
-		return ""
-	}
-	return p[name][0]
-}
+func (p params) text(name string) string { return strings.Join(p[name], ",") }
+
+// is tells whether a parameter has a value, or is not given.
+func (p params) is(name, value string) bool { return !p.has(name) || p.text(name) == value }
 
 // number returns an integer that was checked before, or 0.
 func (p params) number(name string) int64 {
@@ -173,12 +163,10 @@ func (p params) metadata() map[string]string {
 	return values
 }
 
-// require fails when a parameter is missing.
-func (p params) require(names ...string) *apiError {
-	for _, name := range names {
-		if !p.has(name) {
-			return refuse("parameter_missing", name, "Missing required param: %s.", name)
-		}
+// exclusive fails when both parameters are given.
+func (p params) exclusive(one, other string) *apiError {
+	if p.has(one) && p.has(other) {
+		return refuse("parameters_exclusive", one, "You may only specify one of these parameters: %s, %s.", one, other)
 	}
 	return nil
 }

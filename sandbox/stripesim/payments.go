@@ -1,6 +1,9 @@
 package stripesim
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -16,75 +19,63 @@ func (c *change) confirm(i *intent, returnURL string) *apiError {
 	switch {
 	case m.slow:
 		i.Status, i.Ends = processing, c.after(c.server.settings.Processing)
-		c.emit("payment_intent.processing", i.render(), i)
+		c.emit("payment_intent.processing", i)
 	case m.authenticate:
 		token := newID("auth")
 		i.Status = requiresAction
-		i.Action = &action{Token: token, URL: c.base + "/authenticate/" + i.ID + "/" + token, ReturnURL: returnURL}
-		c.emit("payment_intent.requires_action", i.render(), i)
+		i.Action = &action{Token: token, URL: c.call.base + "/authenticate/" + i.ID + "/" + token, ReturnURL: returnURL}
+		c.emit("payment_intent.requires_action", i)
 	default:
-		return c.charge(i, m, false)
+		return c.charge(i, false, nil)
 	}
 	return nil
 }
 
-// charge takes or holds the money, unless the card is declined.
-func (c *change) charge(i *intent, m *method, authenticated bool) *apiError {
+// charge takes or holds the money, unless the card is declined, or the try fails for another reason.
+func (c *change) charge(i *intent, authenticated bool, reason *decline) *apiError {
+	m := table[i.Last]
 	ch := &charge{
 		head: c.head("ch"), Intent: i.ID, Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: succeeded,
 		Authenticated: authenticated, Metadata: maps.Clone(i.Metadata), Description: i.Description,
 	}
-	ch.Decline = m.decline
-	if ch.Decline == nil && c.server.faults.declines() {
+	ch.Decline = cmp.Or(reason, m.decline)
+	if ch.Decline == nil && c.server.chance(c.server.faults.Decline) {
 		ch.Decline = &genericDecline
 	}
-	c.charges.put(ch)
-	c.touch(ch)
-	c.touch(i)
-	i.Charge = ch.ID
-	if ch.Decline != nil {
+	c.add(ch)
+	i.Charge, i.Ends = ch.ID, 0
+	switch {
+	case ch.Decline != nil:
 		ch.Status = failed
 		c.fail(i, *ch.Decline, ch.ID)
-		c.emit("charge.failed", ch.render(), i)
+		c.emit("charge.failed", ch)
 		return declined(i, *ch.Decline, ch.ID, m)
-	}
-	if i.holds(m) {
+	case i.holds(m):
 		i.Status, i.Capturable, i.Ends = requiresCapture, i.Amount, c.after(authorizationLife)
-		c.emit("charge.succeeded", ch.render(), i)
-		c.emit("payment_intent.amount_capturable_updated", i.render(), i)
-		return nil
+		c.emit("charge.succeeded", ch)
+		c.emit("payment_intent.amount_capturable_updated", i)
+	default:
+		c.take(i, ch, i.Amount, "charge.succeeded")
 	}
-	c.take(i, ch, i.Amount)
-	c.emit("charge.succeeded", ch.render(), i)
-	c.emit("payment_intent.succeeded", i.render(), i)
 	return nil
 }
 
-// take makes money of a charge ours.
-func (c *change) take(i *intent, ch *charge, amount int64) {
+// take makes money of a charge ours; the rest of what was held is released.
+func (c *change) take(i *intent, ch *charge, amount int64, event string) {
 	ch.Captured, ch.Received = true, amount
 	ch.Movement = c.move(ch.kindOf("charge", "payment"), "charge", ch.ID, amount, ch.Currency).ID
 	i.Status, i.Received, i.Capturable, i.Ends = succeeded, amount, 0, 0
 	if table[ch.Method].dispute != "" {
 		ch.Disputes = c.after(c.server.settings.Later)
 	}
-	c.touch(ch)
-	c.touch(i)
-}
-
-// capture takes held money; the rest is released.
-func (c *change) capture(i *intent, amount int64) {
-	ch := c.charges.by[i.Charge]
-	c.take(i, ch, amount)
-	c.emit("charge.captured", ch.render(), i)
-	c.emit("payment_intent.succeeded", i.render(), i)
+	c.emit(event, ch)
+	c.emit("payment_intent.succeeded", i)
 }
 
 // fail notes why a try has failed. The intent can be confirmed again with a method.
 func (c *change) fail(i *intent, d decline, chargeID string) {
 	i.Status, i.Failure, i.Method = requiresMethod, &failure{d, chargeID, i.Last}, ""
-	c.touch(i)
-	c.emit("payment_intent.payment_failed", i.render(), i)
+	c.emit("payment_intent.payment_failed", i)
 }
 
 // cancel ends an intent for ever. Held money is released, which Stripe records as a
@@ -92,52 +83,28 @@ func (c *change) fail(i *intent, d decline, chargeID string) {
 func (c *change) cancel(i *intent, reason string) {
 	held := i.Status == requiresCapture
 	i.Status, i.CanceledAt, i.Cancellation, i.Capturable, i.Ends, i.Action = canceled, c.unix(), reason, 0, 0, nil
-	c.touch(i)
 	if held {
-		ch := c.charges.by[i.Charge]
-		why := ""
-		if reason == "automatic" {
-			why = "expired_uncaptured_charge"
-		}
+		ch := find[*charge](c.state, i.Charge)
 		ch.Refunded = ch.Amount
-		c.touch(ch)
-		r := &refund{head: c.head("re"), Intent: i.ID, Charge: ch.ID, Amount: ch.Amount, Currency: ch.Currency, Status: succeeded, Reason: why, Void: true}
-		c.refunds.put(r)
-		c.touch(r)
-		c.emit("charge.refunded", ch.render(), i)
-		c.emit("refund.created", r.render(), i)
+		r := &Refund{head: c.head("re"), Intent: i.ID, Charge: ch.ID, Amount: ch.Amount, Currency: ch.Currency, Status: succeeded, Void: true}
+		if reason == "automatic" {
+			r.Reason = "expired_uncaptured_charge"
+		}
+		c.add(r)
+		c.emit("charge.refunded", ch)
+		c.emit("refund.created", r)
 	}
-	c.emit("payment_intent.canceled", i.render(), i)
-}
-
-// finish ends a slow payment. reason nil: it succeeds.
-func (c *change) finish(i *intent, reason *decline) {
-	m := table[i.Last]
-	i.Ends = 0
-	if reason != nil {
-		ch := &charge{head: c.head("ch"), Intent: i.ID, Amount: i.Amount, Currency: i.Currency, Method: m.name, Status: failed, Decline: reason, Metadata: maps.Clone(i.Metadata)}
-		c.charges.put(ch)
-		c.touch(ch)
-		i.Charge = ch.ID
-		c.fail(i, *reason, ch.ID)
-		c.emit("charge.failed", ch.render(), i)
-		return
-	}
-	_ = c.charge(i, m, false) // a decline is in the intent
+	c.emit("payment_intent.canceled", i)
 }
 
 // authenticated goes on after the buyer was sent to the page of an action.
 func (c *change) authenticated(i *intent, success bool) {
-	m := table[i.Last]
-	if success {
-		i.Action.Outcome = "succeeded"
-		if problem := c.charge(i, m, true); problem != nil {
-			i.Action.Outcome = failed
-		}
-		return
-	}
 	i.Action.Outcome = failed
-	c.fail(i, notAuthenticated, "")
+	if !success {
+		c.fail(i, notAuthenticated, "")
+	} else if c.charge(i, true, nil) == nil {
+		i.Action.Outcome = "succeeded"
+	}
 }
 
 // openDispute begins a dispute about a charge.
@@ -147,65 +114,60 @@ func (c *change) openDispute(ch *charge) *dispute {
 	if ch.Dispute != "" || ch.Refunded == ch.Received {
 		return nil
 	}
-	i, m := c.intents.by[ch.Intent], table[ch.Method]
-	d := &dispute{head: c.head("du"), Intent: ch.Intent, Charge: ch.ID, Amount: ch.Received - ch.Refunded, Currency: ch.Currency, Status: needsResponse, Reason: m.dispute, Method: ch.Method}
-	if d.Reason == "" {
-		d.Reason = "general"
-	}
+	m := table[ch.Method]
+	d := &dispute{head: c.head("du"), Intent: ch.Intent, Charge: ch.ID, Amount: ch.Received - ch.Refunded, Currency: ch.Currency,
+		Status: needsResponse, Reason: cmp.Or(m.dispute, "general"), Method: ch.Method}
+	ch.Dispute = d.ID
+	c.add(d)
 	if m.inquiry {
 		d.Status = inquiring // no money moves
+		c.emit("charge.dispute.created", d)
 	} else {
-		d.Movements = append(d.Movements, c.move("adjustment", "dispute", d.ID, -d.Amount, d.Currency))
-	}
-	ch.Dispute, ch.Disputed = d.ID, !m.inquiry
-	c.disputes.put(d)
-	c.touch(d)
-	c.emit("charge.dispute.created", d.render(c.unix()), i)
-	if !m.inquiry {
-		c.emit("charge.dispute.funds_withdrawn", d.render(c.unix()), i)
+		c.withdraw(d, ch, "charge.dispute.created")
 	}
 	return d
 }
 
-// escalateDispute makes an inquiry a dispute, also one that is closed.
-func (c *change) escalateDispute(d *dispute) *apiError {
-	if d.caseType() != "inquiry" {
-		return refused("", "", "The dispute is no inquiry: %s.", d.Status)
-	}
-	ch, i := c.charges.by[d.Charge], c.intents.by[d.Intent]
-	if ch.Refunded == ch.Received {
-		return refused("", "", "The charge was refunded: the bank takes nothing.")
-	}
+// withdraw takes the money of a dispute.
+func (c *change) withdraw(d *dispute, ch *charge, event string) {
 	d.Status, ch.Disputed = needsResponse, true
 	d.Movements = append(d.Movements, c.move("adjustment", "dispute", d.ID, -d.Amount, d.Currency))
 	c.touch(ch)
-	c.touch(d)
-	c.emit("charge.dispute.updated", d.render(c.unix()), i)
-	c.emit("charge.dispute.funds_withdrawn", d.render(c.unix()), i)
+	c.emit(event, d)
+	c.emit("charge.dispute.funds_withdrawn", d)
+}
+
+// escalateDispute makes an inquiry a dispute, also one that is closed.
+func (c *change) escalateDispute(d *dispute) error {
+	ch := find[*charge](c.state, d.Charge)
+	switch {
+	case d.caseType() != "inquiry":
+		return fmt.Errorf("the dispute is no inquiry: %s", d.Status)
+	case ch.Refunded == ch.Received:
+		return errors.New("the charge was refunded: the bank takes nothing")
+	}
+	c.withdraw(d, ch, "charge.dispute.updated")
 	return nil
 }
 
 // closeDispute ends a dispute, for the shop (won) or for the buyer (lost).
-func (c *change) closeDispute(d *dispute, won bool) *apiError {
-	if d.Status != needsResponse && d.Status != inquiring {
-		return refused("", "", "The dispute is closed already: %s.", d.Status)
-	}
-	i := c.intents.by[d.Intent]
+func (c *change) closeDispute(d *dispute, won bool) error {
 	switch {
 	case d.Status == inquiring:
 		d.Status = inquiryClosed
+	case d.Status != needsResponse:
+		return fmt.Errorf("the dispute is closed already: %s", d.Status)
 	case won:
 		d.Status = "won"
 		d.Movements = append(d.Movements, c.move("adjustment", "dispute_reversal", d.ID, d.Amount, d.Currency))
-		ch := c.charges.by[d.Charge]
+		ch := find[*charge](c.state, d.Charge)
 		ch.Disputed = false
 		c.touch(ch)
-		c.emit("charge.dispute.funds_reinstated", d.render(c.unix()), i)
+		c.emit("charge.dispute.funds_reinstated", d)
 	default:
 		d.Status = "lost"
 	}
-	c.touch(d)
-	c.emit("charge.dispute.closed", d.render(c.unix()), i)
+	c.emit("charge.dispute.closed", d)
 	return nil
 }
 
@@ -238,7 +200,7 @@ func doCreateRefund(c *change, r *call) (object, *apiError) {
 		format := money.Currency(upper(ch.Currency)).Format
 		return nil, refused("", "amount", "Refund amount (%s) is greater than unrefunded amount on charge (%s)", format(money.Amount(amount)), format(money.Amount(left)))
 	}
-	re := &refund{
+	re := &Refund{
 		head: c.head("re"), Intent: ch.Intent, Charge: ch.ID, Amount: amount, Currency: ch.Currency, Status: succeeded,
 		Reason: r.params.text("reason"), Metadata: r.params.metadata(),
 	}
@@ -252,36 +214,32 @@ func doCreateRefund(c *change, r *call) (object, *apiError) {
 	}
 	re.Movement = c.move(ch.kindOf("refund", "payment_refund"), "refund", re.ID, -amount, re.Currency).ID
 	ch.Refunded += amount
-	c.touch(ch)
-	c.refunds.put(re)
-	c.touch(re)
-	i := c.intents.by[ch.Intent]
-	c.emit("refund.created", re.render(), i)
-	c.emit("charge.refunded", ch.render(), i)
-	return re.render(), nil
+	c.add(re)
+	c.emit("refund.created", re)
+	c.emit("charge.refunded", ch)
+	return re.render(0), nil
 }
 
 // refundable finds the captured charge that a refund is about.
-func (c *change) refundable(p params) (*charge, *apiError) {
-	var ch *charge
-	switch {
-	case p.has("payment_intent") == p.has("charge"):
+func (c *change) refundable(p params) (ch *charge, problem *apiError) {
+	if p.has("payment_intent") == p.has("charge") {
 		return nil, refuse("parameter_missing", "payment_intent", "One of payment_intent and charge is required, and only one.")
-	case p.has("charge"):
-		if ch = c.charges.by[p.text("charge")]; ch == nil {
-			return nil, missing(http.StatusNotFound, "charge", "charge", p.text("charge"))
+	}
+	id := p.text("charge")
+	if p.has("payment_intent") {
+		i, problem := known[*intent](c.state, p.text("payment_intent"), http.StatusNotFound, "payment_intent")
+		if problem != nil {
+			return nil, problem
 		}
-	default:
-		i := c.intents.by[p.text("payment_intent")]
-		if i == nil {
-			return nil, missing(http.StatusNotFound, "payment_intent", "payment_intent", p.text("payment_intent"))
-		}
-		if i.Status == requiresCapture {
+		switch id = i.Charge; {
+		case i.Status == requiresCapture:
 			return nil, conflict(i, "This PaymentIntent (%s) has not been captured. Cancel it instead of refunding it.", i.ID)
-		}
-		if ch = c.charges.by[i.Charge]; ch == nil {
+		case id == "":
 			return nil, refused("", "payment_intent", "This PaymentIntent (%s) does not have a successful charge to refund.", i.ID)
 		}
+	}
+	if ch, problem = known[*charge](c.state, id, http.StatusNotFound, "charge"); problem != nil {
+		return nil, problem
 	}
 	switch {
 	case ch.Refunded > 0 && !ch.Captured:
@@ -294,32 +252,23 @@ func (c *change) refundable(p params) (*charge, *apiError) {
 	return ch, nil
 }
 
-func doGetRefund(c *change, r *call) (object, *apiError) {
-	re := c.refunds.by[r.object]
-	if re == nil {
-		return nil, missing(http.StatusNotFound, "refund", "refund", r.object)
-	}
-	return re.render(), nil
-}
-
 func doCancelRefund(c *change, r *call) (object, *apiError) {
-	re := c.refunds.by[r.object]
-	if re == nil {
-		return nil, missing(http.StatusNotFound, "refund", "refund", r.object)
+	re, problem := known[*Refund](c.state, r.object, http.StatusNotFound, "refund")
+	if problem != nil {
+		return nil, problem
 	}
 	if re.Status != requiresAction {
 		return nil, refused("", "", "This refund cannot be canceled because it has a status of %s. Only refunds with a status of requires_action can be canceled.", re.Status)
 	}
 	c.settleRefund(re, canceled)
-	return re.render(), nil
+	return re.render(0), nil
 }
 
 // settleRefund moves a refund to another status. Money of a failed or cancelled
 // refund can be refunded again.
-func (c *change) settleRefund(r *refund, status string) {
-	ch, i := c.charges.by[r.Charge], c.intents.by[r.Intent]
+func (c *change) settleRefund(r *Refund, status string) {
+	ch := find[*charge](c.state, r.Charge)
 	r.Ends, r.Becomes, r.Status = 0, "", status
-	c.touch(r)
 	if status == failed || status == canceled {
 		r.Failed = c.move(ch.kindOf("refund_failure", "payment_refund"), "refund_failure", r.ID, r.Amount, r.Currency).ID
 		ch.Refunded -= r.Amount
@@ -329,8 +278,8 @@ func (c *change) settleRefund(r *refund, status string) {
 			r.Failure = "merchant_request"
 		}
 	}
-	c.emit("refund.updated", r.render(), i)
+	c.emit("refund.updated", r)
 	if status == failed {
-		c.emit("refund.failed", r.render(), i)
+		c.emit("refund.failed", r)
 	}
 }

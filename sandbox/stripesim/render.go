@@ -2,7 +2,9 @@ package stripesim
 
 import (
 	"maps"
-	"time"
+	"strings"
+
+	"github.com/stripe/stripe-go/v85"
 
 	"triprize/internal/domain/money"
 )
@@ -24,7 +26,7 @@ func orEmpty(m map[string]string) map[string]string {
 	return m
 }
 
-func (i *intent) render() object {
+func (i *intent) render(int64) object {
 	o := object{
 		"id": i.ID, "object": "payment_intent", "amount": i.Amount, "amount_capturable": i.Capturable, "amount_received": i.Received,
 		"amount_details": object{"tip": object{}}, "application": nil, "application_fee_amount": nil, "automatic_payment_methods": nil,
@@ -57,15 +59,12 @@ func (i *intent) render() object {
 func (i *intent) renderOptions() object {
 	options := object{}
 	for _, kind := range i.Types {
-		switch kind {
-		case "card":
-			card := object{"installments": nil, "mandate_options": nil, "network": nil, "request_three_d_secure": "automatic"}
-			if i.CardCapture != "" {
-				card["capture_method"] = i.CardCapture
-			}
-			options[kind] = card
-		default:
-			options[kind] = object{}
+		options[kind] = object{}
+	}
+	if card, ok := options["card"].(object); ok {
+		card["installments"], card["mandate_options"], card["network"], card["request_three_d_secure"] = nil, nil, nil, "automatic"
+		if i.CardCapture != "" {
+			card["capture_method"] = i.CardCapture
 		}
 	}
 	return options
@@ -86,25 +85,28 @@ var billing = object{
 	"email":   nil, "name": nil, "phone": nil, "tax_id": nil,
 }
 
-// Cards expire then.
-const expiryMonth, expiryYear = 12, 2034
-
 func (m *method) render() object {
 	o := object{"id": m.name, "object": "payment_method", "billing_details": billing, "created": 0, "customer": nil, "livemode": false, "metadata": object{}, "type": m.kind(), "allow_redisplay": "unspecified"}
 	if m.slow {
 		o["konbini"] = object{}
 		return o
 	}
-	o["card"] = object{
-		"brand": m.brand, "checks": object{"address_line1_check": nil, "address_postal_code_check": nil, "cvc_check": "unchecked"}, "country": m.country,
-		"display_brand": m.brand, "exp_month": expiryMonth, "exp_year": expiryYear, "fingerprint": "sandbox" + m.last4, "funding": "credit",
-		"generated_from": nil, "last4": m.last4, "networks": object{"available": []string{m.brand}, "preferred": nil}, "regulated_status": "unregulated",
-		"three_d_secure_usage": object{"supported": true}, "wallet": nil,
-	}
+	card := m.card()
+	card["display_brand"], card["networks"] = m.brand, object{"available": []string{m.brand}, "preferred": nil}
+	card["generated_from"], card["three_d_secure_usage"] = nil, object{"supported": true}
+	o["card"] = card
 	return o
 }
 
-func (c *charge) render() object {
+// card is what methods and charges show of a card.
+func (m *method) card() object {
+	return object{
+		"brand": m.brand, "checks": object{"address_line1_check": nil, "address_postal_code_check": nil, "cvc_check": "unchecked"}, "country": m.country,
+		"exp_month": 12, "exp_year": 2034, "fingerprint": "sandbox" + m.last4, "funding": "credit", "last4": m.last4, "regulated_status": "unregulated", "wallet": nil,
+	}
+}
+
+func (c *charge) render(int64) object {
 	m := table[c.Method]
 	o := object{
 		"id": c.ID, "object": "charge", "amount": c.Amount, "amount_captured": c.Received, "amount_refunded": c.Refunded, "application": nil,
@@ -140,19 +142,19 @@ func (c *charge) renderMethod(m *method) object {
 	if m.slow {
 		return object{"type": "konbini", "konbini": object{"store": nil}}
 	}
-	secure := any(nil)
-	if c.Authenticated {
-		secure = object{"authentication_flow": "challenge", "electronic_commerce_indicator": "05", "exemption_indicator": nil, "result": "authenticated", "result_reason": nil, "transaction_id": nil, "version": "2.2.0"}
+	card := m.card()
+	for name, value := range (object{"amount_authorized": c.Amount, "authorization_code": nil, "installments": nil, "mandate": nil, "network": m.brand,
+		"network_token": object{"used": false}, "network_transaction_id": nil, "three_d_secure": nil}) {
+		card[name] = value
 	}
-	return object{"type": "card", "card": object{
-		"amount_authorized": c.Amount, "authorization_code": nil, "brand": m.brand, "checks": object{"address_line1_check": nil, "address_postal_code_check": nil, "cvc_check": "unchecked"},
-		"country": m.country, "exp_month": expiryMonth, "exp_year": expiryYear, "fingerprint": "sandbox" + m.last4, "funding": "credit", "installments": nil,
-		"last4": m.last4, "mandate": nil, "network": m.brand, "network_token": object{"used": false}, "network_transaction_id": nil, "regulated_status": "unregulated",
-		"three_d_secure": secure, "wallet": nil,
-	}}
+	if c.Authenticated {
+		card["three_d_secure"] = object{"authentication_flow": "challenge", "electronic_commerce_indicator": "05", "exemption_indicator": nil, "result": "authenticated",
+			"result_reason": nil, "transaction_id": nil, "version": "2.2.0"}
+	}
+	return object{"type": "card", "card": card}
 }
 
-func (r *refund) render() object {
+func (r *Refund) render(int64) object {
 	o := object{
 		"id": r.ID, "object": "refund", "amount": r.Amount, "balance_transaction": orNull(r.Movement), "charge": r.Charge, "created": r.Created, "currency": r.Currency,
 		"destination_details": object{"type": "card", "card": object{"type": "refund"}}, "metadata": orEmpty(r.Metadata), "payment_intent": r.Intent,
@@ -179,20 +181,18 @@ func (d *dispute) caseType() string {
 
 func (d *dispute) render(now int64) object {
 	evidence := object{"enhanced_evidence": object{}}
-	for _, name := range []string{
-		"access_activity_log", "billing_address", "cancellation_policy", "cancellation_policy_disclosure", "cancellation_rebuttal", "customer_communication",
-		"customer_email_address", "customer_name", "customer_purchase_ip", "customer_signature", "duplicate_charge_documentation", "duplicate_charge_explanation",
-		"duplicate_charge_id", "product_description", "receipt", "refund_policy", "refund_policy_disclosure", "refund_refusal_explanation", "service_date",
-		"service_documentation", "shipping_address", "shipping_carrier", "shipping_date", "shipping_documentation", "shipping_tracking_number", "uncategorized_file",
-		"uncategorized_text",
-	} {
+	for name := range strings.FieldsSeq(`access_activity_log billing_address cancellation_policy cancellation_policy_disclosure cancellation_rebuttal
+		customer_communication customer_email_address customer_name customer_purchase_ip customer_signature duplicate_charge_documentation
+		duplicate_charge_explanation duplicate_charge_id product_description receipt refund_policy refund_policy_disclosure refund_refusal_explanation
+		service_date service_documentation shipping_address shipping_carrier shipping_date shipping_documentation shipping_tracking_number
+		uncategorized_file uncategorized_text`) {
 		evidence[name] = nil
 	}
 	const week = 7 * 24 * 3600
 	due := d.Created + week
 	movements := []object{}
 	for _, one := range d.Movements {
-		movements = append(movements, one.render(time.Unix(now, 0)))
+		movements = append(movements, one.render(now))
 	}
 	m := table[d.Method]
 	return object{
@@ -205,8 +205,10 @@ func (d *dispute) render(now int64) object {
 	}
 }
 
-// apiVersion is the release of Stripe's API that the sandbox speaks.
-func (e *event) render(apiVersion string) object {
+// apiVersion is the release of Stripe's API that the sandbox speaks: that of the pinned client.
+const apiVersion = stripe.APIVersion
+
+func (e *event) render(int64) object {
 	return object{
 		"id": e.ID, "object": "event", "api_version": apiVersion, "created": e.Created, "data": object{"object": e.Object},
 		"livemode": false, "pending_webhooks": e.Sendings, "request": object{"id": orNull(e.Request), "idempotency_key": orNull(e.Key)}, "type": e.Type,
@@ -218,38 +220,24 @@ func (e *event) render(apiVersion string) object {
 type Payment struct {
 	ID        string
 	Status    string
-	Amount    money.Amount
 	Captured  money.Amount
 	Refunded  money.Amount // of captured money, without refunds that failed
-	Currency  string       // lower case
-	Method    string       // of the last try
 	Charge    string       // of the last try; empty: none
 	Metadata  map[string]string
 	ActionURL string // where the buyer authenticates; empty: nowhere
 	Disputed  bool
 }
 
-// Returned is a refund.
-type Returned struct {
-	ID       string
-	Intent   string
-	Status   string
-	Amount   money.Amount
-	Void     bool // it released money that was never captured
-	Metadata map[string]string
-}
-
 // Payments returns all payments, the oldest first.
-func (s *Server) Payments() []Payment {
+func (s *Server) Payments() (all []Payment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []Payment
-	for _, i := range s.state.intents.list {
-		p := Payment{ID: i.ID, Status: i.Status, Amount: money.Amount(i.Amount), Captured: money.Amount(i.Received), Currency: i.Currency, Method: i.Last, Charge: i.Charge, Metadata: maps.Clone(i.Metadata)}
+	for i := range each[*intent](s.state) {
+		p := Payment{ID: i.ID, Status: i.Status, Captured: money.Amount(i.Received), Charge: i.Charge, Metadata: maps.Clone(i.Metadata)}
 		if i.Status == requiresAction {
 			p.ActionURL = i.Action.URL
 		}
-		if c := s.state.charges.by[i.Charge]; c != nil {
+		if c := find[*charge](s.state, i.Charge); c != nil {
 			p.Disputed = c.Dispute != ""
 			if c.Captured {
 				p.Refunded = money.Amount(c.Refunded)
@@ -261,12 +249,11 @@ func (s *Server) Payments() []Payment {
 }
 
 // Refunds returns all refunds, the oldest first.
-func (s *Server) Refunds() []Returned {
+func (s *Server) Refunds() (all []Refund) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []Returned
-	for _, r := range s.state.refunds.list {
-		all = append(all, Returned{r.ID, r.Intent, r.Status, money.Amount(r.Amount), r.Void, maps.Clone(r.Metadata)})
+	for r := range each[*Refund](s.state) {
+		all = append(all, *r)
 	}
 	return all
 }

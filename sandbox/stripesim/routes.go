@@ -1,7 +1,6 @@
 package stripesim
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,25 +10,27 @@ import (
 
 // api are the endpoints of Stripe that the sandbox has.
 var api = []route{
-	{pattern: "POST /v1/payment_intents", takes: createIntent, do: doCreateIntent},
-	{pattern: "GET /v1/payment_intents", takes: listIntents, do: doListIntents},
-	{pattern: "GET /v1/payment_intents/{id}", takes: expanding("latest_charge"), do: doGetIntent},
-	{pattern: "POST /v1/payment_intents/{id}/confirm", takes: confirmIntent, do: doConfirmIntent, plan: planIntent},
-	{pattern: "POST /v1/payment_intents/{id}/capture", takes: captureIntent, do: doCaptureIntent, plan: planIntent},
-	{pattern: "POST /v1/payment_intents/{id}/cancel", takes: cancelIntent, do: doCancelIntent, plan: planIntent},
-	{pattern: "GET /v1/charges", takes: listCharges, do: doListCharges},
-	{pattern: "GET /v1/charges/{id}", takes: expanding("payment_intent"), do: doGetCharge},
-	{pattern: "POST /v1/refunds", takes: createRefund, do: doCreateRefund},
-	{pattern: "GET /v1/refunds", takes: listRefunds, do: doListRefunds},
-	{pattern: "GET /v1/refunds/{id}", takes: expandRefund, do: doGetRefund},
-	{pattern: "POST /v1/refunds/{id}/cancel", takes: expandRefund, do: doCancelRefund},
-	{pattern: "GET /v1/disputes", takes: listDisputes, do: doListDisputes},
-	{pattern: "GET /v1/disputes/{id}", takes: expanding("charge", "payment_intent"), do: doGetDispute},
-	{pattern: "GET /v1/balance_transactions", takes: listMovements, do: doListMovements},
-	{pattern: "GET /v1/balance_transactions/{id}", takes: expanding("source"), do: doGetMovement},
-	{pattern: "GET /v1/events", takes: listEvents, do: doListEvents},
-	{pattern: "GET /v1/events/{id}", takes: parameters{}, do: doGetEvent},
-	{pattern: "GET /v1/account", takes: parameters{}, do: doGetAccount},
+	{"POST /v1/payment_intents", createIntent, doCreateIntent},
+	{"GET /v1/payment_intents", listIntents, page(func(params, *intent) bool { return true })},
+	{"GET /v1/payment_intents/{id}", expanding("latest_charge"), getOne[*intent]},
+	{"POST /v1/payment_intents/{id}/confirm", confirmIntent, doConfirmIntent},
+	{"POST /v1/payment_intents/{id}/capture", captureIntent, doCaptureIntent},
+	{"POST /v1/payment_intents/{id}/cancel", cancelIntent, doCancelIntent},
+	{"GET /v1/charges", listCharges, page(func(p params, v *charge) bool { return p.is("payment_intent", v.Intent) })},
+	{"GET /v1/charges/{id}", expanding("payment_intent"), getOne[*charge]},
+	{"POST /v1/refunds", createRefund, doCreateRefund},
+	{"GET /v1/refunds", listRefunds, page(func(p params, v *Refund) bool { return p.is("payment_intent", v.Intent) && p.is("charge", v.Charge) })},
+	{"GET /v1/refunds/{id}", expandRefund, getOne[*Refund]},
+	{"POST /v1/refunds/{id}/cancel", expandRefund, doCancelRefund},
+	{"GET /v1/disputes", listDisputes, page(func(p params, v *dispute) bool { return p.is("payment_intent", v.Intent) && p.is("charge", v.Charge) })},
+	{"GET /v1/disputes/{id}", expanding("charge", "payment_intent"), getOne[*dispute]},
+	{"GET /v1/balance_transactions", listMovements, page(func(p params, m *movement) bool {
+		return p.is("source", m.Source) && p.is("type", m.Type) && p.is("currency", m.Currency)
+	})},
+	{"GET /v1/balance_transactions/{id}", expanding("source"), getOne[*movement]},
+	{"GET /v1/events", listEvents, doListEvents},
+	{"GET /v1/events/{id}", parameters{}, getOne[*event]},
+	{"GET /v1/account", parameters{}, doGetAccount},
 }
 
 func (s *Server) routes() *http.ServeMux {
@@ -38,9 +39,9 @@ func (s *Server) routes() *http.ServeMux {
 		mux.HandleFunc(api[i].pattern, s.serve(&api[i]))
 	}
 	mux.HandleFunc("/v1/", s.unknown)
-	mux.HandleFunc("GET /authenticate/{intent}/{token}", s.showPage)
-	mux.HandleFunc("POST /authenticate/{intent}/{token}", s.answerPage)
-	mux.HandleFunc("GET /returned", showReturned)
+	mux.HandleFunc("GET /authenticate/{intent}/{token}", s.authentication)
+	mux.HandleFunc("POST /authenticate/{intent}/{token}", s.authentication)
+	mux.HandleFunc("GET /returned", returned)
 	s.controls(mux)
 	return mux
 }
@@ -49,9 +50,6 @@ func (s *Server) routes() *http.ServeMux {
 func (s *Server) unknown(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Request-Id", newID("req"))
 	w.Header().Set("Stripe-Version", apiVersion)
-	if s.unavailable(w) {
-		return
-	}
 	if problem := s.enter(r, "unknown"); problem != nil {
 		s.refuse(w, problem)
 		return
@@ -131,14 +129,6 @@ func broken() *apiError {
 		message: "Sorry! There was an error while talking to one of our backends. Support has been notified."}
 }
 
-// asError is the answer to a control.
-func (e *apiError) asError() error {
-	if e == nil {
-		return nil
-	}
-	return errors.New(e.message)
-}
-
 // body is the answer as Stripe writes it.
 func (e *apiError) body() object {
 	inner := object{"type": e.kind, "message": e.message}
@@ -150,25 +140,15 @@ func (e *apiError) body() object {
 		}
 	}
 	if e.code != "" {
-		inner["doc_url"] = "https://stripe.com/docs/error-codes/" + dashed(e.code)
+		inner["doc_url"] = "https://stripe.com/docs/error-codes/" + strings.ReplaceAll(e.code, "_", "-")
 	}
 	if e.intent != nil {
-		inner["payment_intent"] = e.intent.render()
+		inner["payment_intent"] = e.intent.render(0)
 	}
 	if e.method != nil {
 		inner["payment_method"] = e.method.render()
 	}
 	return object{"error": inner}
-}
-
-func dashed(code string) string {
-	text := []byte(code)
-	for i, c := range text {
-		if c == '_' {
-			text[i] = '-'
-		}
-	}
-	return string(text)
 }
 
 // refuse answers with a problem that no key keeps.
@@ -178,7 +158,7 @@ func (s *Server) refuse(w http.ResponseWriter, problem *apiError) {
 		w.Header().Set("Stripe-Should-Retry", "true")
 	case http.StatusTooManyRequests:
 		w.Header().Set("Stripe-Rate-Limited-Reason", problem.reason)
-	case http.StatusInternalServerError:
+	case http.StatusInternalServerError, http.StatusServiceUnavailable:
 	default:
 		w.Header().Set("Stripe-Should-Retry", "false")
 	}
@@ -206,17 +186,15 @@ func (s *Server) SetKey(k Key) error {
 			return fmt.Errorf("there is no permission %q", lacks)
 		}
 	}
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	s.faults.key = k
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = k
 	return nil
 }
 
 // permits returns the answer for a key that may not call an endpoint, or nil.
 func (s *Server) permits(endpoint string) *apiError {
-	s.faults.mu.Lock()
-	key := s.faults.key
-	s.faults.mu.Unlock()
+	key := s.key
 	if key.Expired {
 		return &apiError{status: http.StatusUnauthorized, kind: invalidRequest, code: "api_key_expired", message: "Expired API Key provided: " + s.redacted()}
 	}
@@ -238,12 +216,4 @@ func (s *Server) permits(endpoint string) *apiError {
 func (s *Server) redacted() string {
 	const shown = 8
 	return s.settings.Key[:min(shown, len(s.settings.Key))] + "***"
-}
-
-func (s *Server) putKey(r *http.Request) (any, error) {
-	var k Key
-	if err := decode(r, &k); err != nil {
-		return nil, err
-	}
-	return k, s.SetKey(k)
 }

@@ -1,5 +1,5 @@
 // Package stripesim is a simulator of Stripe: an HTTP server that a client of Stripe talks
-// to without knowing. It keeps payment intents, charges, refunds, disputes and events,
+// to without knowing. It has payment intents, charges, refunds, disputes and events,
 // obeys idempotency keys, and sends signed webhooks. No money moves. It is for
 // development and tests, and never for production.
 //
@@ -19,9 +19,9 @@
 //
 // Every state before succeeded can be cancelled, but for processing.
 //
-// Changes are in the journal on disk before they are answered, with the answer of their
-// idempotency key. So a sandbox that was killed goes on where it was. Without a folder
-// it keeps everything in memory.
+// Changes are written to the journal before they are answered, with the answer of their
+// idempotency key. So a sandbox that was killed goes on where it was; the machine must not
+// crash. Without a folder everything is in memory only.
 //
 // One lock guards all state. Nothing is sent, and nobody waits, while it is held.
 package stripesim
@@ -30,30 +30,34 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Server is a sandbox. It is an http.Handler for the API of Stripe, the page where a
 // buyer authenticates, and the controls.
 type Server struct {
+	mux     *http.ServeMux
+	client  *http.Client  // of webhooks
+	slots   chan struct{} // of requests under way
+	senders chan struct{} // of webhooks under way
+
+	mu       sync.Mutex
 	settings Settings
 	journal  *journal
-	outbound *outbound
-	faults   *chance
-	limits   *limits
-	mux      *http.ServeMux
-	slots    chan struct{} // of requests under way
-
-	ahead atomic.Int64 // nanoseconds by which the clock was moved forward
-
-	mu     sync.Mutex
-	state  *state
-	inUse  map[string]bool // idempotency keys of calls that are not yet answered
-	counts counts
+	state    *state
+	inUse    map[string]bool // idempotency keys of calls that are not yet answered
+	limits   map[string]*rate.Limiter
+	faults   Faults
+	random   *rand.Rand // picks the faults
+	away     Away
+	key      Key
+	counts   counts
 
 	wakeup chan struct{} // the clock was moved, or an alarm was set
 	stop   context.CancelFunc
@@ -73,24 +77,21 @@ func New(settings Settings) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		settings: settings, outbound: newOutbound(), faults: newChance(), limits: newLimits(settings.Rate, settings.EndpointRate),
-		state: newState(), inUse: make(map[string]bool), counts: counts{endpoints: make(map[string]int64)}, wakeup: make(chan struct{}, 1),
-		slots: make(chan struct{}, mostAtOnce),
+		settings: settings, state: newState(), inUse: make(map[string]bool), limits: make(map[string]*rate.Limiter),
+		counts: counts{endpoints: make(map[string]int64)}, wakeup: make(chan struct{}, 1),
+		client: newWebhookClient(), slots: make(chan struct{}, mostAtOnce), senders: make(chan struct{}, inFlight),
 	}
 	var err error
 	if s.journal, err = openJournal(settings.Dir, s.state); err != nil {
 		return nil, err
 	}
-	s.ahead.Store(int64(s.state.ahead))
-	s.state.prune(s.now().Unix())
-	if err := s.journal.begin(s.state.records()); err != nil {
-		return nil, err
+	if err := errors.Join(s.SetFaults(Faults{}), s.journal.rewrite(s.state)); err != nil {
+		return nil, errors.Join(err, s.journal.close())
 	}
-	s.resume()
+	s.state.resume()
 	s.closed, s.stop = context.WithCancel(context.Background())
 	s.mux = s.routes()
-	s.owned.Go(func() { s.deliver(s.closed) })
-	s.owned.Go(func() { s.watch(s.closed) })
+	s.owned.Go(s.watch)
 	return s, nil
 }
 
@@ -99,6 +100,7 @@ func New(settings Settings) (*Server, error) {
 func (s *Server) Close() error {
 	s.stop()
 	s.owned.Wait()
+	s.client.CloseIdleConnections()
 	return s.journal.close()
 }
 
@@ -120,28 +122,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// now is the sandbox's clock.
-func (s *Server) now() time.Time {
-	return s.settings.Clock().Add(time.Duration(s.ahead.Load()))
-}
+// now is the sandbox's clock. The lock is held.
+func (s *Server) now() time.Time { return s.settings.Clock().Add(s.state.ahead) }
 
-// mutate makes a change under the lock and returns its number in the journal.
-func (s *Server) mutate(request, key, base string, do func(*change)) (seq int64) {
+// mutate makes a change under the lock. It fails when the journal cannot be written.
+func (s *Server) mutate(r *call, do func(*change)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &change{state: s.state, server: s, now: s.now(), request: request, key: key, base: base}
+	c := &change{state: s.state, server: s, now: s.now(), call: r}
 	c.runDue()
 	do(c)
-	before := s.state.nextAlarm()
-	seq = c.commit()
-	if s.state.nextAlarm() < before {
-		s.wakeWatch()
-	}
-	return seq
+	return c.commit()
 }
 
-// wakeWatch makes watch check its alarms again.
-func (s *Server) wakeWatch() {
+// itself is the call of what happens without one.
+var itself = &call{}
+
+// wake makes watch check the alarms again.
+func (s *Server) wake() {
 	select {
 	case s.wakeup <- struct{}{}:
 	default:
@@ -151,21 +149,24 @@ func (s *Server) wakeWatch() {
 // pruneEvery is the interval between two deletions of old objects.
 const pruneEvery = time.Hour
 
-// watch runs what no request causes: slow payments end, refunds settle, disputes begin.
-func (s *Server) watch(ctx context.Context) {
-	pruned := time.Time{}
-	for ctx.Err() == nil {
-		s.mutate("", "", "", func(c *change) {
+// watch runs what no request causes: slow payments end, refunds settle, disputes begin, webhooks
+// are sent again.
+func (s *Server) watch() {
+	pruned, wait := time.Time{}, pruneEvery
+	for s.closed.Err() == nil {
+		_ = s.mutate(itself, func(c *change) { // the next request is answered with the error
 			if c.now.Sub(pruned) > pruneEvery {
 				c.prune(c.unix())
 				pruned = c.now
 			}
 		})
 		s.mu.Lock()
-		wait := time.Duration(min(s.state.nextAlarm()-s.now().UnixMilli(), pruneEvery.Milliseconds())) * time.Millisecond
+		if wait = pruneEvery; len(s.state.due) > 0 {
+			wait = min(wait, time.Duration(s.state.due[0].at-s.now().UnixMilli())*time.Millisecond)
+		}
 		s.mu.Unlock()
 		select {
-		case <-ctx.Done():
+		case <-s.closed.Done():
 		case <-s.wakeup:
 		case <-time.After(max(wait, time.Millisecond)):
 		}
@@ -174,23 +175,12 @@ func (s *Server) watch(ctx context.Context) {
 
 // SetWebhook says where events are sent from now on; empty: nowhere.
 func (s *Server) SetWebhook(target, secret string) error {
-	if target != "" {
-		if err := checkWebhook(target, secret); err != nil {
-			return err
-		}
+	if err := checkWebhook(target, secret); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settings.WebhookURL, s.settings.WebhookSecret = target, secret
-	return nil
-}
-
-// SetFaults injects faults into all requests.
-func (s *Server) SetFaults(f Faults) error {
-	if err := f.check(); err != nil {
-		return errors.New("sandbox: " + err.Error())
-	}
-	s.faults.set(f)
 	return nil
 }
 
@@ -199,31 +189,25 @@ func (s *Server) Advance(d time.Duration) error {
 	if d < 0 {
 		return errors.New("sandbox: the clock goes forward only")
 	}
-	seq := s.mutate("", "", "", func(c *change) {
-		s.ahead.Add(int64(d))
+	defer s.wake()
+	return s.mutate(itself, func(c *change) {
 		c.ahead += d
 		c.now = c.now.Add(d)
-		c.records = append(c.records, encode("clock", "", c.ahead))
+		c.records = append(c.records, record{"clock", "", encode(c.ahead)})
 		c.runDue()
 	})
-	s.wakeWatch()
-	s.outbound.wake()
-	return s.journal.wait(seq)
 }
 
 // write sends an answer as JSON.
 func write(w http.ResponseWriter, status int, body any) {
 	raw, ok := body.(json.RawMessage)
 	if !ok {
-		var err error
-		if raw, err = json.MarshalIndent(body, "", "  "); err != nil {
-			panic(err) // answers are made of what JSON has
-		}
+		raw, _ = json.MarshalIndent(body, "", "  ") // it is made of what JSON has
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(raw)
-	_, _ = w.Write([]byte{'\n'}) // raw may be kept for others
+	_, _ = w.Write([]byte{'\n'}) // raw may be stored for others
 }
 
 // Bounds of connections. A request that is never answered ends by Settings.Hang, so there
@@ -235,37 +219,13 @@ const (
 	endTimeout    = 10 * time.Second
 )
 
-// Serve answers on a listener until ctx ends. Then requests that are under way end, and
-// the sandbox is closed.
-func Serve(ctx context.Context, listener net.Listener, s *Server) error {
-	server := &http.Server{Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	var failed error
-	select {
-	case failed = <-served:
-	case <-ctx.Done():
-		s.Release()
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		if err := server.Shutdown(end); err != nil {
-			failed = errors.Join(err, server.Close())
-		}
-		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			failed = errors.Join(failed, err)
-		}
-	}
-	return errors.Join(failed, s.Close())
-}
-
 // Running is a sandbox that answers in this process.
 type Running struct {
 	*Server
 	URL string
 
-	settings Settings
-	end      context.CancelFunc
-	ended    chan error
+	http   *http.Server
+	served sync.WaitGroup
 }
 
 // Start starts a sandbox on an address, host:port; port 0 is a free one. It answers until
@@ -279,16 +239,23 @@ func Start(ctx context.Context, address string, settings Settings) (*Running, er
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	running, end := context.WithCancel(context.WithoutCancel(ctx)) // processes that pay with it end first
-	r := &Running{Server: server, URL: "http://" + listener.Addr().String(), settings: settings, end: end, ended: make(chan error, 1)}
-	go func() { r.ended <- Serve(running, listener, server) }()
+	r := &Running{Server: server, URL: "http://" + listener.Addr().String(),
+		http: &http.Server{Handler: server, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader}}
+	r.served.Go(func() { _ = r.http.Serve(listener) }) // it ends with Close
 	return r, nil
 }
 
 // Close ends the sandbox and waits for it.
 func (r *Running) Close() error {
-	r.end()
-	return <-r.ended
+	r.Release()
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	err := r.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, r.http.Close())
+	}
+	r.served.Wait()
+	return errors.Join(err, r.Server.Close())
 }
 
 // Env are the settings by which processes pay at the sandbox. Buyers return to a page of

@@ -1,17 +1,13 @@
 package stripesim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
-	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/money"
 )
@@ -38,9 +34,8 @@ type Settings struct {
 	SettlesIn    string  // currency of the balance, such as usd; empty: that of each charge
 	ExchangeRate float64 // from minor units of a charge to those of SettlesIn
 
-	MaxBytes int64            // of state in memory: 512 MiB; more payments are refused then
-	Clock    func() time.Time // time.Now
-	Logger   *slog.Logger
+	Clock  func() time.Time // time.Now
+	Logger *slog.Logger
 }
 
 // What Stripe does, and nobody changes.
@@ -56,21 +51,15 @@ func (s *Settings) check() error {
 	if !strings.HasPrefix(s.Key, "sk_test_") || len(s.Key) < len("sk_test_")+8 {
 		return errors.New("sandbox: the key must be sk_test_ and at least 8 more characters")
 	}
-	if s.WebhookURL != "" {
-		if err := checkWebhook(s.WebhookURL, s.WebhookSecret); err != nil {
-			return err
-		}
+	if err := checkWebhook(s.WebhookURL, s.WebhookSecret); err != nil {
+		return err
 	}
 	for _, name := range s.WebhookEvents {
 		if !slices.Contains(eventTypes, name) {
 			return fmt.Errorf("sandbox: %q is no type of events that can be chosen; these are: %s. Without a list all are sent", name, strings.Join(eventTypes, ", "))
 		}
 	}
-	for value, standard := range map[*int]int{&s.Rate: 100, &s.EndpointRate: 25} {
-		if *value == 0 {
-			*value = standard
-		}
-	}
+	s.Rate, s.EndpointRate = cmp.Or(s.Rate, 100), cmp.Or(s.EndpointRate, 25)
 	for value, standard := range map[*time.Duration]time.Duration{
 		&s.Processing: 3 * time.Minute, &s.Later: 2 * time.Second, &s.Slow: 2 * time.Second, &s.Hang: 5 * time.Minute,
 		&s.Late: 10 * time.Second, &s.Reverse: 5 * time.Second, &s.Retry: time.Second,
@@ -78,23 +67,16 @@ func (s *Settings) check() error {
 		if *value < 0 {
 			return errors.New("sandbox: a duration is negative")
 		}
-		if *value == 0 {
-			*value = standard
-		}
+		*value = cmp.Or(*value, standard)
 	}
 	s.SettlesIn = strings.ToLower(s.SettlesIn)
 	if _, err := money.ParseCurrency(upper(s.SettlesIn)); s.SettlesIn != "" && (err != nil || s.ExchangeRate <= 0) {
 		return errors.New("sandbox: another currency of the balance must be one such as usd, with an exchange rate above 0")
 	}
-	if s.MaxBytes <= 0 {
-		s.MaxBytes = 512 << 20
-	}
 	if s.Clock == nil {
 		s.Clock = time.Now
 	}
-	if s.Logger == nil {
-		s.Logger = slog.New(slog.DiscardHandler)
-	}
+	s.Logger = cmp.Or(s.Logger, slog.New(slog.DiscardHandler))
 	return nil
 }
 
@@ -109,57 +91,13 @@ var eventTypes = []string{
 }
 
 func checkWebhook(target, secret string) error {
-	u, err := url.Parse(target)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+	switch {
+	case target == "":
+		return nil
+	case !isURL(target):
 		return fmt.Errorf("sandbox: the webhook URL %q is not an http or https URL", target)
-	}
-	if secret == "" {
+	case secret == "":
 		return errors.New("sandbox: a webhook URL needs a webhook secret, which signs what is sent there")
 	}
 	return nil
-}
-
-// limits count requests as Stripe does: all together, and each endpoint.
-type limits struct {
-	mu       sync.Mutex
-	all      *rate.Limiter
-	endpoint float64
-	of       map[string]*rate.Limiter
-}
-
-func newLimits(all, endpoint int) *limits {
-	return &limits{all: limiter(perSecond(all)), endpoint: perSecond(endpoint), of: make(map[string]*rate.Limiter)}
-}
-
-// perSecond reads a setting; a negative one is no limit.
-func perSecond(n int) float64 {
-	if n < 0 {
-		return math.Inf(1)
-	}
-	return float64(n)
-}
-
-func limiter(per float64) *rate.Limiter {
-	if math.IsInf(per, 1) {
-		return rate.NewLimiter(rate.Inf, 0)
-	}
-	return rate.NewLimiter(rate.Limit(per), int(per))
-}
-
-// admit returns why a request is too many; empty if it is not.
-func (l *limits) admit(endpoint string) string {
-	l.mu.Lock()
-	one := l.of[endpoint]
-	if one == nil {
-		one = limiter(l.endpoint)
-		l.of[endpoint] = one
-	}
-	l.mu.Unlock()
-	switch {
-	case !one.Allow():
-		return "endpoint-rate"
-	case !l.all.Allow():
-		return "global-rate"
-	}
-	return ""
 }

@@ -1,120 +1,101 @@
 package stripesim
 
 import (
-	"container/heap"
-	"encoding/json"
-	"math"
+	"cmp"
+	"iter"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/stripe/stripe-go/v85"
 )
-
-// collection keeps objects in the order of their making.
-type collection[T entry] struct {
-	by   map[string]T
-	list []T
-}
-
-func newCollection[T entry]() collection[T] { return collection[T]{by: make(map[string]T)} }
-
-// put adds an object, or replaces it.
-func (c *collection[T]) put(v T) {
-	if _, known := c.by[v.id()]; known {
-		at := slices.IndexFunc(c.list, func(o T) bool { return o.id() == v.id() })
-		c.list[at] = v
-	} else {
-		c.list = append(c.list, v)
-	}
-	c.by[v.id()] = v
-}
-
-// drop removes objects and returns their ids.
-func (c *collection[T]) drop(is func(T) bool) (gone []string) {
-	c.list = slices.DeleteFunc(c.list, func(v T) bool {
-		if !is(v) {
-			return false
-		}
-		gone = append(gone, v.id())
-		delete(c.by, v.id())
-		return true
-	})
-	return gone
-}
 
 // state is everything that the sandbox remembers. Its server's lock guards it.
 type state struct {
-	intents   collection[*intent]
-	charges   collection[*charge]
-	refunds   collection[*refund]
-	disputes  collection[*dispute]
-	events    collection[*event]
-	movements collection[*movement]
-	keys      map[string]*answer // by idempotency key
-	ahead     time.Duration      // by which the clock was moved forward
-
-	sizes map[string]int // bytes in the journal, by id
-	bytes int64
-	due   schedule[alarm]
+	by    map[string]entry   // by id
+	lists map[string][]entry // by kind, in the order of their making
+	keys  map[string]*answer // by idempotency key
+	ahead time.Duration      // by which the clock was moved forward
+	due   []alarm            // the next first
 }
 
 func newState() *state {
-	return &state{
-		intents: newCollection[*intent](), charges: newCollection[*charge](), refunds: newCollection[*refund](),
-		disputes: newCollection[*dispute](), events: newCollection[*event](), movements: newCollection[*movement](), keys: make(map[string]*answer), sizes: make(map[string]int),
+	return &state{by: make(map[string]entry), lists: make(map[string][]entry), keys: make(map[string]*answer)}
+}
+
+// put adds a new object.
+func (s *state) put(v entry) {
+	s.by[v.id()] = v
+	s.lists[v.kind()] = append(s.lists[v.kind()], v)
+}
+
+// find returns an object by its id; nil if there is none of this kind.
+func find[T entry](s *state, id string) T {
+	v, _ := s.by[id].(T)
+	return v
+}
+
+// known is find for what a request names.
+func known[T entry](s *state, id string, status int, param string) (T, *apiError) {
+	v, ok := s.by[id].(T)
+	if !ok {
+		return v, missing(status, v.kind(), param, id)
+	}
+	return v, nil
+}
+
+// each returns the objects of a kind, the oldest first.
+func each[T entry](s *state) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		var kind T
+		for _, v := range s.lists[kind.kind()] {
+			if one, ok := v.(T); !ok || !yield(one) {
+				return
+			}
+		}
 	}
 }
 
 // prune forgets what is older than Stripe, or a sandbox, remembers. now is in Unix seconds.
 func (s *state) prune(now int64) {
 	old := now - int64(objectLife/time.Second)
-	s.forget("event", s.events.drop(func(e *event) bool { return e.Created < old })...)
-	s.forget("movement", s.movements.drop(func(m *movement) bool { return m.Created < old })...)
-	for key, a := range s.keys {
-		if a.Created < now-int64(keyLife/time.Second) {
-			delete(s.keys, key)
-			s.forget("key", key)
-		}
-	}
 	alive := make(map[string]bool)
-	for _, r := range s.refunds.list {
+	for r := range each[*Refund](s) {
 		if r.Created >= old || r.Status == pending || r.Status == requiresAction {
 			alive[r.Intent] = true
 		}
 	}
-	for _, d := range s.disputes.list {
+	for d := range each[*dispute](s) {
 		if d.Created >= old || d.Status == needsResponse || d.Status == inquiring {
 			alive[d.Intent] = true
 		}
 	}
-	dead := func(id string) bool {
-		i := s.intents.by[id]
-		return i == nil || (i.Created < old && i.over() && !alive[id])
+	dead := func(v entry) bool {
+		if v.payment() == "" {
+			return v.at() < old
+		}
+		i := find[*intent](s, v.payment())
+		return i == nil || (i.Created < old && i.over() && !alive[i.ID])
 	}
-	s.forget("refund", s.refunds.drop(func(r *refund) bool { return dead(r.Intent) })...)
-	s.forget("dispute", s.disputes.drop(func(d *dispute) bool { return dead(d.Intent) })...)
-	s.forget("charge", s.charges.drop(func(c *charge) bool { return dead(c.Intent) })...)
-	s.forget("intent", s.intents.drop(func(i *intent) bool { return dead(i.ID) })...)
+	for kind, list := range s.lists {
+		s.lists[kind] = slices.DeleteFunc(list, func(v entry) bool {
+			if !dead(v) {
+				return false
+			}
+			delete(s.by, v.id())
+			return true
+		})
+	}
+	maps.DeleteFunc(s.keys, func(_ string, a *answer) bool { return a.Created < now-int64(keyLife/time.Second) })
 }
 
 // byID renders any object by its id; nil if there is none.
 func (s *state) byID(id string, now int64) object {
-	if v := s.intents.by[id]; v != nil {
-		return v.render()
-	}
-	if v := s.charges.by[id]; v != nil {
-		return v.render()
-	}
-	if v := s.refunds.by[id]; v != nil {
-		return v.render()
-	}
-	if v := s.disputes.by[id]; v != nil {
+	if v := s.by[id]; v != nil {
 		return v.render(now)
 	}
 	if strings.HasPrefix(id, "po_") {
-		for _, m := range s.movements.list {
+		for m := range each[*movement](s) {
 			if m.Source == id {
 				return m.renderPayout()
 			}
@@ -123,26 +104,17 @@ func (s *state) byID(id string, now int64) object {
 	return nil
 }
 
-func (s *state) intent(id string) (*intent, *apiError) {
-	if i := s.intents.by[id]; i != nil {
-		return i, nil
-	}
-	return nil, missing(http.StatusNotFound, "payment_intent", "intent", id)
-}
-
 // change is what one request, or one moment, changes. It is in the journal as one line:
 // all of it is remembered after a crash, or nothing. The server's lock is held.
 type change struct {
 	*state
-	server  *Server
-	now     time.Time // by the sandbox's clock
-	request string    // id of the request; empty: it happened by itself
-	key     string    // its idempotency key
-	base    string    // URL of the sandbox, as the client calls it
+	server *Server
+	now    time.Time // by the sandbox's clock
+	call   *call
 
 	touched []entry
 	records []record
-	send    []shipment
+	send    []alarm // of events
 }
 
 // unix is now in Unix seconds.
@@ -154,43 +126,54 @@ func (c *change) head(prefix string) head { return head{newID(prefix), c.unix()}
 // after is a moment in Unix milliseconds.
 func (c *change) after(d time.Duration) int64 { return c.now.Add(d).UnixMilli() }
 
-// touch notes that an object is new or has changed.
-func (c *change) touch(v entry) {
-	if !slices.Contains(c.touched, v) {
-		c.touched = append(c.touched, v)
+// add puts a new object into the state.
+func (c *change) add(v entry) {
+	c.put(v)
+	c.touch(v)
+}
+
+// touch notes that objects are new or have changed.
+func (c *change) touch(all ...entry) {
+	for _, v := range all {
+		if !slices.Contains(c.touched, v) {
+			c.touched = append(c.touched, v)
+		}
 	}
 }
 
-// emit makes an event of what happened to an object of a payment.
-func (c *change) emit(kind string, o object, i *intent) {
-	raw, err := json.Marshal(o)
-	if err != nil {
-		panic(err) // objects are made of what JSON has
-	}
-	e := &event{head: c.head("evt"), Type: kind, Object: raw, Request: c.request, Key: c.key, Intent: i.ID}
-	c.events.put(e)
-	c.touch(e)
-	c.server.enqueue(c, e, i)
+// emit makes an event of what has happened to an object of a payment.
+func (c *change) emit(kind string, v entry) {
+	c.touch(v)
+	e := &event{head: c.head("evt"), Type: kind, Object: encode(v.render(c.unix())), Request: c.call.id, Key: c.call.key}
+	c.add(e)
+	c.enqueue(e, find[*intent](c.state, v.payment()))
 }
 
 // runDue does what is due by now.
 func (c *change) runDue() {
-	for len(c.due) > 0 && c.due[0].at <= c.now.UnixMilli() {
-		next, _ := heap.Pop(&c.due).(alarm)
-		now := c.now.UnixMilli()
-		if i := c.intents.by[next.id]; i != nil {
-			if i.Ends != 0 && i.Ends <= now {
-				c.end(i)
+	now := c.now.UnixMilli()
+	due := func(at int64) bool { return at != 0 && at <= now }
+	for len(c.due) > 0 && c.due[0].at <= now {
+		next := c.due[0]
+		c.due = c.due[1:]
+		switch v := c.by[next.id].(type) {
+		case nil: // events, or an object that was forgotten
+			c.server.send(next.events)
+		case *intent:
+			if due(v.Ends) {
+				c.end(v)
 			}
-			if i.Releases != 0 && i.Releases <= now {
-				c.release(i)
+			if due(v.Releases) {
+				c.release(v)
 			}
-		}
-		if r := c.refunds.by[next.id]; r != nil && r.Ends != 0 && r.Ends <= now {
-			c.settleRefund(r, r.Becomes)
-		}
-		if ch := c.charges.by[next.id]; ch != nil && ch.Disputes != 0 && ch.Disputes <= now {
-			c.openDispute(ch)
+		case *Refund:
+			if due(v.Ends) {
+				c.settleRefund(v, v.Becomes)
+			}
+		case *charge:
+			if due(v.Disputes) {
+				c.openDispute(v)
+			}
 		}
 	}
 }
@@ -202,93 +185,66 @@ func (c *change) end(i *intent) {
 	c.touch(i)
 	switch i.Status {
 	case processing:
-		c.finish(i, nil)
+		_ = c.charge(i, false, nil) // a decline is in the intent
 	case requiresCapture:
 		c.cancel(i, "automatic")
 	}
 }
 
-// commit writes the change to the journal and returns its number there.
-func (c *change) commit() (seq int64) {
+// commit writes the change to the journal, and lets its events be sent.
+func (c *change) commit() error {
 	for _, v := range c.touched {
 		if i, ok := v.(*intent); ok && i.over() && len(i.Held) > 0 {
 			c.release(i)
 		}
 	}
 	for _, v := range c.touched {
-		r := encode(v.kind(), v.id(), v)
-		c.wake(v.id(), v.alarms()...)
-		c.measure(r.Kind+r.ID, len(r.Value))
-		c.records = append(c.records, r)
-	}
-	seq = c.server.journal.append(c.records)
-	c.server.outbound.add(seq, c.send...)
-	if c.server.journal.long() {
-		c.server.journal.rewrite(c.state.records())
-	}
-	return seq
-}
-
-// storeAnswer stores the answer of an idempotency key.
-func (c *change) storeAnswer(key string, a *answer) {
-	c.keys[key] = a
-	r := encode("key", key, a)
-	c.measure("key"+key, len(r.Value))
-	c.records = append(c.records, r)
-}
-
-// apiVersion is the release that the pinned client expects.
-const apiVersion = stripe.APIVersion
-
-// schedule is a heap of what is due at a moment.
-type schedule[T interface{ due() (at, order int64) }] []T
-
-func (s schedule[T]) Len() int      { return len(s) }
-func (s schedule[T]) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
-
-// Less implements heap.Interface.
-func (s schedule[T]) Less(i, j int) bool {
-	at, order := s[i].due()
-	otherAt, otherOrder := s[j].due()
-	return at < otherAt || at == otherAt && order < otherOrder
-}
-
-// Push implements heap.Interface.
-func (s *schedule[T]) Push(v any) {
-	if one, ok := v.(T); ok {
-		*s = append(*s, one)
-	}
-}
-
-// Pop implements heap.Interface.
-func (s *schedule[T]) Pop() any {
-	last := (*s)[len(*s)-1]
-	*s = (*s)[:len(*s)-1]
-	return last
-}
-
-// alarm is a moment at which an object changes without a request. It may be out of date: its
-// handler checks the object.
-type alarm struct {
-	at int64 // Unix milliseconds
-	id string
-}
-
-func (a alarm) due() (at, order int64) { return a.at, 0 }
-
-// wake sets alarms for an object; 0 is none.
-func (s *state) wake(id string, moments ...int64) {
-	for _, at := range moments {
-		if at != 0 {
-			heap.Push(&s.due, alarm{at, id})
+		c.records = append(c.records, record{v.kind(), v.id(), encode(v)})
+		for _, at := range v.alarms() {
+			c.wake(alarm{at: at, id: v.id()})
 		}
 	}
+	if err := c.server.journal.append(c.state, c.records); err != nil {
+		return err
+	}
+	for _, one := range c.send {
+		if one.at <= c.now.UnixMilli() {
+			c.server.send(one.events)
+		} else {
+			c.wake(one)
+		}
+	}
+	return nil
 }
 
-// nextAlarm returns the moment of the next alarm, in Unix milliseconds.
-func (s *state) nextAlarm() int64 {
-	if len(s.due) == 0 {
-		return math.MaxInt64
+// wake sets an alarm; at 0 there is none.
+func (c *change) wake(a alarm) {
+	if c.set(a); len(c.due) > 0 && c.due[0].at == a.at {
+		c.server.wake()
 	}
-	return s.due[0].at
+}
+
+// alarm is a moment at which an object changes without a request, or events are sent. It may be out
+// of date: its handler checks the object.
+type alarm struct {
+	at     int64    // Unix milliseconds of the sandbox's clock
+	id     string   // of the object; empty: events
+	events []string // ids
+}
+
+// set puts an alarm behind those of the same moment.
+func (s *state) set(a alarm) {
+	if a.at != 0 {
+		at, _ := slices.BinarySearchFunc(s.due, a.at+1, func(o alarm, moment int64) int { return cmp.Compare(o.at, moment) })
+		s.due = slices.Insert(s.due, at, a)
+	}
+}
+
+// getOne answers with an object.
+func getOne[T entry](c *change, r *call) (object, *apiError) {
+	v, problem := known[T](c.state, r.object, http.StatusNotFound, "id")
+	if problem != nil {
+		return nil, problem
+	}
+	return v.render(c.unix()), nil
 }

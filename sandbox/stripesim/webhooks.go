@@ -2,72 +2,42 @@ package stripesim
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/stripe/stripe-go/v85/webhook"
 )
 
-// sending is what the journal keeps of how an event is sent.
-type sending struct {
-	Sendings int
-	delivery
-}
-
-// outbound sends webhooks. At most inFlight are under way.
-type outbound struct {
-	mu     sync.Mutex
-	queue  schedule[shipment]
-	added  int64
-	wakeup chan struct{}
-	slots  chan struct{}
-	under  sync.WaitGroup
-	http   *http.Client
-}
-
 const (
-	inFlight       = 16
+	inFlight       = 16 // webhooks
 	webhookTimeout = 10 * time.Second
 	longestRetry   = time.Minute
 )
 
-func newOutbound() *outbound {
-	return &outbound{
-		wakeup: make(chan struct{}, 1), slots: make(chan struct{}, inFlight),
-		http: &http.Client{Timeout: webhookTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: inFlight, MaxConnsPerHost: inFlight},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}
+func newWebhookClient() *http.Client {
+	return &http.Client{Timeout: webhookTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: inFlight, MaxConnsPerHost: inFlight},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// enabled tells whether events of a type are sent.
-func (s *Server) enabled(kind string) bool {
-	all := s.settings.WebhookEvents
-	return len(all) == 0 || slices.Contains(all, kind)
-}
-
-// enqueue decides when and how often an event is sent.
-func (s *Server) enqueue(c *change, e *event, i *intent) {
-	if s.settings.WebhookURL == "" || !s.enabled(e.Type) {
+// enqueue decides when and how often an event of a payment is sent.
+func (c *change) enqueue(e *event, i *intent) {
+	s := c.server
+	if s.settings.WebhookURL == "" || len(s.settings.WebhookEvents) > 0 && !slices.Contains(s.settings.WebhookEvents, e.Type) {
 		return
 	}
-	mode := table[i.Last]
 	how := sentOnce
-	if mode != nil {
-		how = mode.webhooks
+	if m := table[i.Last]; m != nil {
+		how = m.webhooks
 	}
-	lost, doubled, late := s.faults.webhook()
+	lost, doubled, late := s.chance(s.faults.WebhookLost), s.chance(s.faults.WebhookTwice), s.chance(s.faults.WebhookLate)
 	e.Sendings, e.Next = 1, c.now.UnixMilli()
 	switch {
 	case how == sentNever || lost:
 		e.Sendings, e.Next = 0, 0
-		return
 	case how == sentTwice || doubled:
 		e.Sendings = 2
 	case how == sentLate || late:
@@ -82,114 +52,40 @@ func (s *Server) enqueue(c *change, e *event, i *intent) {
 		return
 	}
 	for range e.Sendings {
-		c.send = append(c.send, shipment{at: e.Next, events: []string{e.ID}})
+		c.send = append(c.send, alarm{at: e.Next, events: []string{e.ID}})
 	}
 }
 
 // release sends the events that were held back, the newest first.
 func (c *change) release(i *intent) {
-	events := i.Held
+	slices.Reverse(i.Held)
+	c.send = append(c.send, alarm{at: c.now.UnixMilli(), events: i.Held})
 	i.Held, i.Releases = nil, 0
 	c.touch(i)
-	if len(events) > 0 {
-		slices.Reverse(events)
-		c.send = append(c.send, shipment{at: c.now.UnixMilli(), events: events})
-	}
 }
 
-// resume puts the events in the queue that a journal has as not yet sent.
-func (s *Server) resume() {
-	held := make(map[string]bool)
-	for _, i := range s.state.intents.list {
-		for _, id := range i.Held {
-			held[id] = true
-		}
-	}
-	for _, e := range s.state.events.list {
-		if !held[e.ID] {
-			for range e.Sendings {
-				s.outbound.add(0, shipment{at: e.Next, events: []string{e.ID}})
-			}
-		}
-	}
-}
-
-// add puts shipments into the queue.
-func (o *outbound) add(seq int64, all ...shipment) {
-	if len(all) == 0 {
-		return
-	}
-	o.mu.Lock()
-	for _, one := range all {
-		o.added++
-		one.seq, one.order = seq, o.added
-		heap.Push(&o.queue, one)
-	}
-	o.mu.Unlock()
-	o.wake()
-}
-
-func (o *outbound) wake() {
-	select {
-	case o.wakeup <- struct{}{}:
-	default:
-	}
-}
-
-// deliver sends what is due until the server stops, and waits for what is under way.
-func (s *Server) deliver(ctx context.Context) {
-	o := s.outbound
-	defer o.http.CloseIdleConnections()
-	defer o.under.Wait()
-	for {
-		one, wait, due := o.next(s.now().UnixMilli())
-		if !due {
-			select {
-			case <-ctx.Done():
-				return
-			case <-o.wakeup:
-			case <-time.After(wait):
-			}
-			continue
-		}
+// send sends events one after the other.
+func (s *Server) send(events []string) {
+	s.owned.Go(func() {
 		select {
-		case <-ctx.Done():
+		case <-s.closed.Done():
 			return
-		case o.slots <- struct{}{}:
+		case s.senders <- struct{}{}:
 		}
-		o.under.Go(func() {
-			defer func() { <-o.slots }()
-			for _, id := range one.events {
-				s.sendEvent(ctx, one.seq, id)
-			}
-		})
-	}
-}
-
-// next takes the next shipment that is due, or says how long nothing is.
-func (o *outbound) next(now int64) (one shipment, wait time.Duration, due bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.queue) == 0 {
-		return one, time.Hour, false
-	}
-	if wait := o.queue[0].at - now; wait > 0 {
-		return one, min(time.Duration(wait)*time.Millisecond, time.Hour), false
-	}
-	one, _ = heap.Pop(&o.queue).(shipment)
-	return one, 0, true
+		defer func() { <-s.senders }()
+		for _, id := range events {
+			s.sendEvent(s.closed, id)
+		}
+	})
 }
 
 // sendEvent sends an event once, and notes what became of it.
-func (s *Server) sendEvent(ctx context.Context, seq int64, id string) {
-	if s.journal.wait(seq) != nil {
-		return
-	}
+func (s *Server) sendEvent(ctx context.Context, id string) {
 	s.mu.Lock()
-	e := s.state.events.by[id]
+	e := find[*event](s.state, id)
 	var payload []byte
 	if e != nil && e.Sendings > 0 {
-		payload, _ = json.Marshal(e.render(apiVersion))
+		payload = encode(e.render(0))
 	}
 	target, secret := s.settings.WebhookURL, s.settings.WebhookSecret
 	s.mu.Unlock()
@@ -200,8 +96,8 @@ func (s *Server) sendEvent(ctx context.Context, seq int64, id string) {
 	if ctx.Err() != nil {
 		return // it stays as it is, for the next start
 	}
-	s.mutate("", "", "", func(c *change) {
-		e := c.events.by[id]
+	_ = s.mutate(itself, func(c *change) { // the next request is answered with the error
+		e := find[*event](c.state, id)
 		if e == nil || e.Sendings == 0 {
 			return
 		}
@@ -216,10 +112,10 @@ func (s *Server) sendEvent(ctx context.Context, seq int64, id string) {
 			if c.unix()-e.Created > int64(webhookLife/time.Second) {
 				e.Sendings = 0
 			} else {
-				c.send = append(c.send, shipment{at: e.Next, events: []string{id}})
+				c.send = append(c.send, alarm{at: e.Next, events: []string{id}})
 			}
 		}
-		c.records = append(c.records, encode("delivery", id, sending{e.Sendings, e.delivery}))
+		c.records = append(c.records, record{e.kind(), id, encode(e.delivery)})
 	})
 }
 
@@ -233,7 +129,7 @@ func (s *Server) post(ctx context.Context, target, secret string, payload []byte
 	request.Header.Set("Content-Type", "application/json; charset=utf-8")
 	request.Header.Set("User-Agent", "Stripe/1.0 (+https://stripe.com/docs/webhooks)")
 	request.Header.Set("Stripe-Signature", signed.Header)
-	response, err := s.outbound.http.Do(request)
+	response, err := s.client.Do(request)
 	if err != nil {
 		return err
 	}
@@ -244,13 +140,3 @@ func (s *Server) post(ctx context.Context, target, secret string, payload []byte
 	}
 	return nil
 }
-
-// shipment is events that are sent one after the other, at a moment.
-type shipment struct {
-	at     int64 // Unix milliseconds of the sandbox's clock
-	order  int64 // of those of one moment, the first is sent first
-	seq    int64 // of the journal: nothing is sent before it is on disk
-	events []string
-}
-
-func (s shipment) due() (at, order int64) { return s.at, s.order }

@@ -90,8 +90,8 @@ func (s *Sandbox) PaymentsOf(purchaseID string) (all []stripesim.Payment) {
 
 // RefundsOf returns the refunds of a payment, without what released money that was never
 // captured.
-func (s *Sandbox) RefundsOf(intentID string) []stripesim.Returned {
-	return slices.DeleteFunc(s.Refunds(), func(r stripesim.Returned) bool { return r.Intent != intentID || r.Void })
+func (s *Sandbox) RefundsOf(intentID string) []stripesim.Refund {
+	return slices.DeleteFunc(s.Refunds(), func(r stripesim.Refund) bool { return r.Intent != intentID || r.Void })
 }
 
 // startBeacon starts relays of a chain of test rounds whose first round is due now, and

@@ -1,0 +1,32 @@
+package stripesim
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestAKilledSandboxGoesOnWhereItWas(t *testing.T) {
+	s := open(t, Settings{Dir: filepath.Join(t.TempDir(), "first"), WebhookURL: "http://127.0.0.1:1/", WebhookSecret: testSecret})
+	s.tell(`paid pm_card_createDispute; create pm_card_visa key=k; create pm_sandbox_processing; confirm → processing`)
+	written, err := os.ReadFile(filepath.Join(s.server.settings.Dir, journalFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := t.TempDir()
+	if err := os.WriteFile(filepath.Join(killed, journalFile), append(written, `[{"k":"tor`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	events := s.server.Totals().Events
+	s.start(Settings{Dir: killed, WebhookURL: s.server.settings.WebhookURL, WebhookSecret: testSecret})
+	if got := s.server.Totals(); got.Events != events || got.Unsent != events {
+		t.Errorf("%+v, want %d events", got, events)
+	}
+	s.tell(`fetch → processing
+		create pm_card_visa key=k → requires_confirmation replayed
+		totals → 500 of 0, 3 intents, 1 charges
+		advance 2h; totals → 1000 of 0, 3 intents, 2 charges`)
+	if n := s.server.Totals().Disputed; n != 1 {
+		t.Errorf("%d disputes", n)
+	}
+}
