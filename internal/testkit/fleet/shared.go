@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"triprize/internal/entry/upkeep"
 	"triprize/internal/key"
 )
 
@@ -25,7 +24,7 @@ var shared = struct {
 
 // Shared gives a test a view of a system that all tests with these options share. It is
 // started for the first of them and runs to the end of the binary; then it is audited
-// once, and what is broken fails the binary, under the name of the test that it belongs to.
+// once, and what is broken fails the binary.
 //
 // A view has clients of its own: their keys, and so the idempotency keys, jobs and
 // endpoints. A test uses its own campaigns and, where a list or a wallet is of a user,
@@ -63,8 +62,7 @@ func sharedBase(t *testing.T, o Options) (base *System, suffix string) {
 // endShared stops the shared systems and audits them. It tells whether all was well.
 func endShared() bool {
 	for _, base := range shared.systems {
-		base.stop()
-		base.check()
+		base.end()
 	}
 	for _, do := range slices.Backward(shared.life.cleanups) {
 		do()
@@ -102,40 +100,6 @@ func (s *System) With(env ...string) *System {
 	return s
 }
 
-// check audits a shared system that has ended, and says whose test has broken it.
-func (s *System) check() {
-	violations, err := upkeep.Check(context.Background(), s.DB, 20)
-	if err != nil {
-		s.life.Error(err)
-	}
-	for _, v := range violations {
-		s.life.Errorf("broken: %s: %s (of the test %s)", v.Invariant, v.Subject, s.testOf(v.Subject))
-	}
-	if n := s.Deadlocks(); n != 0 {
-		s.life.Errorf("%d deadlocks", n)
-	}
-	s.checkContract(hosts(s.URLs)...)
-}
-
-var (
-	anID      = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	requestID = regexp.MustCompile(`request_id=(\S+):\d+`)
-)
-
-// testOf names the tests whose requests the logs have beside an id in a text.
-func (s *System) testOf(text string) (names []string) {
-	for _, id := range anID.FindAllString(text, -1) {
-		for _, process := range s.inside {
-			for line := range bytes.Lines([]byte(process.log.String())) {
-				if named := requestID.FindSubmatch(line); named != nil && Contains(line, id) && !slices.Contains(names, string(named[1])) {
-					names = append(names, string(named[1]))
-				}
-			}
-		}
-	}
-	return names
-}
-
 // unnamed is what the id of a request may not have in it.
 var unnamed = regexp.MustCompile(`[^A-Za-z0-9._/-]`)
 
@@ -162,6 +126,8 @@ type life struct {
 func (l *life) Context() context.Context { return context.Background() }
 func (l *life) Helper()                  {}
 func (l *life) Cleanup(do func())        { l.cleanups = append(l.cleanups, do) }
+func (l *life) Failed() bool             { return l.failed }
+func (l *life) Logf(string, ...any)      {} // the tests that failed have shown what the logs say of them
 
 // Error fails the binary.
 func (l *life) Error(args ...any) {

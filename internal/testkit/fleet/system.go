@@ -222,12 +222,12 @@ func (s *System) RunScheduler(env ...string) {
 // end stops the processes, shows their logs when the test failed, and audits.
 func (s *System) end() {
 	s.stop()
-	fixture.Sound(s.T, s.DB)
+	fixture.Sound(s.life, s.DB)
 	if n := s.Deadlocks(); n != 0 {
-		s.T.Errorf("%d deadlocks", n)
+		s.life.Errorf("%d deadlocks", n)
 	}
 	s.checkContract(append(hosts(s.URLs), s.name)...)
-	if s.T.Failed() {
+	if s.life.Failed() {
 		s.showLogs()
 	}
 }
@@ -286,7 +286,7 @@ func (s *System) showLogs() {
 	}
 	for _, name := range names {
 		if data, err := s.log(name); err == nil {
-			s.T.Logf("%s:\n%s", name, Tail(data, 4000))
+			s.life.Logf("%s:\n%s", name, Tail(data, 4000))
 		}
 	}
 }
