@@ -121,7 +121,7 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 	var all []*devstack.Redis
 	var urls []string
 	for range 3 {
-		server, _ := servers.OwnRedis(t)
+		server := servers.OwnRedis(t)
 		all, urls = append(all, server), append(urls, server.URL())
 	}
 	s := fleet.Start(t, fleet.Options{APIs: 2, Env: []string{"TRIPRIZE_LOCKS_REDIS_URLS=" + strings.Join(urls, ","), "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=40s"}})

@@ -157,8 +157,8 @@ func expectNotServed(t *testing.T, address string) {
 func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
 	t.Parallel()
 	settings := servers.Settings(t)
-	first, _ := servers.OwnRedis(t)
-	second, _ := servers.OwnRedis(t)
+	first := servers.OwnRedis(t)
+	second := servers.OwnRedis(t)
 	away := "redis://:hunter2@" + freeAddress(t) + "/0"
 	const variable, report = "TRIPRIZE_LOCKS_REDIS_URLS=", "actor loud=false triprize-actor key=true metrics=true "
 	minority := variable + first.URL() + "," + away + ",redis://" + freeAddress(t) + "/0"
@@ -176,7 +176,7 @@ func TestLocksAreKeptByAMajorityOfTheirOwnServers(t *testing.T) {
 // read from it says nothing about the processes.
 func TestARedisThatTakesNoWritesIsNotOKAndNamesNoCause(t *testing.T) {
 	t.Parallel()
-	server, _ := servers.OwnRedis(t)
+	server := servers.OwnRedis(t)
 	settings := servers.Patient(servers.Settings(t))
 	settings.Redis.URL, settings.Locks.RedisURLs = server.URL(), server.URL()
 	p := &Process{Name: "api", Settings: settings, Registry: prometheus.NewRegistry(), Logger: servers.Logger(t), Redis: servers.Redis(t, settings)}

@@ -72,7 +72,7 @@ func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 	t.Parallel()
 	p := withKey(t)
 	p.dueCards(3)
-	server, _ := servers.OwnRedis(t)
+	server := servers.OwnRedis(t)
 	p.settings.Redis.URL = server.URL()
 	rdb, err := redisx.Open(p.settings.Redis, "test")
 	if err != nil {

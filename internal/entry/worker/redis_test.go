@@ -217,7 +217,7 @@ func rewrite(ctx context.Context, rdb *redis.Client, key string, change func(str
 // Each wrong key is at most its own loss, and keeps no other job from its end.
 func TestWhateverRedisHoldsEveryJobIsDone(t *testing.T) {
 	t.Parallel()
-	server, _ := servers.OwnRedis(t)
+	server := servers.OwnRedis(t)
 	names := slices.Sorted(maps.Keys(newScene(t, server.URL()).keys()))
 	if len(names) < 20 {
 		t.Fatalf("the scene has too few keys: %q", names)
@@ -235,7 +235,7 @@ func TestWhateverRedisHoldsEveryJobIsDone(t *testing.T) {
 				t.Run(name+" "+way, func(t *testing.T) {
 					server := server
 					if name == allQueues { // of all cases
-						server, _ = servers.OwnRedis(t)
+						server = servers.OwnRedis(t)
 					}
 					newScene(t, server.URL()).play(name, spoil)
 				})

@@ -54,7 +54,7 @@ func newSpaceOn(t *testing.T, settings config.Settings) *space {
 // ownSpace is a space on a Redis that the test may stop and empty.
 func ownSpace(t *testing.T) (*space, *devstack.Redis) {
 	t.Helper()
-	server, _ := servers.OwnRedis(t)
+	server := servers.OwnRedis(t)
 	settings := servers.RedisSettings(t)
 	settings.Redis.URL = server.URL()
 	return newSpaceOn(t, settings), server

@@ -30,11 +30,12 @@ const (
 	runVariable = "TRIPRIZE_TEST_RUN"
 )
 
-var private struct {
-	once  sync.Once
-	stack *devstack.Stack
-	err   error
-}
+var stack *devstack.Stack // that was started for the tests; nil: none
+
+var private = sync.OnceValues(func() (_ *devstack.Stack, err error) {
+	stack, err = devstack.Start(context.Background(), devstack.Options{Unsafe: true})
+	return stack, err
+})
 
 // Main runs the tests of a package, stops the servers that were started for
 // them, and does what else is to be done at the end.
@@ -44,8 +45,8 @@ func Main(m interface{ Run() int }, end ...func()) {
 	for _, do := range end {
 		do()
 	}
-	if private.stack != nil {
-		if err := private.stack.Stop(); err != nil {
+	if stack != nil {
+		if err := stack.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
@@ -60,13 +61,9 @@ func urls(t testing.TB) (postgresURL, redisURL string) {
 	if postgresURL != "" && redisURL != "" {
 		return postgresURL, redisURL
 	}
-	private.once.Do(func() {
-		private.stack, private.err = devstack.Start(context.Background(), devstack.Options{Unsafe: true})
-	})
-	if private.err != nil {
-		t.Fatal(private.err)
-	}
-	return private.stack.Postgres.URL("postgres"), private.stack.Redis.URL()
+	own, err := private()
+	NoError(t, err)
+	return own.Postgres.URL("postgres"), own.Redis.URL()
 }
 
 // Settings returns the default settings, with a fresh database and a namespace
@@ -81,30 +78,18 @@ func Settings(t testing.TB) config.Settings {
 	return settings
 }
 
-var defaults struct {
-	once     sync.Once
-	settings config.Settings
-	err      error
-}
-
 // Defaults returns the default settings, without servers.
 func Defaults(t testing.TB) config.Settings {
 	t.Helper()
-	defaults.once.Do(func() { defaults.settings, defaults.err = loadDefaults(t.TempDir() + "/settings.yaml") })
-	if defaults.err != nil {
-		t.Fatal(defaults.err)
-	}
-	return defaults.settings
+	settings, err := defaults()
+	NoError(t, err)
+	return settings
 }
 
-func loadDefaults(file string) (config.Settings, error) {
-	text := "postgres: {url: 'postgres://nowhere'}\nredis: {url: 'redis://nowhere'}\ndraw: {secret_key: '" + strings.Repeat("5a", 32) + "'}\n" +
-		"beacon: {default: false, relays: ''}\n" // no test asks the real one
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return config.Settings{}, err
-	}
-	return config.Load(file)
-}
+var defaults = sync.OnceValues(func() (config.Settings, error) {
+	return config.LoadFrom("", []string{"TRIPRIZE_POSTGRES_URL=postgres://nowhere", "TRIPRIZE_REDIS_URL=redis://nowhere",
+		"TRIPRIZE_DRAW_SECRET_KEY=" + strings.Repeat("5a", 32), "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS="}) // no test asks the real one
+})
 
 // Pool opens a pool with the given settings until the test ends.
 func Pool(t testing.TB, settings config.Settings) *pgxpool.Pool {
@@ -124,15 +109,13 @@ func Redis(t testing.TB, settings config.Settings) *redis.Client {
 	return client
 }
 
-// OwnRedis starts a server that is this test's alone, to be killed or stopped,
-// and returns the folder with its data.
-func OwnRedis(t testing.TB) (server *devstack.Redis, data string) {
+// OwnRedis starts a server that is this test's alone, to be killed or stopped.
+func OwnRedis(t testing.TB) *devstack.Redis {
 	t.Helper()
-	dir := t.TempDir()
-	server, err := devstack.StartRedis(context.Background(), dir, devstack.Options{Unsafe: true}, Logger(t))
+	server, err := devstack.StartRedis(context.Background(), t.TempDir(), devstack.Options{Unsafe: true}, Logger(t))
 	NoError(t, err)
 	t.Cleanup(func() { _ = server.Stop() })
-	return server, dir + "/redis/appendonlydir"
+	return server
 }
 
 // DB returns a pool on a fresh database, with patient settings.
