@@ -113,9 +113,7 @@ func TestSettingsThatDevChoosesAreRefusedBeforeAnythingIsStarted(t *testing.T) {
 		"beacon: {relays: 'https://api.drand.sh'}":       {"--beacon", "setting beacon.relays cannot be chosen here"},
 		"holds: {tll: 5m}":                               {"--listen=127.0.0.1:0", "unknown setting holds.tll"},
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		data := filepath.Join(dir, "data")
 		stdout, stderr, status := run("dev", "--data", data, "--config", file, c.flag)
 		if status != 1 || stdout != "" || !strings.Contains(stderr, c.reason) {

@@ -29,17 +29,13 @@ func runSandboxOnce(t *testing.T, dir string) (key string, before int) {
 	})
 	ask := func(method, form string) (body struct{ Data []any }) {
 		request, err := http.NewRequestWithContext(context.Background(), method, m[1]+"/v1/payment_intents", strings.NewReader(form))
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		request.SetBasicAuth(m[2], "") // as curl -u KEY:
 		if form != "" {
 			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		}
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		defer func() { _ = response.Body.Close() }()
 		if err := json.NewDecoder(response.Body).Decode(&body); err != nil || response.StatusCode != http.StatusOK {
 			t.Fatal(response.Status, err)
@@ -48,9 +44,7 @@ func runSandboxOnce(t *testing.T, dir string) (key string, before int) {
 	}
 	before = len(ask("GET", "").Data)
 	ask("POST", "amount=500&currency=jpy&payment_method=pm_card_visa")
-	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
 	if status := <-ended; status != 0 || stderr.String() != "" {
 		t.Errorf("status %d\n%s", status, stderr.String())
 	}

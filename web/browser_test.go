@@ -95,9 +95,7 @@ func open(t *testing.T, address string) *tab {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx}
-	if err := chromedp.Listen(ctx, p.note); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, chromedp.Listen(ctx, p.note))
 	t.Cleanup(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -129,24 +127,18 @@ func (p *tab) note(event any) {
 
 func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, actions...); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, chromedp.Do(p.ctx, actions...))
 }
 
 // eval sets into to the value of an expression, or of its promise. into may be nil.
 func (p *tab) eval(expression string, into any) {
 	p.t.Helper()
 	text, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](`(async () => JSON.stringify((await (`+expression+`)) ?? null))()`, chromedp.EvalAwaitPromise))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, err)
 	if into == nil {
 		return
 	}
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, json.Unmarshal([]byte(text), into))
 }
 
 // done waits until the page shows a report or a problem.

@@ -14,6 +14,7 @@ import (
 
 	"triprize.example/draw/fairdraw"
 	"triprize.example/draw/testkit/drawn"
+	"triprize/internal/testkit/servers"
 )
 
 // draw describes a draw to make a proof of. The zero value is a triangle of three layers,
@@ -70,9 +71,7 @@ func (d draw) proof(t *testing.T, line int) (proof, purchase []byte) {
 		return proof, nil // its paths would need more than one page
 	}
 	purchase, err := made.Purchase(t, line).Canonical()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return proof, purchase
 }
 
@@ -82,18 +81,12 @@ func changed(t *testing.T, document []byte, change func(map[string]any)) []byte 
 	var members map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
-	if err := decoder.Decode(&members); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, decoder.Decode(&members))
 	change(members)
 	plain, err := json.Marshal(members)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	text, err := jcs.Transform(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return text
 }
 
@@ -104,8 +97,6 @@ func hashesOf(t *testing.T, proof []byte) (commitment, freezeHash string) {
 		Commitment string
 		FreezeHash string `json:"freeze_hash"`
 	}
-	if err := json.Unmarshal(proof, &document); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, json.Unmarshal(proof, &document))
 	return document.Commitment, document.FreezeHash
 }

@@ -19,6 +19,7 @@ import (
 
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // A page with the TypeScript client, bundled as a shop would do it, sells to its user: with the
@@ -34,13 +35,9 @@ func TestAPageSellsWithTheTypeScriptClient(t *testing.T) {
 		t.Fatalf("esbuild (make npm installs it): %v\n%s", err, out)
 	}
 	script, err := os.ReadFile(bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	api, err := url.Parse(s.URLs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/v1/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(api) }, FlushInterval: -1})
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {

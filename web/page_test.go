@@ -20,15 +20,14 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"triprize.example/draw/web"
+	"triprize/internal/testkit/servers"
 )
 
 // file writes content to a file and returns its path.
 func file(t *testing.T, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.WriteFile(path, content, 0o600))
 	return path
 }
 
@@ -163,9 +162,7 @@ func TestNonsenseGetsClearWords(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
 	huge := file(t, "huge", nil)
-	if err := os.Truncate(huge, 1<<30); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.Truncate(huge, 1<<30))
 	p.choose("proof", huge)
 	p.done()
 	if text := p.text("checks"); !strings.Contains(text, "The file has more than 256 MiB, so it was not read.") || p.verdict() != "failed" {

@@ -16,6 +16,7 @@ import (
 
 	"triprize.example/draw/fairdraw"
 	"triprize.example/draw/web"
+	"triprize/internal/testkit/servers"
 )
 
 func prizes(layer, n int) (list []fairdraw.Prize) {
@@ -220,9 +221,7 @@ const vectorsFolder = "../draw/fairdraw/testdata"
 func readVector(t *testing.T, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(vectorsFolder, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return data
 }
 
@@ -230,9 +229,7 @@ func TestThePublishedVectorsVerifyAndTheWrongOnesFailAsTheySay(t *testing.T) {
 	t.Parallel()
 	p := open(t, newSite(t, nil).URL+"/verify")
 	var v vectors
-	if err := json.Unmarshal(readVector(t, "proof-vectors.json"), &v); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, json.Unmarshal(readVector(t, "proof-vectors.json"), &v))
 	if len(v.Proofs) == 0 || len(v.WrongProofs) == 0 {
 		t.Fatal("there are no vectors")
 	}
@@ -272,9 +269,7 @@ func TestTheBuiltPageIsThatOfItsSources(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	page, err := os.ReadFile(built)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if !bytes.Equal(page, web.VerifyPage) {
 		t.Error("draw/web/verify.html is not what its sources give: run node draw/web/build.mjs")
 	}

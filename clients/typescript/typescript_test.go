@@ -13,6 +13,7 @@ import (
 	"triprize/api"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 )
 
 // modules are what make npm installs.
@@ -36,9 +37,7 @@ func run(t *testing.T, dir string, env []string, name string, args ...string) st
 func absolute(t *testing.T, path string) string {
 	t.Helper()
 	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return path
 }
 
@@ -50,12 +49,8 @@ func built(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	run(t, ".", nil, filepath.Join(modules, ".bin/tsc"), "--project", "tsconfig.test.json", "--outDir", dir)
-	if err := os.Symlink(absolute(t, modules), filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.Symlink(absolute(t, modules), filepath.Join(dir, "node_modules")))
+	servers.NoError(t, os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type": "module"}`), 0o600))
 	return dir
 }
 
@@ -94,13 +89,9 @@ func TestTheTypesOfTheContractAreCurrent(t *testing.T) {
 	now := filepath.Join(t.TempDir(), "api.gen.ts")
 	run(t, ".", nil, "./generate.sh", now)
 	want, err := os.ReadFile(now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	got, err := os.ReadFile("src/api.gen.ts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if !bytes.Equal(got, want) {
 		t.Error("src/api.gen.ts is not what is generated from openapi.yaml: run make generate")
 	}
@@ -110,14 +101,10 @@ func TestTheTypesOfTheContractAreCurrent(t *testing.T) {
 func TestOthersCanGenerateTypes(t *testing.T) {
 	t.Parallel()
 	served, err := openapi.Public(api.OpenAPI)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	dir := t.TempDir()
 	document, types := filepath.Join(dir, "openapi.json"), filepath.Join(dir, "api.ts")
-	if err := os.WriteFile(document, served, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.WriteFile(document, served, 0o600))
 	run(t, ".", nil, filepath.Join(modules, ".bin/openapi-typescript"), document, "--output", types)
 	run(t, ".", nil, filepath.Join(modules, ".bin/tsc"), "--noEmit", "--strict", types)
 }
@@ -133,9 +120,7 @@ func TestTheLayerByHandHasNoAny(t *testing.T) {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		for _, word := range []string{": any", "<any", "as any", "any[]", "@ts-ignore", "@ts-expect-error"} {
 			if bytes.Contains(text, []byte(word)) {
 				t.Errorf("%s has %q", file, word)
@@ -187,9 +172,7 @@ func project(t *testing.T, client string) {
 		"package.json":  `{"type": "module", "private": true}`,
 		"tsconfig.json": `{"compilerOptions": {"strict": true, "module": "NodeNext", "target": "ES2022", "lib": ["ES2022", "DOM"], "types": []}, "files": ["user.ts"]}`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	run(t, dir, nil, "npm", "install", "--offline", "--no-audit", "--no-fund", client)
 	run(t, dir, nil, absolute(t, filepath.Join(modules, ".bin/tsc")), "--project", "tsconfig.json")
@@ -203,12 +186,8 @@ func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	run(t, ".", nil, "cp", "-R", "package.json", "package-lock.json", "tsconfig.json", "build.sh", "README.md", "src", dir)
-	if err := os.MkdirAll(filepath.Join(dir, "node_modules/.bin"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(absolute(t, filepath.Join(modules, "typescript/bin/tsc")), filepath.Join(dir, "node_modules/.bin/tsc")); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.MkdirAll(filepath.Join(dir, "node_modules/.bin"), 0o700))
+	servers.NoError(t, os.Symlink(absolute(t, filepath.Join(modules, "typescript/bin/tsc")), filepath.Join(dir, "node_modules/.bin/tsc")))
 	return dir
 }
 

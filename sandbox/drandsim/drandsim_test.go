@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"triprize.example/draw/beacon"
+	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
 )
 
@@ -21,9 +22,7 @@ var genesis = time.Unix(1_700_000_000, 0)
 func chainOf(t *testing.T, seed string) *drandsim.Chain {
 	t.Helper()
 	chain, err := drandsim.NewChain([]byte(strings.Repeat(seed, 32)), genesis, 2*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return chain
 }
 
@@ -33,9 +32,7 @@ func start(t *testing.T, addresses ...string) (*drandsim.Network, *atomic.Int64)
 	seconds := new(atomic.Int64) // since the genesis
 	clock := func() time.Time { return genesis.Add(time.Duration(seconds.Load()) * time.Second) }
 	n, err := drandsim.Start(t.Context(), drandsim.Settings{Chain: chainOf(t, "s"), Clock: clock}, addresses...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)
@@ -48,18 +45,12 @@ func start(t *testing.T, addresses ...string) (*drandsim.Network, *atomic.Int64)
 func get(t *testing.T, n *drandsim.Network, path string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.URLs()[0]+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	data, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(string(data)))
 }
 

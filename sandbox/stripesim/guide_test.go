@@ -7,14 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"triprize/internal/testkit/servers"
 )
 
 func guide(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile("../../docs/test-cards.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return string(data)
 }
 

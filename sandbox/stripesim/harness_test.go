@@ -14,6 +14,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 	"go.uber.org/goleak"
+	"triprize/internal/testkit/servers"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -153,9 +154,7 @@ func (s *shop) counted() (intents, charges int) {
 func (s *shop) raw(method, path, form string, header ...string) (status int, head http.Header, body map[string]any) {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(form))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	request.Header.Set("Authorization", "Bearer "+testKey)
 	if method == http.MethodPost && !strings.HasPrefix(path, "/sandbox/") {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")

@@ -4,19 +4,16 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"triprize/internal/testkit/servers"
 )
 
 func TestAKilledSandboxGoesOnWhereItWas(t *testing.T) {
 	s := open(t, Settings{Dir: filepath.Join(t.TempDir(), "first"), WebhookURL: "http://127.0.0.1:1/", WebhookSecret: testSecret})
 	s.tell(`paid pm_card_createDispute; create pm_card_visa key=k; create pm_sandbox_processing; confirm → processing`)
 	written, err := os.ReadFile(filepath.Join(s.server.settings.Dir, journalFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	killed := t.TempDir()
-	if err := os.WriteFile(filepath.Join(killed, journalFile), append(written, `[{"k":"tor`...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, os.WriteFile(filepath.Join(killed, journalFile), append(written, `[{"k":"tor`...), 0o600))
 	events := s.server.Totals().Events
 	s.start(Settings{Dir: killed, WebhookURL: s.server.settings.WebhookURL, WebhookSecret: testSecret})
 	if got := s.server.Totals(); got.Events != events || got.Unsent != events {
