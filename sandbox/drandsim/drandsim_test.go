@@ -3,7 +3,6 @@ package drandsim_test
 import (
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,26 +11,20 @@ import (
 	"testing"
 	"time"
 
-	"triprize.example/draw/beacon"
 	"triprize/internal/testkit/servers"
 	"triprize/sandbox/drandsim"
 )
 
 var genesis = time.Unix(1_700_000_000, 0)
 
-func chainOf(t *testing.T, seed string) *drandsim.Chain {
-	t.Helper()
-	chain, err := drandsim.NewChain([]byte(strings.Repeat(seed, 32)), genesis, 2*time.Second)
-	servers.NoError(t, err)
-	return chain
-}
-
 // start starts relays at the addresses; their clock is what the second result says.
 func start(t *testing.T, addresses ...string) (*drandsim.Network, *atomic.Int64) {
 	t.Helper()
 	seconds := new(atomic.Int64) // since the genesis
 	clock := func() time.Time { return genesis.Add(time.Duration(seconds.Load()) * time.Second) }
-	n, err := drandsim.Start(t.Context(), drandsim.Settings{Chain: chainOf(t, "s"), Clock: clock}, addresses...)
+	chain, err := drandsim.NewChain([]byte(strings.Repeat("s", 32)), genesis, 2*time.Second)
+	servers.NoError(t, err)
+	n, err := drandsim.Start(t.Context(), drandsim.Settings{Chain: chain, Clock: clock}, addresses...)
 	servers.NoError(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
@@ -52,30 +45,6 @@ func get(t *testing.T, n *drandsim.Network, path string) string {
 	data, err := io.ReadAll(answer.Body)
 	servers.NoError(t, err)
 	return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(string(data)))
-}
-
-func TestARoundOfATestChainVerifiesOnItAndOnNoOther(t *testing.T) {
-	t.Parallel()
-	chain, again, other := chainOf(t, "s"), chainOf(t, "s"), chainOf(t, "x")
-	if chain.Hash() != again.Hash() || chain.Hash() == other.Hash() || chain.Hash() == beacon.Quicknet().Hash() {
-		t.Error("the same seed is the same chain, and another one another")
-	}
-	signed := chain.Sign(5)
-	if verified, err := again.Verify(5, signed.Signature); err != nil || verified.Randomness != signed.Randomness {
-		t.Error(err)
-	}
-	fork, err := chain.Fork()
-	if err != nil || fork.Hash() != chain.Hash() {
-		t.Fatal("a fork says that it is the chain", err)
-	}
-	for name, signature := range map[string][]byte{
-		"a fork's": fork.Sign(5).Signature, "another chain's": other.Sign(5).Signature, "another round's": chain.Sign(6).Signature,
-		"the identity": append([]byte{0xc0}, make([]byte, 47)...), "none": nil,
-	} {
-		if _, err := chain.Verify(5, signature); !errors.Is(err, beacon.ErrSignature) {
-			t.Errorf("the signature is %s: %v", name, err)
-		}
-	}
 }
 
 func TestARelayAnswersAsDrandsDo(t *testing.T) {
