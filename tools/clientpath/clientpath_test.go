@@ -2,13 +2,10 @@
 package clientpath
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -22,32 +19,8 @@ const (
 func copyOf(t *testing.T) string {
 	t.Helper()
 	to := t.TempDir()
-	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			if slices.Contains([]string{".git", ".triprize", "node_modules", "bin"}, entry.Name()) {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if !slices.Contains([]string{".go", ".md", ".mod", ".sum", ".yml", ".sh"}, filepath.Ext(file)) {
-			return nil
-		}
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, strings.TrimPrefix(file, root))
-		return errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, data, info.Mode()))
-	})
-	if err != nil {
-		t.Fatal(err)
+	if out, err := run(t, root, "sh", "-c", "tar -c --exclude=.git --exclude=.triprize --exclude=node_modules --exclude=./bin . | tar -x -C "+to); err != nil {
+		t.Fatal(err, out)
 	}
 	return to
 }
