@@ -98,23 +98,15 @@ type process struct {
 func play(t *testing.T, role string, env ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(append(os.Environ(), env...), roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	p := &process{cmd: cmd, stdin: stdin}
 	t.Cleanup(func() {
 		_ = stdin.Close()
@@ -138,9 +130,7 @@ func play(t *testing.T, role string, env ...string) *process {
 // kill kills the process as nobody can foresee, and waits for its end.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.cmd.Process.Kill())
 	_ = p.cmd.Wait()
 }
 
@@ -158,14 +148,17 @@ func exists(pid int) bool {
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "triprize-test-*")
+	noError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	noError(t, os.Chmod(dir, 0o711))
+	return filepath.Join(dir, "data")
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "data")
 }
 
 // patience ends a test that would hang. Package fixture has the same, and eventually;
@@ -184,17 +177,13 @@ func eventually(t *testing.T, what string, done func() bool) {
 func TestAPIDFileEndsOnlyTheProcessItMeans(t *testing.T) {
 	t.Parallel()
 	c := &Child{Name: "child", Command: func() *exec.Cmd { return exec.Command("sleep", "1000") }, Logger: slog.New(slog.DiscardHandler)}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.Start())
 	t.Cleanup(func() { _ = c.Stop(syscall.SIGKILL, patience) })
 	pid := c.PID()
 	file := filepath.Join(t.TempDir(), "child.pid")
 	follow := func(content, what string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(file, []byte(content), 0o600))
 		if err := stopLeftover(file, what, syscall.SIGTERM); err != nil {
 			t.Error(err)
 		}

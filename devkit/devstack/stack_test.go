@@ -20,9 +20,7 @@ func begin(t *testing.T, opts Options) *Stack {
 	t.Helper()
 	_ = os.Getenv("TRIPRIZE_TEST_RUN") // Go's cache of results does not see the servers
 	s, err := Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = s.Stop() })
 	return s
 }
@@ -31,9 +29,7 @@ func begin(t *testing.T, opts Options) *Stack {
 func ask(t *testing.T, databaseURL string, statements ...string) (answer string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = conn.Close(t.Context()) }()
 	last := len(statements) - 1
 	for _, statement := range statements[:last] {
@@ -41,9 +37,7 @@ func ask(t *testing.T, databaseURL string, statements ...string) (answer string)
 			t.Fatal(err)
 		}
 	}
-	if err := conn.QueryRow(t.Context(), statements[last]).Scan(&answer); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, conn.QueryRow(t.Context(), statements[last]).Scan(&answer))
 	return answer
 }
 
@@ -51,9 +45,7 @@ func ask(t *testing.T, databaseURL string, statements ...string) (answer string)
 func cache(t *testing.T, redisURL string) *redis.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(redisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	client := redis.NewClient(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -63,9 +55,7 @@ func cache(t *testing.T, redisURL string) *redis.Client {
 func remember(t *testing.T, postgresURL, redisURL string) {
 	t.Helper()
 	ask(t, postgresURL, `CREATE TABLE kept AS SELECT 'still here' AS what`, `SELECT what FROM kept`)
-	if err := cache(t, redisURL).Set(t.Context(), "kept", "still here", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cache(t, redisURL).Set(t.Context(), "kept", "still here", 0).Err())
 }
 
 func recalled(t *testing.T, s *Stack) {
@@ -109,9 +99,7 @@ func TestAStackKeepsItsDataAndLeavesNothingElseWhenItStops(t *testing.T) {
 	}
 	remember(t, first.Postgres.URL("postgres"), first.Redis.URL())
 	for range 2 { // the second time it exists
-		if err := first.Postgres.CreateDatabase(t.Context(), "shop"); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, first.Postgres.CreateDatabase(t.Context(), "shop"))
 	}
 	for _, setting := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
 		if got := ask(t, first.Postgres.URL("shop"), "SHOW "+setting); got != "on" {
@@ -121,9 +109,7 @@ func TestAStackKeepsItsDataAndLeavesNothingElseWhenItStops(t *testing.T) {
 	if got, err := cache(t, first.Redis.URL()).ConfigGet(t.Context(), "dir").Result(); err != nil || got["dir"] != filepath.Join(dir, "redis") {
 		t.Errorf("Redis keeps its data in %q, %v", got["dir"], err)
 	}
-	if err := first.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.Stop())
 	gone(t, first, true, pids...)
 	second := begin(t, Options{Dir: dir, Unsafe: true})
 	recalled(t, second)
@@ -179,14 +165,10 @@ func TestThrowAwayStacksOfKilledRunsAreRemovedAndOthersAreNot(t *testing.T) {
 	young := filepath.Join(place, strings.Replace(throwawayPattern, "*", "young", 1)) // about to be locked, say
 	foreign := filepath.Join(place, "somebody-else")
 	for _, dir := range []string{young, foreign} {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Mkdir(dir, 0o700))
 	}
 	for _, dir := range []string{killed.Dir, foreign} {
-		if err := os.Chtimes(dir, old, old); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Chtimes(dir, old, old))
 	}
 	live := play(t, "stack", "TMPDIR="+place) // which tidies up first
 	if live.Error != "" {
@@ -198,9 +180,7 @@ func TestThrowAwayStacksOfKilledRunsAreRemovedAndOthersAreNot(t *testing.T) {
 	if exists(killed.Postgres) {
 		t.Error("Postgres of the killed run is still there")
 	}
-	if err := os.Chtimes(live.Dir, old, old); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Chtimes(live.Dir, old, old))
 	play(t, "remove leftovers", "TMPDIR="+place)
 	for _, dir := range []string{young, foreign, live.Dir} {
 		if _, err := os.Stat(dir); err != nil {
@@ -244,8 +224,6 @@ func TestNobodyGetsInWithoutThePasswordAndAThrowAwayStackLeavesNothing(t *testin
 		}
 	}
 	pids := []int{s.Postgres.PID(), s.Redis.PID()}
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Stop())
 	gone(t, s, false, pids...)
 }
