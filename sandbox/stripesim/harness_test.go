@@ -14,6 +14,7 @@ import (
 	"github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 	"go.uber.org/goleak"
+
 	"triprize/internal/testkit/servers"
 )
 
@@ -78,7 +79,7 @@ func (s *shop) start(settings Settings) {
 	s.url = server.URL
 	// Go's client sends a request with an idempotency key again by itself when a connection
 	// that was used before is closed. The tests want to see what was answered.
-	s.http = &http.Client{Transport: conforming{t, &http.Transport{DisableKeepAlives: true}}}
+	s.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	sandbox := s.server
 	t.Cleanup(func() {
 		sandbox.Release()
@@ -156,7 +157,7 @@ func (s *shop) raw(method, path, form string, header ...string) (status int, hea
 	request, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(form))
 	servers.NoError(s.t, err)
 	request.Header.Set("Authorization", "Bearer "+testKey)
-	if method == http.MethodPost && !strings.HasPrefix(path, "/sandbox/") {
+	if method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	for i := 0; i < len(header); i += 2 {
@@ -169,8 +170,14 @@ func (s *shop) raw(method, path, form string, header ...string) (status int, hea
 		return 0, nil, nil
 	}
 	defer func() { _ = response.Body.Close() }()
-	if err := json.NewDecoder(response.Body).Decode(&body); err != nil {
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || json.Unmarshal(answer, &body) != nil {
 		return 0, nil, nil
+	}
+	if c, err := stripeContract(); err != nil {
+		s.t.Error(err)
+	} else if err := c.answer(method, path, response.StatusCode, answer); err != nil {
+		s.t.Errorf("against Stripe's contract: %s %s: %d: %v\n%s", method, path, response.StatusCode, err, answer)
 	}
 	return response.StatusCode, response.Header, body
 }
