@@ -76,7 +76,7 @@ func TestEveryTestCardEndsAsTheGuideSays(t *testing.T) {
 					c.meanwhile(t, s, id)
 				}
 				s.AwaitJob(0, id)
-				expectCard(t, s, c, viewJob(s, id))
+				expectCard(t, s, c, s.Job(id))
 			})
 		}
 	})
@@ -154,8 +154,8 @@ func TestAKeyThatIsRefusedIsForOperatorsAndHoldsUpNothingElse(t *testing.T) {
 
 	key(stripesim.Key{Expired: true})
 	ordered := buyByCard(s, id, "otto", "pm_card_visa")
-	servers.Eventually(t, "the purchase has begun", func() bool { return viewJob(s, ordered).PurchaseID != uuid.Nil })
-	bought := viewJob(s, ordered).PurchaseID.String()
+	servers.Eventually(t, "the purchase has begun", func() bool { return s.Job(ordered).PurchaseID != uuid.Nil })
+	bought := s.Job(ordered).PurchaseID.String()
 	servers.Eventually(t, "the payment is the operators'", func() bool { return listed(s, "/v1/payments", bought, "Expired API Key") })
 	key(stripesim.Key{})
 	retry("/v1/payments/" + bought)
@@ -224,7 +224,7 @@ var cardMoments = map[string][]string{
 
 // crashAt lets a worker take a payment that is killed or stopped at a moment, and another
 // worker end it. It returns the job as it was before the stopped worker went on.
-func crashAt(t *testing.T, s *fleet.System, card, moment, action string) (ended jobView) {
+func crashAt(t *testing.T, s *fleet.System, card, moment, action string) (ended fleet.Answer) {
 	t.Helper()
 	campaign := s.Campaign(3)
 	if strings.Contains(card, "Declined") { // and it is the last card that may come
@@ -240,19 +240,19 @@ func crashAt(t *testing.T, s *fleet.System, card, moment, action string) (ended 
 	}
 	s.RunWorker()
 	s.AwaitJob(0, id)
-	ended = viewJob(s, id)
+	ended = s.Job(id)
 	if action == "stop" { // hours later, for all that it knows: its lease, its reservation and its job are over
 		servers.NoError(t, doomed.Signal(syscall.SIGCONT))
 		servers.NoError(t, doomed.Stop(syscall.SIGTERM, 5*time.Minute)) // what it was about to do is done then
 	}
-	expectEnd(t, s, card, ended, viewJob(s, id))
+	expectEnd(t, s, card, ended, s.Job(id))
 	return ended
 }
 
 // expectEnd checks what has become of the only purchase of a system: it was charged
 // once and sold, or it was not charged and is not sold. A worker that came back changed
 // nothing.
-func expectEnd(t *testing.T, s *fleet.System, card string, ended, now jobView) {
+func expectEnd(t *testing.T, s *fleet.System, card string, ended, now fleet.Answer) {
 	t.Helper()
 	if ended.State != now.State || !ended.State.Final() {
 		t.Errorf("the job was %s and is %s", ended.State, now.State)

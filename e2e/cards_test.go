@@ -35,26 +35,6 @@ func cardSystem(t *testing.T, o fleet.Options, env ...string) *fleet.System {
 	return fleet.Start(t, o)
 }
 
-// jobView is a job of the contract, as far as these tests look at it.
-type jobView struct {
-	ID         uuid.UUID
-	State      job.State
-	PurchaseID uuid.UUID `json:"purchase_id"`
-	NextAction *struct {
-		Type    string
-		URL     string
-		Decline *struct {
-			Code        string
-			DeclineCode string `json:"decline_code"`
-		}
-		ExpiresAt time.Time `json:"expires_at"`
-	} `json:"next_action"`
-	Problem *struct {
-		Code        string
-		DeclineCode string `json:"decline_code"`
-	}
-}
-
 // purchaseView is a purchase of the contract.
 type purchaseView struct {
 	State     string
@@ -79,11 +59,6 @@ func (p purchaseView) Refund() *refundView {
 
 func (p purchaseView) happened(event string) bool {
 	return slices.Contains(p.Timeline, struct{ Event string }{event})
-}
-
-func viewJob(s *fleet.System, id uuid.UUID) (j jobView) {
-	s.T.Helper()
-	return fleet.As[jobView](s.T, s.Job(id))
 }
 
 func viewPurchase(s *fleet.System, id uuid.UUID) purchaseView {
@@ -115,10 +90,10 @@ func authenticate(t *testing.T, page, outcome string) (back string) {
 }
 
 // awaitAction waits until a job asks for its buyer.
-func awaitAction(s *fleet.System, id uuid.UUID) (j jobView) {
+func awaitAction(s *fleet.System, id uuid.UUID) (j fleet.Answer) {
 	s.T.Helper()
 	servers.Eventually(s.T, "the job awaits an action", func() bool {
-		j = viewJob(s, id)
+		j = s.Job(id)
 		return j.State == job.AwaitingAction
 	})
 	if j.NextAction == nil || j.NextAction.Type != "redirect" || j.NextAction.URL == "" || !j.NextAction.ExpiresAt.After(time.Now()) {
@@ -128,10 +103,10 @@ func awaitAction(s *fleet.System, id uuid.UUID) (j jobView) {
 }
 
 // awaitDecline waits until a job asks for another card.
-func awaitDecline(s *fleet.System, id uuid.UUID) (j jobView) {
+func awaitDecline(s *fleet.System, id uuid.UUID) (j fleet.Answer) {
 	s.T.Helper()
 	servers.Eventually(s.T, "the job asks for another card", func() bool {
-		j = viewJob(s, id)
+		j = s.Job(id)
 		return j.State == job.AwaitingAction && j.NextAction != nil && j.NextAction.Type == "payment_method"
 	})
 	if a := j.NextAction; a.URL != "" || a.Decline == nil || a.Decline.Code == "" || !a.ExpiresAt.After(time.Now()) {
@@ -222,9 +197,9 @@ var cardCases = append(bought(
 func finishSlow(s *fleet.System, id uuid.UUID, success bool) {
 	s.T.Helper()
 	servers.Eventually(s.T, "the slow payment is processing", func() bool {
-		for _, p := range s.Sandbox.PaymentsOf(viewJob(s, id).PurchaseID.String()) {
+		for _, p := range s.Sandbox.PaymentsOf(s.Job(id).PurchaseID.String()) {
 			if p.Status == "processing" {
-				if state := viewPurchase(s, viewJob(s, id).PurchaseID).State; state != "pending" {
+				if state := viewPurchase(s, s.Job(id).PurchaseID).State; state != "pending" {
 					s.T.Errorf("while its payment is processing a purchase is %s", state)
 				}
 				return s.Sandbox.Finish(p.ID, success) == nil
@@ -246,7 +221,7 @@ func expectReturn(s *fleet.System, campaign uuid.UUID) {
 }
 
 // expectCard compares what the buyer sees, and what the provider has, with the case.
-func expectCard(t *testing.T, s *fleet.System, c cardCase, j jobView) {
+func expectCard(t *testing.T, s *fleet.System, c cardCase, j fleet.Answer) {
 	t.Helper()
 	var problem, decline string
 	if j.Problem != nil {
@@ -316,7 +291,7 @@ func buyPaid(s *fleet.System, campaign uuid.UUID, user, method string) uuid.UUID
 	s.T.Helper()
 	id := buyByCard(s, campaign, user, method)
 	fleet.WantSucceeded(s.T, s.AwaitJob(0, id))
-	return viewJob(s, id).PurchaseID
+	return s.Job(id).PurchaseID
 }
 
 func awaitPurchase(s *fleet.System, id uuid.UUID, state string) (p purchaseView) {

@@ -138,7 +138,8 @@ func (to *torture) buy(w wish) {
 	to.add(&to.jobs, a.ID)
 	away, known := w.outcome == "", false
 	for end := time.Now().Add(servers.Patience); time.Now().Before(end); { // until the job is final: its reservation ends
-		j, ok := to.look(a.ID)
+		j := to.s.Job(a.ID)
+		ok := j.Err == nil && j.Status == http.StatusOK
 		if ok && j.PurchaseID != uuid.Nil && !known {
 			if known = true; w.byHand {
 				to.add(&to.byHand, j.PurchaseID)
@@ -171,7 +172,7 @@ func (to *torture) buy(w wish) {
 }
 
 // ended is what happens to a purchase when its job is final.
-func (to *torture) ended(j jobView, w wish) {
+func (to *torture) ended(j fleet.Answer, w wish) {
 	if w.card == "pm_card_pendingRefund" && j.State == job.Succeeded {
 		to.add(&to.slow, j.PurchaseID)
 		return
@@ -233,14 +234,6 @@ func (to *torture) cancelPart(bought uuid.UUID) {
 	}
 }
 
-func (to *torture) look(id uuid.UUID) (j jobView, ok bool) {
-	a := to.s.Job(id)
-	if a.Err != nil || a.Status != http.StatusOK {
-		return j, false
-	}
-	return fleet.As[jobView](to.s.T, a), true
-}
-
 // besides are what happens to money at the provider beside us, mostly nothing. They report
 // whether it has happened.
 var besides = []func(*torture, stripesim.Payment) bool{nil, nil, nil, nil, nil, nil, (*torture).refundsPart, (*torture).refundsPart, (*torture).disputesInVain, (*torture).disputes}
@@ -283,7 +276,7 @@ func (to *torture) besideAtLeastOnce() {
 }
 
 // authenticate does what the buyer does, if it is not too late.
-func (to *torture) authenticate(j jobView, outcome string) {
+func (to *torture) authenticate(j fleet.Answer, outcome string) {
 	for _, p := range to.s.Sandbox.PaymentsOf(j.PurchaseID.String()) {
 		_ = to.s.Sandbox.Authenticate(p.ID, outcome == "succeed")
 	}

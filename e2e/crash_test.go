@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -59,15 +58,6 @@ func (r *saleRun) let(n int) {
 	for range n {
 		r.turns <- struct{}{}
 	}
-}
-
-// underWay lets orders be sent, and all others as soon as some have bought: what happens
-// next happens in the middle of the sale.
-func (r *saleRun) underWay() {
-	r.s.T.Helper()
-	r.let(cap(r.turns) / 4)
-	servers.Eventually(r.s.T, "the sale is under way", func() bool { return r.s.CampaignNow(r.campaign).Counts.Sold > 5 })
-	r.let(cap(r.turns) - cap(r.turns)/4)
 }
 
 // order sends one order until it is promised, or comes too late: once everything is sold, a key
@@ -196,15 +186,6 @@ func TestRedisEmptiedInTheMiddleOfASale(t *testing.T) {
 		servers.NoError(t, s.Redis.FlushAll(t.Context()).Err())
 	}
 	sale.let(10)
-	sale.wantSoldOut(55)
-}
-
-func TestPostgresRestartedInTheMiddleOfASale(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
-	sale := queueUp(s, s.Campaign(10), 10, 8)
-	sale.underWay()
-	servers.NoError(t, s.Stack.Postgres.RestartAfter(context.Background(), 2*time.Second))
 	sale.wantSoldOut(55)
 }
 

@@ -16,37 +16,6 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// An api that is killed in the middle of a hold: its client gets no answer and
-// asks again with the same key, elsewhere.
-func TestAHoldOfAKilledAPIIsMadeOnce(t *testing.T) {
-	for moment, isKept := range map[string]bool{"holds.commit": false, "holds.committed": true} {
-		t.Run(moment, func(t *testing.T) {
-			t.Parallel()
-			// The locks of the dead api last: only because nobody waits for them longer than a second is there an answer.
-			s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_LOCKS_TTL=10m", "TRIPRIZE_LOCKS_TIMEOUT=1s"}})
-			doomed := s.RunAPI("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
-			id := s.Campaign(4)
-			mine := fleet.HoldOrder{Campaign: id, User: "a", Key: "k", At: []shape.Position{fixture.At(3, 2)}, API: 1}
-			if lost := s.Hold(mine); lost.Err == nil {
-				t.Fatalf("an answer: %v", lost)
-			}
-			servers.Eventually(t, "the api is dead", func() bool { return doomed.PID() == 0 })
-			if n := s.CampaignNow(id).Counts.Reserved; (n == 1) != isKept {
-				t.Errorf("after the kill %d are held", n)
-			}
-			mine.API = 0
-			h := s.MustHold(mine)
-			if replayed := h.Header.Get("Idempotent-Replayed") == "true"; replayed != isKept {
-				t.Errorf("a replay: %t", replayed)
-			}
-			if again := s.Hold(mine); again.ID != h.ID {
-				t.Errorf("%v, and again %v", h, again)
-			}
-			s.WantHeldOnce(id)
-		})
-	}
-}
-
 // The lock expires in mid-transaction: its holder is stopped inside of it, past
 // the lock's TTL, while another api's client wants the same position, and then
 // goes on.

@@ -120,9 +120,7 @@ func aTaskIsLost(s *fleet.System, c *otlp.Collector) {
 	})
 	s.RunScheduler()
 	s.RunWorker()
-	if a := s.AwaitJob(0, p.ID); a.Refusal() != "" {
-		s.T.Fatal(a)
-	}
+	fleet.WantSucceeded(s.T, s.AwaitJob(0, p.ID))
 	servers.Eventually(s.T, "the purchase is in its trace", func() bool {
 		spans := arrivedAt(c).job(p.ID, "purchase")
 		return len(spans) > 0 && spans[0].Trace == trace
@@ -131,9 +129,7 @@ func aTaskIsLost(s *fleet.System, c *otlp.Collector) {
 
 func aPaymentIsRefunded(s *fleet.System, c *otlp.Collector) {
 	p := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "user-1", Card: "pm_card_visa", Wait: true})
-	if p.Refusal() != "" {
-		s.T.Fatal(p)
-	}
+	fleet.WantSucceeded(s.T, p)
 	if a := s.Cancel(s.App, p.Result.PurchaseID, uuid.NewString(), "no more"); a.Status/100 != 2 {
 		s.T.Fatal(a)
 	}
@@ -225,15 +221,11 @@ func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 	s := cardSystem(t, fleet.Options{APIs: 2})
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	id := s.Campaign(2)
-	if a := s.Buy(fleet.Order{Campaign: id, User: "anna-of-the-body", Quantity: 2, Wait: true}); a.Refusal() != "" {
-		t.Fatal(a)
-	}
+	fleet.WantSucceeded(t, s.Buy(fleet.Order{Campaign: id, User: "anna-of-the-body", Quantity: 2, Wait: true}))
 	last := s.Do(1, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/purchases",
 		map[string]string{"Idempotency-Key": "a-key", "Prefer": fleet.UntilFinal, "X-Request-ID": "order-4711", "traceparent": "00-" + trace + "-00f067aa0ba902b7-01"},
 		fleet.Fields{"user_id": "mina-of-the-body", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external", "reference": "in-the-body"}})
-	if last.Refusal() != "" {
-		t.Fatal(last)
-	}
+	fleet.WantSucceeded(t, last)
 	s.AwaitDrawn(id)
 	servers.Eventually(t, "the request and the draw have their last lines", func() bool {
 		written := strings.Join(linesOf(s, "request_id=order-4711"), "")
@@ -268,12 +260,8 @@ func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 	id = s.Campaign(4)
 	declined := s.Buy(fleet.Order{Campaign: id, User: "mina", Card: "pm_card_chargeDeclinedInsufficientFunds", Wait: true})
 	paid := s.Buy(fleet.Order{Campaign: id, User: "anna", Card: "pm_card_visa", Wait: true})
-	if paid.Refusal() != "" {
-		t.Fatal(paid)
-	}
-	if a := s.Cancel(s.App, paid.Result.PurchaseID, "cancel", "wrong size"); a.Refusal() != "" {
-		t.Fatal(a)
-	}
+	fleet.WantSucceeded(t, paid)
+	fleet.WantSucceeded(t, s.Cancel(s.App, paid.Result.PurchaseID, "cancel", "wrong size"))
 	for _, want := range [][]string{
 		{`msg="a card was declined"`, "job=" + declined.ID.String(), "intent=pi_", "decline=insufficient_funds"},
 		{`msg="a payment has succeeded"`, "job=" + paid.ID.String(), "purchase=" + paid.Result.PurchaseID.String(), "intent=pi_"},

@@ -30,19 +30,27 @@ type Answer struct {
 	Body   []byte      `json:"-"`
 	Err    error       `json:"-"`
 
-	ID       uuid.UUID
-	State    job.State
-	Attempts int
-	Result   struct {
+	ID         uuid.UUID
+	State      job.State
+	Attempts   int
+	PurchaseID uuid.UUID `json:"purchase_id"`
+	NextAction *struct {
+		Type      string
+		URL       string
+		Decline   *struct{ Code string }
+		ExpiresAt time.Time `json:"expires_at"`
+	} `json:"next_action"`
+	Result struct {
 		PurchaseID uuid.UUID `json:"purchase_id"`
 		Positions  []shape.Position
 		Amount     int64
 		Board      int64 `json:"board_version"`
 	}
 	Problem *struct {
-		Code   string
-		Detail string
-		Status int
+		Code        string
+		Detail      string
+		DeclineCode string `json:"decline_code"`
+		Status      int
 	}
 	Code string // of a problem document
 }
