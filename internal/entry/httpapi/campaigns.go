@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"strings"
 
 	"github.com/google/uuid"
@@ -27,18 +26,15 @@ import (
 	"triprize/internal/platform/readcache"
 )
 
-// campaignsPath is the path of campaigns; the id follows.
-const campaignsPath = "/v1/campaigns/"
-
 func (s *server) CreateCampaign(ctx context.Context, r operations.CreateCampaignRequestObject) (operations.Answer, error) {
 	if err := call.CheckMetadata(r.Body.Metadata); err != nil {
 		return nil, err
 	}
-	request := s.command(ctx, job.KindCampaignCreate, http.StatusCreated)
+	request := s.command(ctx, job.KindCampaignCreate)
 	request.CampaignID = uuidv7.New()
 	done, err := s.lifecycle.Create(ctx, request, draftOf(*r.Body, defaultPolicies(s.settings)))
 	s.forget(request.CampaignID)
-	return s.commandDone(ctx, done, err, campaignsPath)
+	return s.commandDone(ctx, done, err)
 }
 
 func (s *server) PatchCampaign(ctx context.Context, r operations.PatchCampaignRequestObject) (operations.Answer, error) {
@@ -65,11 +61,11 @@ func (s *server) ResumeCampaign(ctx context.Context, r operations.ResumeCampaign
 }
 
 func (s *server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move func(context.Context, job.Request) (job.Accepted, error)) (response.Result, error) {
-	request := s.command(ctx, kind, http.StatusOK)
+	request := s.command(ctx, kind)
 	request.CampaignID = id
 	done, err := move(ctx, request)
 	s.forget(id)
-	return s.commandDone(ctx, done, err, campaignsPath)
+	return s.commandDone(ctx, done, err)
 }
 
 // GetCampaign answers others than operators with a campaign as it was half a second ago at most, and fresh.

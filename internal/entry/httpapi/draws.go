@@ -16,7 +16,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
@@ -204,12 +203,6 @@ func (s *server) followDraw(ctx context.Context, id uuid.UUID, seen string, chan
 			return
 		}
 	}
-}
-
-func newProofs(registry prometheus.Registerer) documents {
-	return newDocuments("proofs", mostProofs, registry, "triprize_proofs_total",
-		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
-		"sent", "cut", "failed", "false-list")
 }
 
 func (s *server) GetDrawProof(ctx context.Context, r operations.GetDrawProofRequestObject) (operations.Answer, error) {

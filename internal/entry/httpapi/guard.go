@@ -150,9 +150,9 @@ func (s *server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Ca
 		return s.answerJob(ctx, request, earlier.Job, wait, nil, true)
 	case job.KindPaymentTry: // its answer is the job of the purchase
 	default:
-		return s.commandDone(ctx, earlier, nil, resourcePaths[earlier.Job.Kind])
+		return s.commandDone(ctx, earlier, nil)
 	}
-	if _, err := s.commandDone(ctx, earlier, nil, ""); err != nil {
+	if _, err := s.commandDone(ctx, earlier, nil); err != nil {
 		return nil, err
 	}
 	id, err := uuid.Parse(c.Params("purchase"))
@@ -165,9 +165,6 @@ func (s *server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Ca
 	}
 	return s.answerPurchase(ctx, request, p, wait, true)
 }
-
-// resourcePaths are the paths of what commands make; the id follows.
-var resourcePaths = map[job.Kind]string{job.KindHoldCreate: holdsPath, job.KindCampaignCreate: campaignsPath, job.KindEndpointCreate: endpointsPath}
 
 // requirePublished returns a not-found Error when an operation is on a draft, and the caller
 // is no operator.

@@ -25,9 +25,6 @@ import (
 	"triprize/internal/platform/failpoint"
 )
 
-// holdsPath is the path of holds; the id follows.
-const holdsPath = "/v1/holds/"
-
 func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
 	body := r.Body
@@ -42,14 +39,14 @@ func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestO
 	if err != nil {
 		return nil, err
 	}
-	request := s.command(ctx, job.KindHoldCreate, http.StatusCreated)
+	request := s.command(ctx, job.KindHoldCreate)
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
 	if refusal := s.noRuns.refusal(r.Campaign, selection); refusal != nil {
 		earlier, known, err := job.OfKey(ctx, s.db, request)
 		if err == nil && !known {
 			err = refusal
 		}
-		return s.commandDone(ctx, earlier, err, holdsPath)
+		return s.commandDone(ctx, earlier, err)
 	}
 	done, err := s.holds.Create(ctx, inventory.HoldRequest{Job: request, TTL: ttl, Selection: selection,
 		Metadata: metadata.Map(body.Metadata), Viewer: string(c.Role)})
@@ -59,7 +56,7 @@ func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestO
 	if err == nil && !done.Replayed {
 		s.noRuns.learn(r.Campaign, selection, done.Job.Problem)
 	}
-	return s.commandDone(ctx, done.Accepted, err, holdsPath)
+	return s.commandDone(ctx, done.Accepted, err)
 }
 
 // holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be
@@ -106,10 +103,10 @@ func (s *server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestO
 	if err != nil {
 		return nil, err
 	}
-	request := s.command(ctx, job.KindHoldExtend, http.StatusOK)
+	request := s.command(ctx, job.KindHoldExtend)
 	request.CampaignID, request.UserID = h.CampaignID, h.UserID
 	done, err := s.holds.Extend(ctx, inventory.HoldRequest{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
-	return s.commandDone(ctx, done, err, holdsPath)
+	return s.commandDone(ctx, done, err)
 }
 
 func (s *server) ListHolds(ctx context.Context, r operations.ListHoldsRequestObject) (operations.Answer, error) {
@@ -263,16 +260,13 @@ func (n *noRuns) refusal(campaignID uuid.UUID, sel inventory.Selection) error {
 		return nil
 	}
 	for _, layer := range []int{0, sel.Layer} {
-		if last, ok := n.known.Get(inventory.Pool{CampaignID: campaignID, Layer: layer}); ok && sel.Quantity >= last.least && n.isFresh(campaignID, last) {
+		if last, ok := n.known.Get(inventory.Pool{CampaignID: campaignID, Layer: layer}); ok && sel.Quantity >= last.least &&
+			(n.now().Before(last.until) || failpoint.Off("httpapi.runs.second", func() []string { return []string{campaignID.String()} })) {
 			return fault.New(fault.NoneAvailable, "%d adjacent positions requested; less than a second ago no free run had %d; held and reserved positions may become free",
 				sel.Quantity, last.least)
 		}
 	}
 	return nil
-}
-
-func (n *noRuns) isFresh(campaignID uuid.UUID, last noRun) bool {
-	return n.now().Before(last.until) || failpoint.Off("httpapi.runs.second", func() []string { return []string{campaignID.String()} })
 }
 
 // learnRun learns how a purchase ends, whether or not its client has waited for it.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,18 +61,23 @@ func mostStreams(api config.API) int { return max(api.MaxConnections/5*4, 1) }
 // streamsOfAddress is how many streams one address may have open without a key.
 const streamsOfAddress = 4
 
+// created are the commands that create something, and its path; its id follows. Empty: it cannot be read.
+var created = map[job.Kind]string{job.KindCampaignCreate: "/v1/campaigns/", job.KindHoldCreate: "/v1/holds/", job.KindEndpointCreate: "/v1/webhook-endpoints/",
+	job.KindWalletOpen: "/v1/wallets/", job.KindAuthorizationCreate: "/v1/wallets/{wallet}/authorizations/", job.KindTransferCreate: ""}
+
 // command returns the job request of a command, which is done and answered at once.
-// status is that of the answer when it succeeds.
-func (s *server) command(ctx context.Context, kind job.Kind, status int) job.Request {
-	c := call.Of(ctx)
+func (s *server) command(ctx context.Context, kind job.Kind) job.Request {
+	c, status := call.Of(ctx), http.StatusOK
+	if _, creates := created[kind]; creates {
+		status = http.StatusCreated
+	}
 	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
 		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
 }
 
 // commandDone answers with the result of a command, or of the first request with
-// its key. The Location of a created resource is path and the id in the body;
-// without a path there is none.
-func (s *server) commandDone(ctx context.Context, done job.Accepted, err error, path string) (response.Result, error) {
+// its key.
+func (s *server) commandDone(ctx context.Context, done job.Accepted, err error) (response.Result, error) {
 	if err != nil {
 		return response.Result{}, err
 	}
@@ -91,12 +97,15 @@ func (s *server) commandDone(ctx context.Context, done job.Accepted, err error, 
 	if done.Job.HTTPStatus != nil {
 		answer.Status = *done.Job.HTTPStatus
 	}
-	if answer.Status == http.StatusCreated && path != "" {
-		var created struct{ ID uuid.UUID }
-		if err := json.Unmarshal(answer.Body, &created); err != nil {
+	if path := created[done.Job.Kind]; path != "" {
+		var made struct {
+			ID     uuid.UUID
+			Wallet uuid.UUID `json:"wallet_id"`
+		}
+		if err := json.Unmarshal(answer.Body, &made); err != nil {
 			return response.Result{}, err
 		}
-		answer.Location = path + created.ID.String()
+		answer.Location = strings.Replace(path, "{wallet}", made.Wallet.String(), 1) + made.ID.String()
 	}
 	return answer, nil
 }

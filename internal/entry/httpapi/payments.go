@@ -42,9 +42,9 @@ func (s *server) ListPayments(ctx context.Context, r operations.ListPaymentsRequ
 }
 
 func (s *server) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
-	request := s.command(ctx, job.KindPaymentRetry, http.StatusOK)
+	request := s.command(ctx, job.KindPaymentRetry)
 	done, err := s.cardPayments.Retry(ctx, request, r.Purchase)
-	return s.commandDone(ctx, done, err, "")
+	return s.commandDone(ctx, done, err)
 }
 
 func (s *server) ResolvePayment(ctx context.Context, r operations.ResolvePaymentRequestObject) (operations.Answer, error) {
@@ -52,9 +52,9 @@ func (s *server) ResolvePayment(ctx context.Context, r operations.ResolvePayment
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state what was found at the provider, for the records"})
 	}
-	request := s.command(ctx, job.KindPaymentResolve, http.StatusOK)
+	request := s.command(ctx, job.KindPaymentResolve)
 	done, err := s.cardPayments.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.Signature(), r.Body.Reason)
-	return s.commandDone(ctx, done, err, "")
+	return s.commandDone(ctx, done, err)
 }
 
 // cardPaymentJSON is a payment as operators see it.
@@ -101,9 +101,9 @@ func (s *server) GetRefund(ctx context.Context, r operations.GetRefundRequestObj
 
 func (s *server) RetryRefund(ctx context.Context, r operations.RetryRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	request := s.command(ctx, job.KindRefundRetry, http.StatusOK)
+	request := s.command(ctx, job.KindRefundRetry)
 	done, err := s.refunds.Retry(ctx, request, r.Refund, who.Signature())
-	return s.commandDone(ctx, done, err, "")
+	return s.commandDone(ctx, done, err)
 }
 
 func (s *server) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
@@ -111,9 +111,9 @@ func (s *server) ResolveRefund(ctx context.Context, r operations.ResolveRefundRe
 	if err := checkResolution(r.Body); err != nil {
 		return nil, err
 	}
-	request := s.command(ctx, job.KindRefundResolve, http.StatusOK)
+	request := s.command(ctx, job.KindRefundResolve)
 	done, err := s.refunds.Resolve(ctx, request, who.Grant(), r.Refund, who.Signature(), r.Body.Reason)
-	return s.commandDone(ctx, done, err, "")
+	return s.commandDone(ctx, done, err)
 }
 
 func (s *server) ResolveRefunds(ctx context.Context, r operations.ResolveRefundsRequestObject) (operations.Answer, error) {
@@ -124,10 +124,10 @@ func (s *server) ResolveRefunds(ctx context.Context, r operations.ResolveRefunds
 	if err := checkResolution(r.Body); err != nil {
 		return nil, err
 	}
-	request := s.command(ctx, job.KindRefundsResolve, http.StatusOK)
+	request := s.command(ctx, job.KindRefundsResolve)
 	request.CampaignID = r.Campaign
 	done, err := s.refunds.ResolveCampaign(ctx, request, who.Grant(), who.Signature(), r.Body.Reason)
-	return s.commandDone(ctx, done, err, "")
+	return s.commandDone(ctx, done, err)
 }
 
 func checkResolution(body *contract.RefundResolutionRequest) error {
@@ -149,9 +149,9 @@ func (s *server) ExplainPaymentDiscrepancy(ctx context.Context, r operations.Exp
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason for the discrepancy, for the records"})
 	}
-	request := s.command(ctx, job.KindDiscrepancyExplain, http.StatusOK)
+	request := s.command(ctx, job.KindDiscrepancyExplain)
 	done, err := s.discrepancies.Explain(ctx, request, r.Discrepancy, who.Signature(), r.Body.Reason)
-	return s.commandDone(ctx, done, err, "")
+	return s.commandDone(ctx, done, err)
 }
 
 func discrepancyJSON(d reconciliation.Discrepancy) contract.PaymentDiscrepancy {

@@ -142,10 +142,10 @@ func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 		return nil, err
 	}
 	defer done()
-	request := s.command(ctx, job.KindPaymentTry, http.StatusAccepted)
-	request.CampaignID, request.UserID = p.CampaignID, p.UserID
+	request := s.command(ctx, job.KindPaymentTry)
+	request.CampaignID, request.UserID, request.HTTPStatus = p.CampaignID, p.UserID, http.StatusAccepted
 	tried, err := s.payments.Try(ctx, request, p.ID, payment.Buyer{Client: p.Client, ID: p.UserID}, r.Body.PaymentMethod, page)
-	if _, err := s.commandDone(ctx, tried, err, ""); err != nil {
+	if _, err := s.commandDone(ctx, tried, err); err != nil {
 		return nil, err
 	}
 	return s.answerPurchase(ctx, who, p, wait, tried.Replayed)

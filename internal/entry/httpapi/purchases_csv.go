@@ -52,11 +52,6 @@ func newDocuments(what string, most int, registry prometheus.Registerer, metric,
 	return d
 }
 
-func newExports(registry prometheus.Registerer) documents {
-	return newDocuments("exports", mostExports, registry, "triprize_exports_total",
-		"Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
-}
-
 func (s *server) exportPurchases(who call.Caller, f purchase.Filter) (operations.Answer, error) {
 	release, err := s.exports.enter(who, exportsOfClient)
 	ended := func(outcome string, err error) {

@@ -232,7 +232,12 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	}
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.openCaches()
-	s.proof, s.proofs, s.exports = drawing.NewProofs(s.db), newProofs(s.registry), newExports(s.registry)
+	s.proof = drawing.NewProofs(s.db)
+	s.proofs = newDocuments("proofs", mostProofs, s.registry, "triprize_proofs_total",
+		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
+		"sent", "cut", "failed", "false-list")
+	s.exports = newDocuments("exports", mostExports, s.registry, "triprize_exports_total",
+		"Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
 	s.lifecycle = lifecycle.New(gate, key, s.settings.Campaigns.MaxPositions, chain, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.discrepancies = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return discrepancyJSON(d) })

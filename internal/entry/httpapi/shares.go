@@ -33,9 +33,7 @@ const (
 	anonymousOfAddress = 16
 	// waitingOfUser is how many requests of one user's tokens may wait.
 	waitingOfUser = 32
-)
 
-const (
 	// alone is how many unfinished jobs a client may have that is alone.
 	alone = 1024
 	// beside is how many unfinished jobs, and commands that are under way, all clients but one

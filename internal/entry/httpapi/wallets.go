@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -24,9 +23,6 @@ import (
 	"triprize/internal/wallet"
 )
 
-// walletsPath is the path of wallets; the id follows.
-const walletsPath = "/v1/wallets/"
-
 // versionOf returns the version that If-Match names; the contract has checked its form.
 func versionOf(ifMatch *string) *int64 {
 	if ifMatch == nil {
@@ -36,23 +32,23 @@ func versionOf(ifMatch *string) *int64 {
 	return &version
 }
 
-func (s *server) execute(ctx context.Context, kind job.Kind, status int, given contract.Metadata, action wallet.Action, path string) (response.Result, error) {
+func (s *server) execute(ctx context.Context, kind job.Kind, given contract.Metadata, action wallet.Action) (response.Result, error) {
 	if err := call.CheckMetadata(given); err != nil {
 		return response.Result{}, err
 	}
-	request := s.command(ctx, kind, status)
+	request := s.command(ctx, kind)
 	action.Actor = call.Of(ctx).Signature()
 	done, err := s.wallets.Do(ctx, wallet.Command{Action: action, Request: request, Who: call.Of(ctx).Grant()})
 	if err == nil {
 		err = done.Err
 	}
-	return s.commandDone(ctx, done.Accepted, err, path)
+	return s.commandDone(ctx, done.Accepted, err)
 }
 
 // executeOn is execute for commands that are answered with the wallet, with its
 // version as the entity tag.
 func (s *server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallet.Action) (response.Result, error) {
-	answer, err := s.execute(ctx, kind, http.StatusOK, given, action, walletsPath)
+	answer, err := s.execute(ctx, kind, given, action)
 	if err != nil {
 		return answer, err
 	}
@@ -68,8 +64,8 @@ func (s *server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestO
 	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
 		return nil, fault.New(fault.Forbidden, "only an operator may open a wallet for another client; omit client")
 	}
-	return s.execute(ctx, job.KindWalletOpen, http.StatusCreated, r.Body.Metadata, wallet.Action{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
-		Movement: wallet.Movement{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}}, walletsPath)
+	return s.execute(ctx, job.KindWalletOpen, r.Body.Metadata, wallet.Action{Owner: wallet.Owner{Client: r.Body.Client, ID: r.Body.OwnerID, Currency: r.Body.Currency},
+		Movement: wallet.Movement{Amount: money.Amount(r.Body.InitialBalance), Description: r.Body.Description, Metadata: metadata.Map(r.Body.Metadata)}})
 }
 
 func (s *server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
@@ -88,27 +84,27 @@ func details(amount int64, description, reference string, given contract.Metadat
 
 func (s *server) Transfer(ctx context.Context, r operations.TransferRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindTransferCreate, http.StatusCreated, b.Metadata,
-		wallet.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+	return s.execute(ctx, job.KindTransferCreate, b.Metadata,
+		wallet.Action{Kind: wallet.KindTransfer, Wallet: b.From, To: b.To, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 func (s *server) Authorize(ctx context.Context, r operations.AuthorizeRequestObject) (operations.Answer, error) {
 	b := r.Body
 	ttl := cmp.Or(time.Duration(b.ExpiresInSeconds)*time.Second, s.settings.Wallets.AuthorizationTTL)
-	return s.execute(ctx, job.KindAuthorizationCreate, http.StatusCreated, b.Metadata, wallet.Action{Kind: wallet.KindAuthorize, Wallet: r.Wallet, TTL: ttl,
-		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, walletsPath+r.Wallet.String()+"/authorizations/")
+	return s.execute(ctx, job.KindAuthorizationCreate, b.Metadata, wallet.Action{Kind: wallet.KindAuthorize, Wallet: r.Wallet, TTL: ttl,
+		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 func (s *server) CaptureAuthorization(ctx context.Context, r operations.CaptureAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindAuthorizationCapture, http.StatusOK, b.Metadata, wallet.Action{Kind: wallet.KindCapture, Wallet: r.Wallet, Authorization: r.Authorization,
-		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+	return s.execute(ctx, job.KindAuthorizationCapture, b.Metadata, wallet.Action{Kind: wallet.KindCapture, Wallet: r.Wallet, Authorization: r.Authorization,
+		Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 func (s *server) VoidAuthorization(ctx context.Context, r operations.VoidAuthorizationRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.execute(ctx, job.KindAuthorizationVoid, http.StatusOK, b.Metadata, wallet.Action{Kind: wallet.KindVoid, Wallet: r.Wallet, Authorization: r.Authorization,
-		Movement: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)}, "")
+	return s.execute(ctx, job.KindAuthorizationVoid, b.Metadata, wallet.Action{Kind: wallet.KindVoid, Wallet: r.Wallet, Authorization: r.Authorization,
+		Movement: details(0, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 // walletDocuments makes the bodies of the answers to wallet commands, which only apps and

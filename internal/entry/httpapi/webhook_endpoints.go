@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,9 +15,6 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/webhook"
 )
-
-// endpointsPath is the path of webhook endpoints; the id follows.
-const endpointsPath = "/v1/webhook-endpoints/"
 
 // webhookDocuments are the bodies of answers about endpoints.
 var webhookDocuments = webhook.Documents{
@@ -47,9 +43,9 @@ func (s *server) CreateWebhookEndpoint(ctx context.Context, r operations.CreateW
 		}
 		draft.Client = *r.Body.Client
 	}
-	request := s.command(ctx, job.KindEndpointCreate, http.StatusCreated)
+	request := s.command(ctx, job.KindEndpointCreate)
 	done, secret, err := s.endpoints.Create(ctx, request, draft)
-	answer, err := s.commandDone(ctx, done, err, endpointsPath)
+	answer, err := s.commandDone(ctx, done, err)
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +137,8 @@ func (s *server) RotateWebhookSecret(ctx context.Context, r operations.RotateWeb
 const defaultOverlap = 24 * time.Hour
 
 func (s *server) onEndpoint(ctx context.Context, kind job.Kind, do func(request job.Request) (job.Accepted, error)) (response.Result, error) {
-	done, err := do(s.command(ctx, kind, http.StatusOK))
-	return s.commandDone(ctx, done, err, "")
+	done, err := do(s.command(ctx, kind))
+	return s.commandDone(ctx, done, err)
 }
 
 // attemptsShown is how many attempts of a delivery are shown: the newest.

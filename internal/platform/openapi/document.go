@@ -189,10 +189,8 @@ func writeJSON(text *bytes.Buffer, n *yaml.Node, areProperties bool) error {
 		if areProperties {
 			slices.SortStableFunc(members, func(a, b []*yaml.Node) int { return orderOf(a[1]) - orderOf(b[1]) })
 		}
-		begin := byte('{')
-		for _, m := range members {
-			text.WriteByte(begin)
-			begin = ','
+		for i, m := range members {
+			text.WriteByte("{,"[min(i, 1)])
 			if err := writeScalar(text, m[0].Value); err != nil {
 				return err
 			}
@@ -204,10 +202,8 @@ func writeJSON(text *bytes.Buffer, n *yaml.Node, areProperties bool) error {
 		text.WriteString("{}"[min(len(members), 1):])
 		return nil
 	case yaml.SequenceNode:
-		begin := byte('[')
-		for _, element := range n.Content {
-			text.WriteByte(begin)
-			begin = ','
+		for i, element := range n.Content {
+			text.WriteByte("[,"[min(i, 1)])
 			if err := writeJSON(text, element, false); err != nil {
 				return err
 			}

@@ -160,9 +160,6 @@ func (who Caller) MaySeeJob(j job.Job) bool {
 	return who.Role == resource.Operator || j.Client == who.App && strings.HasPrefix(j.Key, who.KeyScope())
 }
 
-// SeesOwners reports whether the caller may see the owners of all positions.
-func (who Caller) SeesOwners() bool { return who.Role == resource.Operator }
-
 // May returns a forbidden Error unless the caller has one of the roles.
 func (who Caller) May(roles []string) error {
 	if slices.Contains(roles, string(who.Role)) {

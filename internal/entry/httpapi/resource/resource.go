@@ -45,15 +45,13 @@ func Job(j job.Job) contract.Job {
 	return d
 }
 
-// uuidText is the length of a UUID as text.
-const uuidText = 36
-
 // purchaseOf returns the purchase that a job is about: the one that it has begun, or that
 // of its result.
 func purchaseOf(j job.Job) *uuid.UUID {
 	if j.PurchaseID != nil || j.Kind != job.KindPurchase && j.Kind != job.KindCancellation || len(j.Result) == 0 {
 		return j.PurchaseID
 	}
+	const uuidText = 36
 	if rest, ok := bytes.CutPrefix(j.Result, []byte(`{"purchase_id":"`)); ok && len(rest) > uuidText { // as most are: they need no decoder
 		if id, err := uuid.ParseBytes(rest[:uuidText]); err == nil {
 			return &id
