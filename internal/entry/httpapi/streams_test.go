@@ -129,18 +129,6 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	mine.HangUp()
 }
 
-func TestAnOldStreamEndsAndSaysThatItIsItsAge(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet).With("TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms")
-	path, _ := sells(s, nil)
-	l := s.Listen(0, s.App, path+"/events", "")
-	l.WantEvent()
-	l.WantEnd()
-	if l.Reason() != "age" {
-		t.Errorf("it ends because of %s", l.Reason())
-	}
-}
-
 // Requests that wait for a job take no turn of those that read.
 func TestWaitsForAJobLeaveReadsToOthers(t *testing.T) {
 	t.Parallel()
