@@ -45,9 +45,9 @@ type Operation struct {
 
 	body           *rule
 	parameters     []parameter
-	query          []string // its parameters in the query
-	headers        []header // of all operations
-	ignoresVersion bool     // it is not a GET and does not take If-Match
+	query          []string          // its parameters in the query
+	headers        map[string]string // of all operations, by their plain names
+	ignoresVersion bool              // it is not a GET and does not take If-Match
 }
 
 type parameter struct {
@@ -98,7 +98,7 @@ func Load(text []byte, patterns map[string]string) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := reader{shared: root.Components.Parameters, schemas: root.Components.Schemas, rules: make(map[string]*rule), patterns: patterns}
+	r := reader{shared: root.Components.Parameters, schemas: root.Components.Schemas, rules: make(map[string]*rule), patterns: patterns, headers: make(map[string]string)}
 	d := &Document{JSON: public}
 	for path, item := range root.Paths {
 		for method, operation := range item.Operations {
@@ -108,9 +108,6 @@ func Load(text []byte, patterns map[string]string) (*Document, error) {
 			}
 			d.Operations = append(d.Operations, o)
 		}
-	}
-	for i := range d.Operations {
-		d.Operations[i].headers = r.headers
 	}
 	slices.SortFunc(d.Operations, func(a, b Operation) int { return strings.Compare(a.ID, b.ID) })
 	return d, nil
@@ -122,11 +119,11 @@ type reader struct {
 	schemas  map[string]yaml.Node
 	rules    map[string]*rule // of the referenced schemas
 	patterns map[string]string
-	headers  []header // of all operations
+	headers  map[string]string // of all operations
 }
 
 func (r *reader) operation(path, method string, shared []parameterSource, from operationSource) (o Operation, err error) {
-	o = Operation{ID: from.ID, Method: strings.ToUpper(method), Path: path, Roles: from.Roles}
+	o = Operation{ID: from.ID, Method: strings.ToUpper(method), Path: path, Roles: from.Roles, headers: r.headers}
 	for _, needs := range from.Security {
 		o.Open = o.Open || len(needs) == 0
 	}
@@ -140,11 +137,11 @@ func (r *reader) operation(path, method string, shared []parameterSource, from o
 		}
 		o.parameters = append(o.parameters, p)
 		o.NeedsKey = o.NeedsKey || p.name == "Idempotency-Key"
-		if p.in == "query" {
+		switch p.in {
+		case "query":
 			o.query = append(o.query, p.name)
-		}
-		if p.in == "header" && !slices.Contains(r.headers, header{p.name, plainName(p.name)}) {
-			r.headers = append(r.headers, header{p.name, plainName(p.name)})
+		case "header":
+			r.headers[plainName(p.name)] = p.name
 		}
 	}
 	o.ignoresVersion = o.Method != http.MethodGet && !slices.ContainsFunc(o.parameters, func(p parameter) bool { return p.name == "If-Match" })

@@ -110,9 +110,6 @@ func (o *Operation) unknown(name string) fault.Field {
 	return fault.Field{Pointer: "?" + name, Detail: "is not a parameter of this operation (it takes " + strings.Join(o.query, ", ") + ")"}
 }
 
-// header is a header of the contract with its plain name.
-type header struct{ name, plain string }
-
 // ordinary are common headers that are not compared, for speed.
 var ordinary = map[string]bool{"Accept": true, "Accept-Encoding": true, "Accept-Language": true, "Authorization": true, "Connection": true,
 	"Content-Length": true, "Content-Type": true, "Host": true, "Origin": true, "Referer": true, "User-Agent": true, "Via": true, "X-Forwarded-For": true, "X-Forwarded-Proto": true}
@@ -120,18 +117,13 @@ var ordinary = map[string]bool{"Accept": true, "Accept-Encoding": true, "Accept-
 var ifMatch = []byte("If-Match")
 
 // misspelt returns the header of the contract with the same plain name, or "".
-func misspelt(sent []byte, known []header) string {
+func misspelt(sent []byte, known map[string]string) string {
 	const most = 24 // bytes; all of ours are shorter
 	if len(sent) > most || ordinary[string(sent)] {
 		return ""
 	}
-	name := string(sent)
-	if slices.ContainsFunc(known, func(h header) bool { return strings.EqualFold(name, h.name) }) {
-		return ""
-	}
-	plain := plainName(name)
-	if i := slices.IndexFunc(known, func(h header) bool { return plain == h.plain }); i >= 0 {
-		return known[i].name
+	if name := known[plainName(string(sent))]; !strings.EqualFold(name, string(sent)) {
+		return name
 	}
 	return ""
 }
