@@ -58,51 +58,46 @@ the violations that it found.`,
 	return c
 }
 
-// reportAudit prints the violations, and returns an error when there are any.
-func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
-	if asJSON {
-		if found == nil {
-			found = []audit.Violation{}
-		}
-		err := json.NewEncoder(out).Encode(map[string]any{"ok": len(found) == 0, "invariants": len(upkeep.Invariants), "violations": found})
-		if err != nil {
-			return err
-		}
-	} else {
-		for _, v := range found {
-			say(out, "broken: %s\n        %s", v.Invariant, v.Subject)
-		}
-	}
-	if len(found) > 0 {
-		return fmt.Errorf("%d violations", len(found))
-	}
+// report prints what a check has found, as JSON or by write, and returns an error if it has found something.
+func report(out io.Writer, asJSON bool, document any, write func(), found int, what string) error {
 	if !asJSON {
-		say(out, "%d invariants hold; secrets were not decrypted: draw_key_wrong in /readyz reports a process whose keys do not decrypt them", len(upkeep.Invariants))
+		write()
+	} else if err := json.NewEncoder(out).Encode(document); err != nil {
+		return err
+	}
+	if found > 0 {
+		return &statusError{fmt.Errorf("%d %s", found, what), 1}
 	}
 	return nil
 }
 
-// reportStored prints the violations that are stored, and returns an error when there are any.
+func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
+	document := map[string]any{"ok": len(found) == 0, "invariants": len(upkeep.Invariants), "violations": append([]audit.Violation{}, found...)}
+	return report(out, asJSON, document, func() {
+		for _, v := range found {
+			say(out, "broken: %s\n        %s", v.Invariant, v.Subject)
+		}
+		if len(found) == 0 {
+			say(out, "%d invariants hold; secrets were not decrypted: draw_key_wrong in /readyz reports a process whose keys do not decrypt them", len(upkeep.Invariants))
+		}
+	}, len(found), "violations")
+}
+
 func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 	found, err := audit.ListStored(cmd.Context(), db)
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		err = json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"ok": len(found) == 0, "stored": found})
-	} else {
+	out := cmd.OutOrStdout()
+	return report(out, asJSON, map[string]any{"ok": len(found) == 0, "stored": found}, func() {
 		for _, v := range found {
-			say(cmd.OutOrStdout(), "broken: %s of %s (%s), found %s, last seen %s\n        %s", v.Check, v.ID, v.Walk, v.FoundAt.Format(time.RFC3339), v.SeenAt.Format(time.RFC3339),
+			say(out, "broken: %s of %s (%s), found %s, last seen %s\n        %s", v.Check, v.ID, v.Walk, v.FoundAt.Format(time.RFC3339), v.SeenAt.Format(time.RFC3339),
 				strings.Join(v.Subjects, "\n        "))
 		}
-	}
-	switch {
-	case err == nil && len(found) > 0:
-		err = fmt.Errorf("%d violations", len(found))
-	case !asJSON:
-		say(cmd.OutOrStdout(), "no stored violations")
-	}
-	return err
+		if len(found) == 0 {
+			say(out, "no stored violations")
+		}
+	}, len(found), "violations")
 }
 
 func auditPaymentsCommand() *cobra.Command {
@@ -122,29 +117,29 @@ or a setting is missing.`,
 	to := c.Flags().String("to", "", "end, exclusive")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return checks(onDatabase(c, auditTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
-		report, err := compareBooks(cmd.Context(), db, settings, *from, *to)
+		span, err := compareBooks(cmd.Context(), db, settings, *from, *to)
 		if err != nil {
 			return err
 		}
-		return reportPayments(cmd.OutOrStdout(), report, *asJSON)
+		return reportPayments(cmd.OutOrStdout(), span, *asJSON)
 	}))
 }
 
-func compareBooks(ctx context.Context, db *pgxpool.Pool, settings config.Settings, from, to string) (report reconciliation.Span, err error) {
+func compareBooks(ctx context.Context, db *pgxpool.Pool, settings config.Settings, from, to string) (span reconciliation.Span, err error) {
 	begin, end := yesterday(time.Now())
 	if from != "" || to != "" {
 		if begin, end, err = spanOf(from, to); err != nil {
-			return report, err
+			return span, err
 		}
 	}
 	if !settings.Payments.Stripe.Enabled() {
-		return report, errors.New("payments.stripe.key is not set: there is no provider to compare with")
+		return span, errors.New("payments.stripe.key is not set: there is no provider to compare with")
 	}
 	provider := stripe.New(settings.Payments.Stripe, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	defer provider.Close()
 	session, err := db.Acquire(ctx)
 	if err != nil {
-		return report, err
+		return span, err
 	}
 	defer session.Release()
 	return reconciliation.CompareSpan(ctx, session, provider, begin, end)
@@ -185,22 +180,12 @@ func momentOf(flag, text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s %q is neither a date (2026-11-01) nor a time (2026-11-01T09:00:00Z)", flag, text)
 }
 
-// reportPayments prints a report, and returns an error when something differs.
 func reportPayments(out io.Writer, r reconciliation.Span, asJSON bool) error {
-	if asJSON {
-		if err := json.NewEncoder(out).Encode(struct {
-			OK bool `json:"ok"`
-			reconciliation.Span
-		}{len(r.Discrepancies) == 0, r}); err != nil {
-			return err
-		}
-	} else {
-		printPayments(out, r)
-	}
-	if n := len(r.Discrepancies); n > 0 {
-		return &statusError{fmt.Errorf("%d discrepancies", n), 1}
-	}
-	return nil
+	document := struct {
+		OK bool `json:"ok"`
+		reconciliation.Span
+	}{len(r.Discrepancies) == 0, r}
+	return report(out, asJSON, document, func() { printPayments(out, r) }, len(r.Discrepancies), "discrepancies")
 }
 
 func printPayments(out io.Writer, r reconciliation.Span) {

@@ -1,18 +1,14 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
 	"triprize/internal/platform/config"
@@ -57,9 +53,8 @@ func migrateCommand() *cobra.Command {
 	add(&cobra.Command{Use: "up", Short: "Apply all pending migrations"}, "nothing to do: the schema is up to date",
 		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) { return m.Up(ctx) })
 	down := &cobra.Command{Use: "down", Short: "Revert the newest migration; first lists the data that would be lost", Long: `Revert the newest migration. The command first counts the rows and values that would be
-lost. If there are any, it stops unless --destroy-data is set. On a terminal it asks for
-confirmation. Before you revert, make a backup and stop every process of Triprize: data
-written after the count is lost too.`}
+lost. If there are any, it stops unless --destroy-data is set. Before you revert, make a
+backup and stop every process of Triprize: data written after the count is lost too.`}
 	var destroy bool
 	down.Flags().BoolVar(&destroy, "destroy-data", false, "revert even if data is lost")
 	add(down, "nothing to do: no migration is applied",
@@ -68,8 +63,7 @@ written after the count is lost too.`}
 			if err != nil || name == "" {
 				return nil, err
 			}
-			ask := question{in: cmd.InOrStdin(), out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.InOrStdin())}
-			if err := mayRevert(name, losses, ask, destroy); err != nil {
+			if err := mayRevert(name, losses, cmd.ErrOrStderr(), destroy); err != nil {
 				return nil, err
 			}
 			return m.Down(ctx)
@@ -81,49 +75,19 @@ written after the count is lost too.`}
 	return parent
 }
 
-// mayRevert rejects a revert that loses data, unless destroy is set, and one that the user at the
-// terminal does not confirm.
-func mayRevert(name string, losses []schema.Loss, ask question, destroy bool) error {
+// mayRevert rejects a revert that loses data, unless destroy is set.
+func mayRevert(name string, losses []schema.Loss, out io.Writer, destroy bool) error {
 	var lost strings.Builder
 	for _, l := range losses {
 		fmt.Fprintf(&lost, "\n  %s", l)
 	}
-	if len(losses) > 0 && !destroy {
+	switch {
+	case len(losses) == 0:
+		say(out, "Reverting %s loses no row.", name)
+	case !destroy:
 		return fmt.Errorf("%s was not reverted: this data would be permanently lost:%s\nMake a backup first (%s), and use --destroy-data to proceed", name, &lost, backupPage)
-	}
-	if len(losses) > 0 {
-		say(ask.out, "Reverting %s permanently deletes:%s\nOnly a backup can restore it (%s).", name, &lost, backupPage)
-	} else {
-		say(ask.out, "Reverting %s loses no row.", name)
-	}
-	return ask.agreed("Revert it?")
-}
-
-// question asks for a confirmation at a terminal. Without a terminal it asks nothing.
-type question struct {
-	in       io.Reader
-	out      io.Writer
-	terminal bool
-}
-
-// agreed returns nil if the answer is yes, or there is no terminal.
-func (q question) agreed(what string) error {
-	if !q.terminal {
-		return nil
-	}
-	fmt.Fprint(q.out, what+" (yes/no) ")
-	answer, err := bufio.NewReader(q.in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-	if strings.TrimSpace(answer) != "yes" {
-		return errors.New("the answer was not yes: nothing was changed")
+	default:
+		say(out, "Reverting %s permanently deletes:%s\nOnly a backup can restore it (%s).", name, &lost, backupPage)
 	}
 	return nil
-}
-
-// isTerminal reports whether in is a terminal.
-func isTerminal(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	return ok && isatty.IsTerminal(file.Fd())
 }

@@ -77,25 +77,6 @@ func TestBadArgumentsAreRefusedWithAReasonAndMakeNothing(t *testing.T) {
 	}
 }
 
-func TestTheListOfKeysIsATable(t *testing.T) {
-	t.Parallel()
-	made := time.Date(2025, 3, 4, 5, 6, 7, 0, time.UTC)
-	revoked := made.Add(time.Hour)
-	var out bytes.Buffer
-	keys := []key.Key{
-		{Prefix: "0123456789ab", Role: key.Operator, Client: "ops", CreatedAt: made, LastUsedAt: &revoked},
-		{Prefix: "ba9876543210", Role: key.App, Client: "a-long-name-of-a-shop", CreatedAt: made, RevokedAt: &revoked},
-	}
-	servers.NoError(t, keyTable.print(&out, keys, false))
-	want := `PREFIX        ROLE      CLIENT                 CREATED              LAST USED            REVOKED
-0123456789ab  operator  ops                    2025-03-04 05:06:07  2025-03-04 06:06:07  -
-ba9876543210  app       a-long-name-of-a-shop  2025-03-04 05:06:07  never                2025-03-04 06:06:07
-`
-	if out.String() != want {
-		t.Errorf("got\n%s", out.String())
-	}
-}
-
 func TestReadyTellsByItsStatus(t *testing.T) {
 	t.Parallel()
 	status := http.StatusOK
