@@ -94,7 +94,7 @@ func (w *Worker) finish(ctx context.Context, kind job.Kind, ref job.Ref, do fina
 // committed does the work after the commit of outcomes.
 func (w *Worker) committed(ctx context.Context, kind job.Kind, outcomes []job.Outcome) {
 	for _, o := range outcomes {
-		w.afterCommit.changed(o.ID)
+		w.changed(o.ID)
 	}
 	w.metrics.finalized(kind, outcomes)
 	job.LogFinal(ctx, w.logger, outcomes)
@@ -120,7 +120,7 @@ func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, 
 func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.drawer.Run(ctx, ref)
 	if wait, ok := errors.AsType[*drawing.Waiting](err); ok {
-		w.afterCommit.changed(ref.ID)
+		w.changed(ref.ID)
 		return job.Outcome{}, queue.SnoozeFor(err, wait.After)
 	}
 	if errors.Is(err, drawing.ErrBusy) || errors.Is(err, campaign.ErrFenced) {

@@ -246,9 +246,7 @@ func TestAJobThatIsFinalByNowIsNotTriedAgain(t *testing.T) {
 	if given, err := job.GiveUp(t.Context(), w.db, []uuid.UUID{jobs[0].ID}, job.Problem{Code: fault.SoldOut}); err != nil || len(given) != 1 {
 		t.Fatal(given, err)
 	}
-	if err := w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error { t.Error("it was tried"); return nil }); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, w.exclusively(t.Context(), job.KindPurchase, jobs, func(context.Context) error { t.Error("it was tried"); return nil }))
 	if j := fixture.Job(t, w.db, jobs[0].ID); j.Attempts != 9 || j.Problem.Code != fault.SoldOut {
 		t.Errorf("it is %+v", j)
 	}
@@ -273,14 +271,7 @@ func TestADrawWhoseAttemptCannotBeCountedIsPutOff(t *testing.T) {
 // lockJob locks a job: nobody can count its attempts until it is unlocked.
 func lockJob(t *testing.T, w *Worker, id uuid.UUID) (unlock func()) {
 	t.Helper()
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock = func() { _ = tx.Rollback(context.Background()) }
-	t.Cleanup(unlock)
-	servers.Exec(t, tx, `SELECT FROM jobs WHERE id = $1 FOR UPDATE`, id)
-	return unlock
+	return fixture.LockRows(t, w.db, `jobs WHERE id = $1`, id)
 }
 
 // A fault that ends an attempt may go on, so that the attempt cannot be uncounted. The
@@ -316,27 +307,6 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, w.db, jobs[0].ID, job.Queued, 2)
-}
-
-func TestAJobOfManyDeliveriesIsAGroupOfItsOwn(t *testing.T) {
-	t.Parallel()
-	waiting := func(attempts ...int) (jobs []job.Ref) {
-		for _, n := range attempts {
-			jobs = append(jobs, job.Ref{ID: uuid.New(), Attempts: n})
-		}
-		return jobs
-	}
-	for _, c := range []struct {
-		waiting []job.Ref
-		want    int
-	}{
-		{waiting(0), 1}, {waiting(0, 0, 1), 3}, {waiting(0, 1, 2, 3), 2}, {waiting(1, 2), 1}, {waiting(2), 1}, {waiting(2, 2, 5), 1},
-		{waiting(slices.Repeat([]int{1}, 200)...), 200},
-	} {
-		if n := groupSize(c.waiting); n != c.want {
-			t.Errorf("of %v %d are tried next, want %d", c.waiting, n, c.want)
-		}
-	}
 }
 
 // While a group waits, every shard stands still. So it waits for one campaign only, and after one wait in

@@ -66,9 +66,7 @@ func soldOut(t *testing.T, w *Worker, id uuid.UUID) job.Message {
 func bound(t *testing.T, db *pgxpool.Pool) uuid.UUID {
 	t.Helper()
 	chain, err := drandsim.NewChain(make([]byte, 32), time.Now().Add(-time.Hour), 10*time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
 	return fixture.CampaignOn(t, db, draft, &chain.Chain)
@@ -101,9 +99,7 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 		t.Errorf("%d questions are under way, once it were %d", open, most)
 	}
 	close(s.free)
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, stop())
 }
 
 func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
@@ -115,9 +111,7 @@ func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	id := bound(t, w.db)
 	w.dispatcher.Dispatch(soldOut(t, w, id).Task())
 	servers.Eventually(t, "a relay is asked", func() bool { open, _ := s.see(); return open > 0 })
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, stop())
 	if _, ok, err := fixture.DrawWait(t.Context(), w.db, id); err != nil || !ok {
 		t.Errorf("the draw is not put off for another worker: %v", err)
 	}

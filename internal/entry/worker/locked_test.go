@@ -42,9 +42,7 @@ func resume(t *testing.T, w *Worker, settings config.Settings) int {
 	sweeper := upkeep.New(settings, w.db, w.rdb, servers.Logger(t), upkeep.Options{})
 	lost := slices.IndexFunc(sweeper.Sweeps, func(s platformsweep.Sweep) bool { return s.Name == "lost-jobs" })
 	report, err := sweeper.Run(t.Context(), sweeper.Sweeps[lost])
-	if err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, err)
 	return report.Counts["jobs_resumed"]
 }
 
@@ -225,9 +223,7 @@ func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 	}
 	fixture.Sound(t, w.db)
 	unlock()
-	if err := deliver(t, w, w.purchases.jobs, message, false); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, deliver(t, w, w.purchases.jobs, message, false))
 	expect(t, w.db, message.Jobs[0].ID, job.Succeeded, 1)
 }
 
@@ -310,9 +306,7 @@ func TestWithoutRedisTheJobsAreDoneAllTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, func(s *config.Settings) { s.Redis.URL = "redis://127.0.0.1:1/0" })
 	message := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a", "b")
-	if err := deliver(t, w, w.purchases.jobs, message, false); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, deliver(t, w, w.purchases.jobs, message, false))
 	for _, ref := range message.Jobs {
 		expect(t, w.db, ref.ID, job.Succeeded, 1)
 	}

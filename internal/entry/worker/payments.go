@@ -86,7 +86,7 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 		return err
 	}
 	if result.Announce {
-		w.afterCommit.changed(result.Ref.JobID)
+		w.changed(result.Ref.JobID)
 	}
 	if result.Outcome == cards.Finalize {
 		err = w.cards.settlements.jobs(ctx, []job.Ref{result.Job()}, false)

@@ -85,9 +85,7 @@ func buy(t *testing.T, w *Worker, campaignID uuid.UUID, method string, n int) (i
 		ids = append(ids, requests[i].ID)
 	}
 	_, messages, err := job.Accept(t.Context(), w.db, requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	w.dispatcher.Dispatch(job.Tasks(messages)...)
 	return ids
 }
@@ -108,9 +106,7 @@ func TestCardsArePaidAndFinalizedByTheWorkersThatTookTheirOrders(t *testing.T) {
 	awaitState(t, w, job.Succeeded, jobs...)
 	waiting := buy(t, w, id, "pm_action", 1)
 	awaitState(t, w, job.AwaitingAction, waiting...)
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, stop())
 	fixture.Sound(t, w.db)
 }
 
@@ -182,9 +178,7 @@ func reserved(t *testing.T, w *Worker, campaignID uuid.UUID) payment.Ref {
 // lead delivers a payment's task, which must not fail, and returns what the payment is then.
 func lead(t *testing.T, w *Worker, ref payment.Ref) payment.Payment {
 	t.Helper()
-	if err := w.handleItem(w.processPayment)(t.Context(), ref.Item().Task(), false); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, w.handleItem(w.processPayment)(t.Context(), ref.Item().Task(), false))
 	return fixture.Payment(t, w.db, ref.PurchaseID)
 }
 
@@ -200,9 +194,7 @@ func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 	go func() { ended <- stop() }()
 	<-w.draining.Done()
 	open()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, <-ended)
 	var phase payment.Phase
 	var free bool
 	err := w.db.QueryRow(t.Context(), `SELECT phase, lease_until IS NULL AND due_at <= clock_timestamp() FROM payments WHERE job_id = $1`, card).Scan(&phase, &free)
@@ -235,9 +227,7 @@ func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Message {
 	t.Helper()
 	payload, err := json.Marshal(lifecycle.CancelOrder{By: "operator:ops", Reason: "a test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	id := uuidv7.New()
 	_, messages, err := job.Accept(t.Context(), w.db, []job.Request{{ID: id, Client: "ops", Key: id.String(), Kind: job.KindCampaignCancellation,
 		CampaignID: campaignID, Payload: payload, Keep: time.Hour}})
@@ -268,9 +258,7 @@ func TestAWorkerCallsACampaignOffAndMakesItsRefunds(t *testing.T) {
 	w.dispatcher.Dispatch(message.Task())
 	awaitState(t, w, job.Succeeded, ref.ID)
 	expect(t, w.db, ref.ID, job.Succeeded, 1)
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, stop())
 	if p, err := purchase.Get(t.Context(), w.db, access.Everything(), bought); err != nil || p.State != purchase.Refunded || len(bank.Refunds) != 1 {
 		t.Errorf("the purchase is %s, and %d refunds were made: %v", p.State, len(bank.Refunds), err)
 	}
@@ -314,9 +302,7 @@ func TestACalledOffCampaignThatWaitsForABrokenWalletIsTriedSeldom(t *testing.T) 
 		t.Errorf("it comes back too soon: %v", err)
 	}
 	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)
-	if err := run(); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, run())
 	expect(t, w.db, ref.ID, job.Succeeded, 1)
 }
 
@@ -329,9 +315,7 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 	fixture.Buy(t, w.db, id, "mina", 0, 2)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	deliveredBefore(t, w, w.settings.MaxDeliveries-1, ref.ID)
-	if err := callOff(t, w, ref); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, callOff(t, w, ref))
 	expect(t, w.db, ref.ID, job.Succeeded, 1)
 }
 

@@ -58,9 +58,7 @@ func newScene(t *testing.T, url string) *scene {
 func (s *scene) accept(r job.Request) {
 	s.t.Helper()
 	_, messages, err := job.Accept(s.t.Context(), s.w.db, []job.Request{r})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	s.enqueue(messages...)
 }
 
@@ -72,9 +70,7 @@ func (s *scene) enqueue(messages ...job.Message) {
 				s.jobs = append(s.jobs, ref.ID)
 			}
 		}
-		if err := queue.NewClient(s.w.rdb, s.w.namespace).Enqueue(s.t.Context(), m.Task()); err != nil {
-			s.t.Fatal(err)
-		}
+		servers.NoError(s.t, queue.NewClient(s.w.rdb, s.w.namespace).Enqueue(s.t.Context(), m.Task()))
 	}
 }
 
@@ -99,9 +95,7 @@ func (s *scene) take(messages ...job.Message) {
 			<-end
 			return nil
 		}})
-	if err := server.Start(context.Background()); err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, server.Start(context.Background()))
 	s.enqueue(messages...)
 	for range messages {
 		<-took
@@ -126,9 +120,7 @@ const allQueues = "asynq:queues"
 func (s *scene) keys() map[string]string {
 	s.t.Helper()
 	all, err := s.w.rdb.Keys(s.t.Context(), "*").Result()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	slices.Sort(all) // ids are in the order of their making
 	named := make(map[string]string)
 	for _, key := range all {
@@ -251,16 +243,12 @@ func (s *scene) play(name string, spoil func(ctx context.Context, rdb *redis.Cli
 	if !ok {
 		s.t.Fatal("this scene has no such key")
 	}
-	if err := spoil(s.t.Context(), s.w.rdb, key); err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, spoil(s.t.Context(), s.w.rdb, key))
 	stop := runs(s.t, s.w)
 	servers.Eventually(s.t, "every job is done", func() bool {
 		s.sweep()
 		return servers.Value[int](s.t, s.w.db, `SELECT count(*) FROM jobs WHERE state <> 'succeeded'`) == 0
 	})
-	if err := stop(); err != nil {
-		s.t.Error(err)
-	}
+	servers.NoError(s.t, stop())
 	fixture.Sound(s.t, s.w.db)
 }

@@ -83,14 +83,6 @@ const (
 	campaignLocked                // by another transaction
 )
 
-func newShard(w *Worker, finalizers ...*finalizer) *shard {
-	l := &shard{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict], len(finalizers))}
-	for _, s := range finalizers {
-		l.add(s)
-	}
-	return l
-}
-
 // add lets the shard finalize jobs of another kind. Call it before the first job.
 func (l *shard) add(s *finalizer) {
 	w := l.worker

@@ -51,9 +51,7 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := errors.Join(w.purchases.jobs(t.Context(), held[:2], false), w.cancellations.jobs(t.Context(), heldBacks, false)); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, errors.Join(w.purchases.jobs(t.Context(), held[:2], false), w.cancellations.jobs(t.Context(), heldBacks, false)))
 	for _, ref := range held {
 		expect(t, w.db, ref.ID, job.Succeeded, 1)
 	}
@@ -88,9 +86,7 @@ func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	l := w.shards[0]
 	w.exclusive.Lock() // until all are there: the first batch may have taken some of them
 	for _, ref := range order(t, w, uuid.New(), "a", "b", "c", "d", "e", "f", "g", "h").Jobs {
-		if err := l.batches[job.KindPurchase].Submit(&item{Ref: ref}); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, l.batches[job.KindPurchase].Submit(&item{Ref: ref}))
 	}
 	w.exclusive.Unlock()
 	l.close()

@@ -49,7 +49,7 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 				return err
 			}
 		}
-		w.afterCommit.finished(message.ID)
+		_ = w.deletions.Submit(message.ID) // full: the sweep lost-jobs deletes it
 		return nil
 	}
 }
@@ -121,14 +121,6 @@ func transactionsOf(kind string) postgres.Transaction {
 	return postgres.Transaction(kind)
 }
 
-// afterCommit does the work after a commit in the background: it announces jobs in Redis and deletes
-// finished messages from the outbox. It may fail: clients that wait for a job also poll, and the sweep
-// lost-jobs finds messages that were not deleted.
-type afterCommit struct {
-	announcements *batch.Coalescer[uuid.UUID, struct{}] // jobs that changed
-	messages      *batch.Coalescer[uuid.UUID, struct{}]
-}
-
 const (
 	announceBatch = 512
 	deleteBatch   = 256
@@ -137,37 +129,29 @@ const (
 	deleteTimeout = 5 * time.Second       // of a deletion; after a shutdown the sweep lost-jobs deletes the rest
 )
 
-func newAfterCommit(db postgres.DB, announcements *job.Announcements, logger *slog.Logger) *afterCommit {
-	return &afterCommit{
-		announcements: batch.NewQuiet(batch.Options{Size: announceBatch, InFlight: 1, Pending: maxPending, Timeout: redisTimeout},
-			func(ctx context.Context, ids []uuid.UUID) error {
-				err := announcements.Publish(ctx, ids)
-				if err != nil {
-					logger.Debug("changes of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
-				}
-				return err
-			}),
-		messages: batch.NewQuiet(batch.Options{Size: deleteBatch, Linger: deleteLinger, InFlight: 1, Pending: maxPending, Timeout: deleteTimeout},
-			func(ctx context.Context, ids []uuid.UUID) error {
-				err := job.DeleteMessages(ctx, db, ids)
-				if err != nil {
-					logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(ids), "error", err)
-				}
-				return err
-			}),
-	}
+// newAnnouncements announces jobs that changed, in Redis.
+func newAnnouncements(announcements *job.Announcements, logger *slog.Logger) *batch.Coalescer[uuid.UUID, struct{}] {
+	return batch.NewQuiet(batch.Options{Size: announceBatch, InFlight: 1, Pending: maxPending, Timeout: redisTimeout}, func(ctx context.Context, ids []uuid.UUID) error {
+		err := announcements.Publish(ctx, ids)
+		if err != nil {
+			logger.Debug("changes of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
+		}
+		return err
+	})
+}
+
+// newDeletions deletes finished messages from the outbox.
+func newDeletions(db postgres.DB, logger *slog.Logger) *batch.Coalescer[uuid.UUID, struct{}] {
+	return batch.NewQuiet(batch.Options{Size: deleteBatch, Linger: deleteLinger, InFlight: 1, Pending: maxPending, Timeout: deleteTimeout}, func(ctx context.Context, ids []uuid.UUID) error {
+		err := job.DeleteMessages(ctx, db, ids)
+		if err != nil {
+			logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(ids), "error", err)
+		}
+		return err
+	})
 }
 
 // changed announces that a job changed.
-func (a *afterCommit) changed(id uuid.UUID) {
-	_ = a.announcements.Submit(id) // full: waiters poll
-}
-
-func (a *afterCommit) finished(message uuid.UUID) {
-	_ = a.messages.Submit(message) // full: the sweep lost-jobs deletes it
-}
-
-func (a *afterCommit) close() {
-	a.announcements.Close()
-	a.messages.Close()
+func (w *Worker) changed(id uuid.UUID) {
+	_ = w.announcements.Submit(id) // full: waiters poll
 }

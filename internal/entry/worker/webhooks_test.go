@@ -31,9 +31,7 @@ func TestEndpointsOfOthersLeaveASlotForAnotherClient(t *testing.T) {
 	settings.Webhooks.AllowNetworks, settings.Webhooks.Timeout = "127.0.0.0/8", servers.Patience
 	settings.Webhooks.Concurrency, settings.Webhooks.ConcurrencyPerEndpoint = 16, 1
 	w := newWorkerWith(t, settings)
-	if err := w.TakeWebhooks(settings.Webhooks, fixture.Key(t), prometheus.NewRegistry()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, w.TakeWebhooks(settings.Webhooks, fixture.Key(t), prometheus.NewRegistry()))
 	var open, arrived atomic.Int64
 	hung := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { open.Add(1); <-hung }))
@@ -94,9 +92,7 @@ func dueEndpoint(t *testing.T, w *Worker, client, url string) (item lease.Item) 
 		_, err = webhook.Test(t.Context(), tx, made)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	servers.Exec(t, w.db, `UPDATE webhook_endpoints SET verified_at = clock_timestamp() WHERE id = $1`, id)
 	return item
 }

@@ -4,22 +4,17 @@
 //	                        ├─▶ redelivery (tried before) ───────────────────┤
 //	                        └─▶ serially (draws) ────────────────────────────┘
 //
-// Every kind has its own queue and slots, so a flood of one takes no slot of another. A
-// handler holds its task until all its jobs are final. Handlers of purchases and cancellations
-// only wait for shards, which finalize jobs in batches from many tasks. A campaign always
-// belongs to the same shard, so one process does not compete with itself for the campaign's row,
-// and the batches of the kinds alternate. shards.go has the waits for locked rows. Jobs whose rows
-// stay locked for about a second go back to the outbox, without a task, until the sweep lost-jobs
-// issues them.
+// Every kind has its own queue and slots, so a flood of one takes no slot of another. A handler holds its
+// task until all its jobs are final. A campaign always belongs to the same shard, so one process does not
+// compete with itself for the campaign's row, and the batches of the kinds alternate. shards.go has the
+// waits for locked rows. Jobs whose rows stay locked for about a second go back to the outbox, without a
+// task, until the sweep lost-jobs issues them.
 //
-// After a transient fault the handler retries with backoff; such an attempt does not count. A
-// redelivered job may be one that kills workers. Redelivered jobs are tried together, then one by
-// one, those with the fewest attempts first. No batch runs meanwhile, and each attempt is counted
-// and committed before it begins. So such a job delays few others, and fails after
-// job.MaxDeliveries. See attempts.go.
-//
-// Draws keep running meanwhile, because one may take a minute. So a draw that kills its worker may
-// cost another job one attempt; from its third delivery on no batch runs beside it.
+// A redelivered job may be one that kills workers. Redelivered jobs are tried together, then one by one, those
+// with the fewest attempts first. No batch runs meanwhile, and each attempt is counted and committed before
+// it begins, and not if a transient fault ends it. So such a job delays few others, and fails after
+// job.MaxDeliveries (attempts.go). Draws keep running meanwhile, because one may take a minute. So a draw
+// that kills its worker may cost another job one attempt; from its third delivery on no batch runs beside it.
 //
 // Payments at a provider are leased items, and a task only starts them earlier (payments.go). They
 // have their own slots and connections, and are settled through the shards.
@@ -33,6 +28,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -42,6 +38,7 @@ import (
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lifecycle"
+	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
@@ -60,19 +57,19 @@ type Worker struct {
 	holds    *inventory.HoldMetrics
 	triggers *drawing.Triggers
 
-	rdb         *redis.Client
-	namespace   string
-	consumers   []queue.Consumer
-	heartbeat   *queue.Heartbeat
-	dispatcher  *queue.Dispatcher
-	afterCommit *afterCommit
-	cards       *cardTasks // nil: this worker processes no payments
-	seller      *sale.Seller
-	drawer      *drawing.Drawer
-	saleEnder   *sale.Seller // ends sales for draw jobs
-	canceller   *lifecycle.Canceller
-	gate        *postgres.Gate
-	sender      *sender.Sender // nil: this worker delivers no webhooks
+	rdb                      *redis.Client
+	namespace                string
+	consumers                []queue.Consumer
+	heartbeat                *queue.Heartbeat
+	dispatcher               *queue.Dispatcher
+	announcements, deletions *batch.Coalescer[uuid.UUID, struct{}] // of jobs and messages, after a commit
+	cards                    *cardTasks                            // nil: this worker processes no payments
+	seller                   *sale.Seller
+	drawer                   *drawing.Drawer
+	saleEnder                *sale.Seller // ends sales for draw jobs
+	canceller                *lifecycle.Canceller
+	gate                     *postgres.Gate
+	sender                   *sender.Sender // nil: this worker delivers no webhooks
 
 	purchases, cancellations *finalizer
 	shards                   []*shard
@@ -108,13 +105,16 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = drawing.NewDrawer(gate.Retry(drawing.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, queue.RoleWorker, w.id, settings.Worker)
-	w.afterCommit = newAfterCommit(db, job.NewAnnouncements(rdb, namespace), logger)
+	w.announcements, w.deletions = newAnnouncements(job.NewAnnouncements(rdb, namespace), logger), newDeletions(db, logger)
 	w.purchases = w.newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
 	w.cancellations = w.newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Shards {
-		w.shards = append(w.shards, newShard(w, w.purchases, w.cancellations))
+		l := &shard{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict])}
+		l.add(w.purchases)
+		l.add(w.cancellations)
+		w.shards = append(w.shards, l)
 	}
-	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.afterCommit.changed, Due: w.dispatchDue}, logger)
+	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.changed, Due: w.dispatchDue}, logger)
 	w.consumers = []queue.Consumer{
 		{Kind: string(job.KindDraw), Concurrency: settings.Worker.Draws, Handle: w.handle(w.serially(job.KindDraw, w.draw))},
 		{Kind: string(job.KindCancellation), Concurrency: settings.Worker.Concurrency, Handle: w.handle(w.cancellations.jobs)},
@@ -144,7 +144,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.sender != nil {
 		w.sender.Close()
 	}
-	w.afterCommit.close()
+	w.announcements.Close()
+	w.deletions.Close()
 	w.drain() // also after a failed start
 	end()
 	background.Wait()

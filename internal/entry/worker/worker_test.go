@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"maps"
 	"strings"
 	"testing"
@@ -60,7 +59,8 @@ func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Re
 func stop(w *Worker) {
 	w.closeShards()
 	w.dispatcher.Close()
-	w.afterCommit.close()
+	w.announcements.Close()
+	w.deletions.Close()
 }
 
 // patient lets waits for locks end only when the test lets them end.
@@ -91,20 +91,10 @@ func deliver(t *testing.T, w *Worker, finalize finalize, message job.Message, re
 	return w.handle(finalize)(t.Context(), message.Task(), redelivered)
 }
 
-// lock locks a campaign, as another worker would, until the returned function is
-// called or the test ends.
+// lock locks a campaign, as another worker would.
 func lock(t *testing.T, w *Worker, campaignID uuid.UUID) (unlock func()) {
 	t.Helper()
-	tx, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock = func() { _ = tx.Rollback(context.Background()) }
-	t.Cleanup(unlock)
-	if err := campaign.Lock(t.Context(), tx, campaignID); err != nil {
-		t.Fatal(err)
-	}
-	return unlock
+	return fixture.LockCampaign(t, w.db, campaignID)
 }
 
 // deliveredBefore makes jobs look as if they had been delivered n times.
@@ -139,17 +129,13 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	client := queue.NewClient(servers.Redis(t, settings), settings.Redis.Namespace)
 	id := fixture.Campaign(t, w.db, fixture.Draft(3))
 	message := order(t, w, id, "a", "b", "c", "d", "e", "f") // sells it out
-	if err := client.Enqueue(t.Context(), message.Task()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, client.Enqueue(t.Context(), message.Task()))
 	stop := runs(t, w)
 	servers.Eventually(t, "the campaign is drawn", func() bool {
 		c, err := campaign.Get(t.Context(), w.db, id)
 		return err == nil && c.State == campaign.Completed
 	})
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, stop())
 	if n := messages(t, w); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}
