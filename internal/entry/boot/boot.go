@@ -155,13 +155,10 @@ func (p *Process) checkRedis(ctx context.Context) error {
 	return p.Redis.Set(ctx, p.Settings.Redis.Namespace+":health", p.Name, time.Minute).Err()
 }
 
-// waitNews is how often a process logs that it still waits for the same thing.
-const waitNews = 10 * time.Second
-
 // Await waits until Postgres answers and has the schema that this program needs,
 // for at most postgres.start_wait. The log and Health say what it waits for.
 func (p *Process) Await(ctx context.Context) error {
-	began, logged, reason := time.Now(), time.Time{}, ""
+	began, reason := time.Now(), ""
 	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) },
 		func(err error) {
 			what := "postgres"
@@ -169,9 +166,9 @@ func (p *Process) Await(ctx context.Context) error {
 				what = "migrations"
 			}
 			p.Health.WaitFor(what)
-			if what != reason || time.Since(logged) > waitNews {
-				reason, logged = what, time.Now()
-				p.Logger.Warn("waiting to start", "for", what, "waited", time.Since(began).Round(time.Second).String(), "at_most", p.Settings.Postgres.StartWait.String(), "error", err)
+			if what != reason {
+				reason = what
+				p.Logger.Warn("waiting to start", "for", what, "at_most", p.Settings.Postgres.StartWait.String(), "error", err)
 			}
 		})
 	if err != nil {

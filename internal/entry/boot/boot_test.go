@@ -140,9 +140,7 @@ func (a *actor) end(t *testing.T) (said string, status syscall.WaitStatus) {
 	t.Helper()
 	watchdog := time.AfterFunc(servers.Patience, func() { _ = a.cmd.Process.Kill() })
 	rest, err := io.ReadAll(a.stdout)
-	if err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, err)
 	_ = a.cmd.Wait()
 	a.done = true
 	if !watchdog.Stop() {

@@ -31,9 +31,7 @@ func newShop(t *testing.T) *shop {
 
 func (s *shop) tx(do func(tx pgx.Tx) error) {
 	s.t.Helper()
-	if err := postgres.InTx(context.WithoutCancel(s.t.Context()), s.DB, do); err != nil {
-		s.t.Error(err)
-	}
+	servers.NoError(s.t, postgres.InTx(context.WithoutCancel(s.t.Context()), s.DB, do))
 }
 
 // endpoint makes an endpoint of a client, and changes it as set says.

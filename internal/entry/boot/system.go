@@ -32,14 +32,8 @@ const (
 const apiName = "api"
 
 // readEvery is how often a process reads the state of the whole system. The first time is after it, so
-// that processes that start together find each other.
-var readEvery = 5 * time.Second
-
-func init() {
-	if failpoint.Enabled { // tests wait for it
-		readEvery = time.Second
-	}
-}
+// that processes that start together find each other. Tests wait for it.
+var readEvery = map[bool]time.Duration{false: 5 * time.Second, true: time.Second}[failpoint.Enabled]
 
 const (
 	// readTimeout bounds the reads of one snapshot in Postgres, and those in Redis. It is shorter than the probe of Postgres
@@ -105,9 +99,9 @@ func (p *Process) readOwn(ctx context.Context) []prometheus.Metric {
 	if p.ownGauges == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout)
+	bounded, cancel := context.WithTimeout(ctx, 2*readTimeout)
 	defer cancel()
-	own, err := p.ownGauges(ctx)
+	own, err := p.ownGauges(bounded)
 	if err != nil && ctx.Err() == nil {
 		p.Logger.Warn("gauges cannot be read and are missing", "error", err)
 	}

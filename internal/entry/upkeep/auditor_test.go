@@ -28,9 +28,7 @@ func run(t *testing.T, db *pgxpool.Pool, log *servers.Journal) sweep.Counts {
 	t.Helper()
 	servers.Exec(t, db, `UPDATE audit_walks SET resume_at = clock_timestamp()`) // ends their pauses
 	done, err := upkeep.NewAuditor(db, slog.New(slog.NewTextHandler(log, nil))).Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return done
 }
 
@@ -38,9 +36,7 @@ func run(t *testing.T, db *pgxpool.Pool, log *servers.Journal) sweep.Counts {
 func stored(t *testing.T, db *pgxpool.Pool) int {
 	t.Helper()
 	states, err := audit.States(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, s := range states {
 		if s.Check == "counters" {
 			return s.Violations
@@ -133,9 +129,7 @@ func TestEachPartOfASoundSystemIsSoundByItself(t *testing.T) {
 		id := fixture.Campaign(t, db, fixture.Draft(12))
 		fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldAnyRequest(id, "otto", 0, 1))
 		fixture.Reserve(t, db, id, "otto", 1, time.Hour)
-		if err := sellAndTakeBack(t, db, fixture.Seller(db), id); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, sellAndTakeBack(t, db, fixture.Seller(db), id))
 	}
 	fixture.Sound(t, db)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
@@ -147,9 +141,7 @@ func TestEachPartOfASoundSystemIsSoundByItself(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 }
 
 // To repeat a draw takes several queries. A campaign that is cancelled meanwhile is no violation.

@@ -88,9 +88,7 @@ func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
 	p.t.Helper()
 	queued, err := postgres.Collect(p.t.Context(), p.db, pgx.RowTo[uuid.UUID],
 		`SELECT id FROM jobs WHERE campaign_id = $1 AND kind = 'campaign-cancellation' AND state = 'queued' AND client = 'system'`, id)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, err)
 	for _, one := range queued {
 		refs = append(refs, job.Ref{ID: one, CampaignID: id})
 	}
@@ -100,9 +98,7 @@ func (p *setup) unsoldJobs(id uuid.UUID) (refs []job.Ref) {
 func (p *setup) cancelCampaign(ref job.Ref) job.Outcome {
 	p.t.Helper()
 	outcome, err := lifecycle.NewCanceller(p.db, lifecycle.Observer{}, servers.Logger(p.t)).Run(p.t.Context(), ref)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, err)
 	return outcome
 }
 
@@ -219,9 +215,7 @@ func TestASweepThatComesLateToAStuckDrawMakesNoSecondJob(t *testing.T) {
 	late.sweep("stuck-draws") // makes the plan
 	p.givenUp(2 * time.Hour)
 	tx, err := p.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	servers.Exec(t, tx, `LOCK TABLE clock.moves`)
 	counts := make(chan sweep.Counts, 1)
 	go func() { counts <- late.sweep("stuck-draws") }()
@@ -229,9 +223,7 @@ func TestASweepThatComesLateToAStuckDrawMakesNoSecondJob(t *testing.T) {
 	if got := p.sweep("stuck-draws"); got["enqueued"] != 1 {
 		t.Errorf("the first: %v", got)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, tx.Rollback(t.Context()))
 	if got := <-counts; got["enqueued"] != 0 {
 		t.Errorf("the late one: %v", got)
 	}

@@ -98,9 +98,7 @@ func TestTheAuditFindsEveryViolation(t *testing.T) {
 func foundAfter(t *testing.T, db *pgxpool.Pool, sql string, id uuid.UUID) []audit.Violation {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	servers.Exec(t, tx, `SET LOCAL session_replication_role = replica`)
 	var args []any
@@ -112,13 +110,9 @@ func foundAfter(t *testing.T, db *pgxpool.Pool, sql string, id uuid.UUID) []audi
 	}
 	servers.Exec(t, tx, `SET LOCAL session_replication_role = origin`)
 	whole, err := audit.CheckIn(t.Context(), tx, upkeep.Invariants, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	parts, err := inParts(t.Context(), tx, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return slices.DeleteFunc(whole, func(v audit.Violation) bool { return !parts[v.Check] })
 }
 
@@ -314,9 +308,7 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	bought["back"], _ = fixture.BuyByCard(t, db, campaign, "back", 0, 1)
 	bought["part"], _ = fixture.BuyByCard(t, db, campaign, "part", 8, 2)
 	p, err := purchase.Get(t.Context(), db, access.Everything(), bought["part"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	fixture.Advance(t, db, bought["action"], payment.Action)
 	fixture.Advance(t, db, bought["declined"], payment.CardDeclined)
 	for _, buyer := range []string{"late", "returned"} {
@@ -438,9 +430,7 @@ func rich(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		}
 		return b.Write(t.Context(), tx)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return map[string]uuid.UUID{"": id}
 }
 
@@ -465,9 +455,7 @@ func told(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		_, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: "test", URL: url, Events: []string{"*"}}, []byte("sealed"), 1)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	fixture.Buy(t, db, fixture.Campaign(t, db, fixture.Draft(3)), "mina", 0, 1)
 	e, ok, err := webhook.Claim(t.Context(), db, lease.Item{ID: id}, time.Hour)
 	if err != nil || !ok {
@@ -483,9 +471,7 @@ func told(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		_, err := webhook.Record(t.Context(), tx, e, webhook.Round{Sent: []webhook.Sent{sent}, Arrived: true}, time.Hour)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return nil
 }
 
@@ -549,9 +535,7 @@ func drawn(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	if err == nil {
 		_, err = drawer.Run(t.Context(), complete)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return map[string]uuid.UUID{"complete": complete.CampaignID, "waiting": waiting.CampaignID}
 }
 
@@ -559,9 +543,7 @@ func drawn(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 func minutes(t *testing.T) *drandsim.Chain {
 	t.Helper()
 	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return chain
 }
 
@@ -589,9 +571,7 @@ func cancelled(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	whole, parts := fixture.Buy(t, db, id, "a", 0, 1), fixture.Buy(t, db, id, "b", 4, 3)
 	p, err := purchase.Get(t.Context(), db, access.Everything(), parts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	part := fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: parts, Positions: []shape.Position{p.Items[0].Position}, By: "app:test"})
 	refs := fixture.Accept(t, db, fixture.CancelRequest(t, id, whole), part, fixture.CancelRequest(t, id, parts))
 	if _, err := fixture.Seller(db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
@@ -613,9 +593,7 @@ func calledOff(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	fixture.Buy(t, db, campaignID, "mina", 0, 2)
 	fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldAnyRequest(campaignID, "otto", 0, 1))
 	payload, err := json.Marshal(lifecycle.CancelOrder{By: "operator:ops"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	id := uuidv7.New()
 	ref := fixture.Accept(t, db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
 		Payload: payload, Keep: time.Hour})[0]
@@ -637,16 +615,12 @@ func TestTheAuditReadsTheRulesOfACampaignOnceHoweverManyLayersItHas(t *testing.T
 	}
 	fixture.Campaign(t, db, d)
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	scans := 0
 	for _, i := range upkeep.Invariants {
 		plan, err := postgres.Collect(t.Context(), tx, pgx.RowTo[string], "EXPLAIN (ANALYZE, TIMING off, COSTS off) "+i.SQL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		for _, line := range plan {
 			if strings.Contains(line, "Function Scan on jsonb_to_recordset x (actual") {
 				if scans++; !strings.Contains(line, "loops=1)") {

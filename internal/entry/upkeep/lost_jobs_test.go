@@ -12,9 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"triprize/devkit/devstack"
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
@@ -52,9 +50,7 @@ func (p *setup) hold(messages []job.Message) (die func()) {
 			<-release
 			return nil
 		}})
-	if err := server.Start(context.Background()); err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, server.Start(context.Background()))
 	p.t.Cleanup(func() { close(release); server.Shutdown() })
 	servers.Eventually(p.t, "every task is delivered", func() bool { return took.Load() >= int64(len(messages)) })
 	return die
@@ -77,50 +73,44 @@ func TestMessagesInWorkDoNotHideLostOnes(t *testing.T) {
 	}
 }
 
-// fullRedis starts a Redis of its own; refuse makes it refuse what needs memory,
-// while it answers everything else.
-func fullRedis(t *testing.T) (url string, refuse func(bool)) {
-	t.Helper()
-	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stack.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	opts, err := redis.ParseURL(stack.Redis.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	rdb := redis.NewClient(opts)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return stack.Redis.URL(), func(on bool) {
-		t.Helper()
+// ownRedis gives a setup a Redis of its own; refuse makes it refuse what needs memory, while it answers
+// everything else.
+func (p *setup) ownRedis() (refuse func(bool)) {
+	p.t.Helper()
+	server, _ := servers.OwnRedis(p.t)
+	p.settings.Redis.URL = server.URL()
+	p.rdb = servers.Redis(p.t, p.settings)
+	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace)
+	p.with(upkeep.Options{})
+	return func(on bool) {
+		p.t.Helper()
 		most := "0" // no limit
 		if on {
 			most = "1"
 		}
-		if err := rdb.ConfigSet(t.Context(), "maxmemory", most).Err(); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(p.t, p.rdb.ConfigSet(p.t.Context(), "maxmemory", most).Err())
 	}
+}
+
+// snoozed accepts a purchase of each user, and puts them off until their campaign is free.
+func (p *setup) snoozed(campaignID uuid.UUID, users ...string) {
+	p.t.Helper()
+	var requests []job.Request
+	for _, user := range users {
+		requests = append(requests, fixture.PurchaseRequest(p.t, campaignID, user, 0, 1))
+	}
+	_, messages, err := job.Accept(p.t.Context(), p.db, requests)
+	servers.NoError(p.t, err)
+	servers.NoError(p.t, job.Snooze(p.t.Context(), p.db, messages[0].ID, nil))
 }
 
 func TestJobsThatCannotBeResumedDoNotHideLostOnes(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
-	var refuse func(bool)
-	p.settings.Redis.URL, refuse = fullRedis(t)
-	p.rdb = servers.Redis(t, p.settings)
-	p.with(upkeep.Options{})
+	refuse := p.ownRedis()
 	p.accept(3, 3, false)
 	p.age()
-	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
-	if err != nil || job.Snooze(t.Context(), p.db, messages[0].ID, nil) != nil {
-		t.Fatal(err)
-	}
+	p.snoozed(uuid.New(), "a")
 	refuse(true)
 	if report, err := p.run("lost-jobs"); err == nil || report.Counts["jobs_resumed"] != 1 || report.Counts["lost"] != 1 {
 		t.Errorf("%+v, %v", report, err)
@@ -130,11 +120,7 @@ func TestJobsThatCannotBeResumedDoNotHideLostOnes(t *testing.T) {
 func TestARedisThatRefusesWritesMakesNoDeliveries(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
-	var refuse func(bool)
-	p.settings.Redis.URL, refuse = fullRedis(t)
-	p.rdb = servers.Redis(t, p.settings)
-	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace)
-	p.with(upkeep.Options{})
+	refuse := p.ownRedis()
 	p.accept(3, 3, false) // the api could not enqueue it either
 	refuse(true)
 	for run := range 4 {
@@ -169,14 +155,9 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 	log := &servers.Journal{}
 	p.sweeper = upkeep.New(p.settings, p.db, p.rdb, slog.New(slog.NewTextHandler(log, nil)), upkeep.Options{})
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
-	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1)})
-	if err != nil || job.Snooze(t.Context(), p.db, messages[0].ID, nil) != nil {
-		t.Fatal(err)
-	}
+	p.snoozed(id, "a", "b")
 	tx, err := p.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	servers.Exec(t, tx, `SET LOCAL application_name = 'somebody'`)
 	servers.Exec(t, tx, `SELECT FROM campaigns WHERE id = $1 FOR UPDATE`, id)
@@ -204,9 +185,7 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 	if warned := lines(slog.LevelWarn, fmt.Sprint("pid=", tx.Conn().PgConn().PID()), "application=somebody"); warned != 1 {
 		t.Errorf("%d warnings: %s", warned, log)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, tx.Rollback(t.Context()))
 	if got := p.sweep("lost-jobs"); got["jobs_resumed"] != 2 || p.pending() != 1 || p.sweeper.LockedCampaigns() != 0 {
 		t.Errorf("when it is free: %v, %d tasks, %d campaigns are locked", got, p.pending(), p.sweeper.LockedCampaigns())
 	}
@@ -220,10 +199,7 @@ func TestTheLogNamesACampaignThatStaysLockedOnce(t *testing.T) {
 func TestJobsOfNoCampaignWaitForNothing(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
-	_, messages, err := job.Accept(t.Context(), p.db, []job.Request{fixture.PurchaseRequest(t, uuid.New(), "a", 0, 1)})
-	if err != nil || job.Snooze(t.Context(), p.db, messages[0].ID, nil) != nil {
-		t.Fatal(err)
-	}
+	p.snoozed(uuid.New(), "a")
 	if got := p.sweep("lost-jobs"); got["jobs_resumed"] != 1 || p.pending() != 1 {
 		t.Errorf("%v, %d tasks", got, p.pending())
 	}

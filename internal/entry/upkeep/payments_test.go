@@ -62,9 +62,7 @@ func (p *setup) exec(sql string) {
 func (p *setup) queued(kind job.Kind) int64 {
 	p.t.Helper()
 	n, err := p.rdb.LLen(context.Background(), "asynq:{"+queue.Name(p.settings.Redis.Namespace, string(kind))+"}:pending").Result()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, err)
 	return n
 }
 
@@ -75,9 +73,7 @@ func TestPaymentsStayDueWhenRedisIsAway(t *testing.T) {
 	server := servers.OwnRedis(t)
 	p.settings.Redis.URL = server.URL()
 	rdb, err := redisx.Open(p.settings.Redis, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	_ = rdb.Close() // as if it were away
 	p.sweeper = upkeep.New(p.settings, p.db, rdb, servers.Logger(t), upkeep.Options{})
 	if _, err := p.run("due-items"); err == nil {
@@ -116,9 +112,7 @@ func (p *setup) openRefund(campaignID uuid.UUID) uuid.UUID {
 func (p *setup) forOperators() (payments, refunds int) {
 	p.t.Helper()
 	counts, err := payment.CountWaiting(p.t.Context(), p.db)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, err)
 	if refunds, err = payment.CountRefundsForOperator(p.t.Context(), p.db); err != nil {
 		p.t.Fatal(err)
 	}
@@ -290,9 +284,7 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 		p.exec(`UPDATE payments SET due_at = clock_timestamp() WHERE due_at IS NOT NULL`)
 		counts := p.sweep("due-items")
 		got, err := purchase.Get(t.Context(), p.db, access.Everything(), bought)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		var code fault.Code
 		j := fixture.Job(t, p.db, ref.ID)
 		if j.Problem != nil {

@@ -81,9 +81,7 @@ func (p *setup) wantTriggered(by job.By, want float64) {
 func (p *setup) sweep(name string) sweep.Counts {
 	p.t.Helper()
 	report, err := p.run(name)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, err)
 	return report.Counts
 }
 
@@ -109,18 +107,14 @@ func (p *setup) accept(n, size int, enqueue bool) (messages []job.Message) {
 			requests[i] = fixture.PurchaseRequest(p.t, id, "u", 0, 1)
 		}
 		_, made, err := job.Accept(p.t.Context(), p.db, requests)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		servers.NoError(p.t, err)
 		messages = append(messages, made...)
 	}
 	for _, m := range messages {
 		if !enqueue {
 			break
 		}
-		if err := p.client.Enqueue(p.t.Context(), m.Task()); err != nil {
-			p.t.Fatal(err)
-		}
+		servers.NoError(p.t, p.client.Enqueue(p.t.Context(), m.Task()))
 	}
 	return messages
 }
@@ -143,12 +137,8 @@ func TestTasksThatAreInNoListAreLost(t *testing.T) {
 	p.accept(3, 1, true)
 	pending := "asynq:{" + queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)) + "}:pending"
 	left := p.rdb.LPop(t.Context(), pending).Val()
-	if err := p.rdb.Del(t.Context(), pending).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.rdb.LPush(t.Context(), pending, left).Err(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, p.rdb.Del(t.Context(), pending).Err())
+	servers.NoError(t, p.rdb.LPush(t.Context(), pending, left).Err())
 	p.age()
 	if got := p.sweep("lost-jobs"); got["lost"] != 2 || got["pending"] != 1 || got["jobs_reissued"] != 2 {
 		t.Errorf("got %v", got)
@@ -242,7 +232,7 @@ func TestByDefaultAJobOfAKilledWorkerRunsAgainWithin15Seconds(t *testing.T) {
 
 // A swept is what a sweep does, once: while somebody has locked a row that is due, when that is free, and never again.
 type swept struct {
-	due     func(p *setup) (locked string) // makes what is due and what is not; a statement locks a row
+	due     func(p *setup) (locked string) // makes what is due and what is not, and says which row to lock
 	meets   string                         // what it changes while the row is locked
 	changes string                         // when it is free
 	counts  sweep.Counts                   // of this run, those that are not zero
@@ -302,7 +292,7 @@ var each = map[string]swept{
 				bought, _ := fixture.Reserve(p.t, p.db, id, string(phase), 1, -time.Second)
 				fixture.Advance(p.t, p.db, bought, phase)
 			}
-			return `SELECT FROM payments WHERE purchase_id = '` + busy.String() + `' FOR UPDATE`
+			return `payments WHERE purchase_id = '` + busy.String() + `'`
 		},
 		meets: `
 			~ payment of purchase 2: reserved → expiring; due_at=soon → v1 due_at=past; → ending=expired
@@ -330,7 +320,7 @@ var each = map[string]swept{
 			p.exec(`UPDATE payment_events SET received_at = received_at - interval '2 hours'`)
 			p.exec(`UPDATE payments SET due_at = clock_timestamp() WHERE phase = 'reserved'`)
 			p.exec(`UPDATE payments SET lease_until = clock_timestamp() + interval '1 hour' WHERE purchase_id = '` + claimed.String() + `'`)
-			return `SELECT FROM payments WHERE purchase_id = '` + busy.String() + `' FOR UPDATE`
+			return `payments WHERE purchase_id = '` + busy.String() + `'`
 		},
 		meets: `
 			~ payment of purchase 2: due_at=past → due_at=60m
@@ -461,7 +451,7 @@ var each = map[string]swept{
 }
 
 func lockOf(table string, id uuid.UUID) string {
-	return `SELECT FROM ` + table + ` WHERE id = '` + id.String() + `' FOR NO KEY UPDATE`
+	return table + ` WHERE id = '` + id.String() + `'`
 }
 
 // A new sweep is tested by being there.
@@ -481,16 +471,10 @@ func TestEachSweepDoesOnceWhatIsDueAndLeavesLockedRowsForItsNextRun(t *testing.T
 			locked := want.due(p)
 			changed := fixture.Watch(t, p.db)
 			if locked != "" {
-				tx, err := p.db.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				servers.Exec(t, tx, locked)
+				unlock := fixture.LockRows(t, p.db, locked)
 				_, _ = p.run(s.Name) // a row that is waited for in vain is an error
 				changed(want.meets)
-				if err := tx.Rollback(context.Background()); err != nil {
-					t.Fatal(err)
-				}
+				unlock()
 			}
 			if got := p.sweep(s.Name); !maps.Equal(nonzero(got), want.counts) {
 				t.Errorf("it counts %#v", nonzero(got))
@@ -535,9 +519,7 @@ func (p *setup) authorized(owner, in string) uuid.UUID {
 		}
 		return unit.Write(p.t.Context(), tx)
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	servers.NoError(p.t, err)
 	servers.Exec(p.t, p.db, `UPDATE authorizations SET created_at = created_at - interval '2 hours', expires_at = clock_timestamp() + $2::interval WHERE wallet_id = $1`, id, in)
 	return id
 }

@@ -17,9 +17,7 @@ func TestATaskIsEnqueuedOnceWithItsTimeoutAndIsNotGivenUpSoon(t *testing.T) {
 	s := newSpace(t)
 	task := queue.Task{ID: uuid.New(), Kind: purchase, Payload: []byte("first")}
 	for range 2 {
-		if err := s.client.Enqueue(t.Context(), task); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, s.client.Enqueue(t.Context(), task))
 		task.Payload = []byte("second")
 	}
 	tasks, err := s.inspector.GetQueueInfo(queue.Name(s.namespace, purchase))
@@ -43,9 +41,7 @@ func TestAfterAFlushAPollMakesQueuesVisibleAgain(t *testing.T) {
 	server := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil))
 	t.Cleanup(server.Shutdown)
 	s.enqueue(purchase)
-	if err := s.rdb.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.rdb.FlushAll(t.Context()).Err())
 	s.enqueue(purchase)
 	server.Poll(t.Context())
 	if queues, err := s.inspector.Queues(); err != nil || !slices.Equal(queues, []string{queue.Name(s.namespace, purchase)}) {
@@ -62,9 +58,7 @@ func TestAServerStartedWithoutRedisDeliversOnceItIsBack(t *testing.T) {
 	}
 	delivered := make(chan uuid.UUID, 1)
 	s.serve(into(delivered))
-	if err := server.RestartAfter(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, server.RestartAfter(t.Context(), 0))
 	servers.Eventually(t, "Redis is back", func() bool { return s.rdb.Ping(t.Context()).Err() == nil })
 	if id := s.enqueue(purchase); receive(t, delivered) != id {
 		t.Error("another task was delivered")

@@ -48,9 +48,7 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 	servers.Eventually(t, "asynq waits before it tries again", func() bool { return s.info(retried).State == asynq.TaskStateRetry })
 	failing.Shutdown()
 	archived := s.enqueue(purchase)
-	if err := s.inspector.ArchiveTask(queue.Name(s.namespace, purchase), archived.String()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.inspector.ArchiveTask(queue.Name(s.namespace, purchase), archived.String()))
 	stopped := s.beat()
 	s.age(time.Hour)
 	live := s.beat()
@@ -77,9 +75,7 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 	}
 	s.handOut(active...)
 	note("scheduled", s.unrung(purchase, asynq.ProcessIn(time.Hour)), stopped, queue.Pending) // delivered once, and in the queue again
-	if err := s.inspector.PauseQueue(queue.Name(s.namespace, purchase)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.inspector.PauseQueue(queue.Name(s.namespace, purchase)))
 	note("pending", s.enqueue(purchase), nil, queue.Pending)
 	lost := note("pending without a message", s.enqueue(purchase), nil, queue.Missing)
 	unlisted := note("pending but in no list", s.enqueue(purchase), nil, queue.Missing)
@@ -90,9 +86,7 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 		s.rdb.HDel(t.Context(), s.key("t:"+lost.String()), "msg").Err(),
 		s.rdb.LRem(t.Context(), s.key("pending"), 0, unlisted.String()).Err(),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 	}
 	got := make(map[string]queue.TaskState)
 	for id, state := range s.states(slices.Collect(maps.Keys(names))...) {
@@ -101,9 +95,7 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v,\nwant %v", got, want)
 	}
-	if err := s.finder.Forget(t.Context(), purchase, map[uuid.UUID]queue.TaskState{unlisted: queue.Missing}); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.finder.Forget(t.Context(), purchase, map[uuid.UUID]queue.TaskState{unlisted: queue.Missing}))
 	if n := s.rdb.Exists(t.Context(), s.key("t:"+unlisted.String())).Val(); n != 0 {
 		t.Error("a missing task that is forgotten is still in asynq's way")
 	}
@@ -138,13 +130,9 @@ func TestTasksWithoutALeaseAreCounted(t *testing.T) {
 	s := newSpace(t)
 	until := func(id string, from time.Duration) {
 		t.Helper()
-		if err := s.rdb.ZAdd(t.Context(), s.key("lease"), redis.Z{Score: float64(time.Now().Add(from).Unix()), Member: id}).Err(); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, s.rdb.ZAdd(t.Context(), s.key("lease"), redis.Z{Score: float64(time.Now().Add(from).Unix()), Member: id}).Err())
 	}
-	if err := s.rdb.LPush(t.Context(), s.key("active"), "lost", "over", "held").Err(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.rdb.LPush(t.Context(), s.key("active"), "lost", "over", "held").Err())
 	until("over", -time.Hour)
 	until("held", time.Hour)
 	unleased, keys, err := queue.CountUnleased(t.Context(), s.rdb, s.namespace, []string{draw, purchase})

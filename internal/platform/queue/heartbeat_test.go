@@ -53,9 +53,7 @@ func (s *space) beatUntil() (p *queue.Heartbeat, end func()) {
 func (s *space) present() queue.Processes {
 	s.t.Helper()
 	roles, err := queue.ReadProcesses(s.t.Context(), s.rdb, s.namespace)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	return roles[queue.RoleWorker]
 }
 
@@ -69,9 +67,7 @@ func (s *space) age(by time.Duration) {
 		s.t.Fatal(all, err)
 	}
 	for _, one := range all {
-		if err := s.rdb.ZIncrBy(s.t.Context(), s.processes(), -float64(by.Milliseconds()), one.Member.(string)).Err(); err != nil {
-			s.t.Fatal(err)
-		}
+		servers.NoError(s.t, s.rdb.ZIncrBy(s.t.Context(), s.processes(), -float64(by.Milliseconds()), one.Member.(string)).Err())
 	}
 }
 
@@ -84,9 +80,7 @@ func (s *space) announce(until time.Duration, ids ...string) {
 			err = s.rdb.ZAdd(s.t.Context(), s.processes(), redis.Z{Score: float64(now.Add(until).UnixMilli()), Member: "worker:" + id}).Err()
 		}
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 }
 
 func TestAWorkerBeatsAtIntervalsThoughBeatsFailOrHang(t *testing.T) {
@@ -175,13 +169,9 @@ func TestAWorkerForgetsThoseOfItsHostThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	ended := exec.Command("true")
-	if err := ended.Run(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, ended.Run())
 	id := func(host string, pid int) string { return fmt.Sprintf("%s/%d/ABCDEFGH", host, pid) }
 	frozen, elsewhere := id(host, os.Getppid()), id("another-host", ended.Process.Pid)
 	beating := fmt.Sprintf("%s/%d/BEATS", host, ended.Process.Pid) // of another container with the name of this host
@@ -218,13 +208,9 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 	}
 	heir := s.beat()
 	claim(heir, true)
-	if err := frozen.Release(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, frozen.Release(t.Context(), task))
 	claim(frozen, false)
-	if err := heir.Release(t.Context(), task); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, heir.Release(t.Context(), task))
 	claim(frozen, true)
 	s.otherType(key)
 	claim(heir, true)

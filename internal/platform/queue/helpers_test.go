@@ -64,9 +64,7 @@ func ownSpace(t *testing.T) (*space, *devstack.Redis) {
 func (s *space) enqueue(kind string) uuid.UUID {
 	s.t.Helper()
 	id := uuid.New()
-	if err := s.client.Enqueue(s.t.Context(), queue.Task{ID: id, Kind: kind, Payload: []byte("payload of " + id.String())}); err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, s.client.Enqueue(s.t.Context(), queue.Task{ID: id, Kind: kind, Payload: []byte("payload of " + id.String())}))
 	return id
 }
 
@@ -89,18 +87,14 @@ func (s *space) key(part string) string {
 // otherType makes a key one of another type than it should be.
 func (s *space) otherType(key string) {
 	s.t.Helper()
-	if err := s.rdb.Set(s.t.Context(), key, "of another type", 0).Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, s.rdb.Set(s.t.Context(), key, "of another type", 0).Err())
 }
 
 // info returns what asynq knows of a purchase task.
 func (s *space) info(id uuid.UUID) *asynq.TaskInfo {
 	s.t.Helper()
 	info, err := s.inspector.GetTaskInfo(queue.Name(s.namespace, purchase), id.String())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	return info
 }
 
@@ -108,9 +102,7 @@ func (s *space) info(id uuid.UUID) *asynq.TaskInfo {
 func (s *space) states(ids ...uuid.UUID) map[uuid.UUID]queue.TaskState {
 	s.t.Helper()
 	states, err := s.finder.Find(s.t.Context(), purchase, ids)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	return states
 }
 
@@ -130,9 +122,7 @@ func (s *space) serve(handler queue.Handler) *queue.Server {
 
 func (s *space) start(server *queue.Server) *queue.Server {
 	s.t.Helper()
-	if err := server.Start(context.Background()); err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, server.Start(context.Background()))
 	s.t.Cleanup(server.Shutdown)
 	return server
 }

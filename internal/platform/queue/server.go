@@ -42,7 +42,7 @@ type snoozed time.Duration
 func (snoozed) Error() string { return ErrSnoozed.Error() }
 
 // Is reports that it is ErrSnoozed.
-func (snoozed) Is(target error) bool { return target == ErrSnoozed } //nolint:errorlint // the very same
+func (snoozed) Is(target error) bool { return target == ErrSnoozed }
 
 // CompareSnoozes compares two errors from Snooze or SnoozeFor by their next delivery.
 func CompareSnoozes(a, b error) int { return cmp.Compare(snoozeOf(a), snoozeOf(b)) }

@@ -161,9 +161,7 @@ func TestATaskBehindThoseWithoutRecordsIsDelivered(t *testing.T) {
 	delivered := make(chan uuid.UUID, 1)
 	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
 	for range 500 {
-		if err := s.rdb.LPush(t.Context(), s.key("pending"), uuid.NewString()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, s.rdb.LPush(t.Context(), s.key("pending"), uuid.NewString()).Err())
 	}
 	if id := s.enqueue(purchase); receive(t, delivered) != id {
 		t.Error("another task was delivered")
@@ -206,9 +204,7 @@ func TestAPausedQueueIsLeftAloneAndGoesOnAfterwards(t *testing.T) {
 	const tasks = 5
 	delivered := make(chan uuid.UUID, tasks)
 	s.timed(rdb, 20*time.Millisecond, into(delivered))
-	if err := s.inspector.PauseQueue(queue.Name(s.namespace, purchase)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.inspector.PauseQueue(queue.Name(s.namespace, purchase)))
 	takes := looks.takes.Load()
 	for range tasks {
 		s.enqueue(purchase)
@@ -221,9 +217,7 @@ func TestAPausedQueueIsLeftAloneAndGoesOnAfterwards(t *testing.T) {
 	if len(delivered) > 0 {
 		t.Error("a task of a paused queue was delivered")
 	}
-	if err := s.inspector.UnpauseQueue(queue.Name(s.namespace, purchase)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.inspector.UnpauseQueue(queue.Name(s.namespace, purchase)))
 	for range tasks {
 		receive(t, delivered)
 	}
