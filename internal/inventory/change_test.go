@@ -15,8 +15,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// The statements name the state, the version and the owner: what has changed since a transaction read it, without
-// the lock of the campaign, is not overwritten, and nothing else of the transaction is done.
+// The statements name the state, the version and the owner: without the lock nothing is overwritten either.
 func TestNoStatementChangesWhatIsNotAsItWasRead(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
@@ -69,9 +68,9 @@ func TestNoStatementChangesWhatIsNotAsItWasRead(t *testing.T) {
 		h.ExpiresAt, h.Extensions = h.ExpiresAt.Add(by), h.Extensions+times
 		return func(b *pgx.Batch) { inventory.QueueExtend(b, []*inventory.Hold{&h}, campaign.Changes{}) }
 	}
-	frees := func(queue func(*pgx.Batch, []inventory.Owned), free inventory.Free) func(b *pgx.Batch) {
+	changes := func(from, to inventory.State, free inventory.Free) func(b *pgx.Batch) {
 		return func(b *pgx.Batch) {
-			queue(b, []inventory.Owned{{CampaignID: id, PurchaseID: buyer, Items: item(free)}})
+			inventory.QueueChange(b, []inventory.Owned{{CampaignID: id, PurchaseID: buyer, Items: item(free)}}, from, to)
 		}
 	}
 	blocks := func(from inventory.State, free inventory.Free) func(b *pgx.Batch) {
@@ -86,8 +85,8 @@ func TestNoStatementChangesWhatIsNotAsItWasRead(t *testing.T) {
 		"sell another version to its hold": sells(mine.ID, 2, free[0], free[1]), "sell what is held to a hold that is not": sells(uuid.New(), 1, free[0]),
 		"hold longer than the user may": hold(5*time.Minute, free[12]), "reserve longer than the user may": reserves(5*time.Minute, "holder"),
 		"expire what is not over": expires(mine), "extend by no extension": extends(mine, time.Minute, 0), "extend backwards": extends(mine, -time.Minute, 1), "extend beyond the quota": extends(mine, 24*time.Hour, 1),
-		"free the sold of others": frees(inventory.QueueFreeSold, free[6]), "free what is not sold": frees(inventory.QueueFreeSold, free[5]),
-		"free the reserved of others": frees(inventory.QueueFreeReserved, free[7]), "free what is not reserved": frees(inventory.QueueFreeReserved, free[4]),
+		"free the sold of others": changes(inventory.Sold, inventory.Available, free[6]), "free what is not sold": changes(inventory.Sold, inventory.Available, free[5]),
+		"sell the reserved of others": changes(inventory.Reserved, inventory.Sold, free[7]), "free what is not reserved": changes(inventory.Reserved, inventory.Available, free[4]),
 	}
 	for i, state := range map[int]string{0: "held", 4: "sold", 5: "reserved", 8: "blocked", 9: "held and free again", 10: "held at the same version", 11: "reserved at the same version"} {
 		wrong["hold what is "+state] = hold(time.Minute, free[13], free[i])

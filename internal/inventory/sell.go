@@ -63,12 +63,6 @@ func QueueReserve(b *pgx.Batch, sales []Owned, now time.Time, quota HoldQuota, m
 		maxExtension.Seconds(), quota.Rest.Seconds(), quota.Max.Seconds())
 }
 
-// QueueSellReserved marks positions as sold that their purchases have reserved. It comes
-// after campaign.Changes.
-func QueueSellReserved(b *pgx.Batch, sold []Owned) {
-	queueChange(b, sold, Reserved, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`)
-}
-
 // QueueCountReserved counts the positions that purchases have reserved, into a map. One
 // that has none is not in it.
 func QueueCountReserved(b *pgx.Batch, purchases []uuid.UUID, into map[uuid.UUID]int) {
@@ -133,21 +127,17 @@ type Owned struct {
 	Deadline   time.Time // nothing counts after it: from there on only the provider can end the reservation
 }
 
-// QueueFreeSold frees positions. Each must still be sold, and to the purchase that
-// loses it: one that was freed before may have a new owner. It comes after
-// campaign.Changes.
-func QueueFreeSold(b *pgx.Batch, back []Owned) {
-	queueChange(b, back, Sold, `state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL`)
-}
-
-// QueueFreeReserved frees positions whose purchases are not paid. Each must still be
-// reserved for its purchase. It comes after campaign.Changes.
-func QueueFreeReserved(b *pgx.Batch, unpaid []Owned) {
-	queueChange(b, unpaid, Reserved, `state = 'available', user_id = NULL, purchase_id = NULL, expires_at = NULL`)
-}
-
-// queueChange changes positions that are in a state, and of their purchases.
-func queueChange(b *pgx.Batch, purchased []Owned, state State, set string) {
+// QueueChange sells positions that are Reserved, or makes those that are Sold or Reserved Available.
+// Each must still be in that state, and of its purchase: one that was freed before may have a new
+// owner. It comes after campaign.Changes.
+func QueueChange(b *pgx.Batch, purchased []Owned, from, to State) {
+	if len(purchased) == 0 {
+		return
+	}
+	set := `state = 'available', user_id = NULL, purchase_id = NULL, sold_at = NULL`
+	if to == Sold {
+		set = `state = 'sold', sold_at = clock_timestamp()`
+	}
 	var campaigns, purchases []uuid.UUID
 	var layers, cols []int
 	for _, o := range purchased {
@@ -156,11 +146,11 @@ func queueChange(b *pgx.Batch, purchased []Owned, state State, set string) {
 		}
 	}
 	b.Queue(`
-		UPDATE positions p SET version = p.version + 1, board_version = `+counted+`, `+set+`
+		UPDATE positions p SET version = p.version + 1, board_version = `+counted+`, expires_at = NULL, `+set+`
 		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::uuid[]) AS r (campaign_id, layer, col, purchase_id)
 		WHERE p.campaign_id = r.campaign_id AND p.layer = r.layer AND p.col = r.col
-		  AND p.purchase_id = r.purchase_id AND p.state = $5`, campaigns, layers, cols, purchases, string(state)).
-		Exec(postgres.Exactly(len(campaigns), string(state)+" positions"))
+		  AND p.purchase_id = r.purchase_id AND p.state = $5`, campaigns, layers, cols, purchases, from).
+		Exec(postgres.Exactly(len(campaigns), string(from)+" positions"))
 }
 
 // Buyers returns the purchases that have sold positions of a campaign, each once, in

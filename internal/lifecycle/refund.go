@@ -120,7 +120,7 @@ func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.P
 }
 
 func payBackOf(p *purchase.Purchase, by string) wallet.PayBack {
-	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{Client: p.Client, ID: p.UserID, Currency: p.Currency}, Amount: p.Rest(), By: by}
+	return wallet.PayBack{PurchaseID: p.ID, Owner: wallet.Owner{Client: p.Client, ID: p.UserID, Currency: p.Currency}, Amount: purchase.PriceOf(p.Items), By: by}
 }
 
 // payBack credits the wallet that paid a purchase, if one did. An error means that the
@@ -145,7 +145,7 @@ func (g *chunk) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var steps []payment.Step
 	for _, p := range g.purchases {
 		back := payment.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID,
-			Method: payment.RefundMethod(p.PaymentMethod), Amount: p.Rest(), Currency: p.Currency, Reason: payment.RefundCampaignCancelled}
+			Method: payment.RefundMethod(p.PaymentMethod), Amount: purchase.PriceOf(p.Items), Currency: p.Currency, Reason: payment.RefundCampaignCancelled}
 		refunds = append(refunds, back)
 		owned, sold = append(owned, inventory.Owned{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}), sold+len(p.Items)
 		end := purchase.End{ID: p.ID, State: purchase.Cancelled, By: g.by, Reason: g.reason}
@@ -159,8 +159,8 @@ func (g *chunk) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var b pgx.Batch
 	payment.QueueInsertRefunds(&b, refunds)
 	campaign.Changes{ref.CampaignID: {Sold: -sold}}.QueueBack(&b)
-	inventory.QueueFreeSold(&b, owned)
-	purchase.QueueCancel(&b, ends)
+	inventory.QueueChange(&b, owned, inventory.Sold, inventory.Available)
+	purchase.QueueEnd(&b, ends, purchase.Completed)
 	if len(steps) > 0 {
 		payment.QueueSteps(&b, steps...)
 	}

@@ -15,9 +15,6 @@
 //
 // Positions of a completed purchase can be cancelled while others are left: it stays completed,
 // with a [PartialCancellation].
-//
-// Package sale decides. This package reads and writes the rows of a [Purchase], and reads
-// its positions.
 package purchase
 
 import (
@@ -89,9 +86,6 @@ type Purchase struct {
 	Items            []Item // without those that were cancelled in part
 	Metadata         metadata.Map
 }
-
-// Rest is the price of what the purchase has: its amount, without what was cancelled in part.
-func (p *Purchase) Rest() (amount money.Amount) { return PriceOf(p.Items) }
 
 // PriceOf returns the price of items together.
 func PriceOf(items []Item) (amount money.Amount) {
@@ -263,9 +257,8 @@ func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (l
 const soldPage = 8192
 
 // SoldLines yields every sold position of a campaign as it is published, by layer and
-// column. It reads them page by page, so the list is whole only when it cannot change
-// meanwhile: the campaign is drawing or completed, or db is a snapshot. It ends at the
-// first error. From the freeze on, drawing.ListOf has the list.
+// column, up to the first error. It reads page by page, so the list is whole only when it cannot
+// change meanwhile: the campaign is drawing or completed, or db is a snapshot.
 func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
 	return soldLines(ctx, db, campaignID, soldPage)
 }

@@ -75,9 +75,14 @@ type End struct {
 	Reason  string      // why it was cancelled; may be empty
 }
 
-// queueEnd makes purchases that are in one of the states from end. Each is there once.
-// Their failure and cancellation stay when the end has none.
-func queueEnd(b *pgx.Batch, ends []End, from string, what string) {
+// QueueEnd ends purchases that are in one of the states from, each once: open ones fail, are
+// cancelled, or are refunded; completed ones are cancelled, or the money of a card is refunded; ended
+// ones are refunded when money arrives after all. Their items stay on record, and so do their failure
+// and cancellation when the end has none.
+func QueueEnd(b *pgx.Batch, ends []End, from ...State) {
+	if len(ends) == 0 {
+		return
+	}
 	n := len(ends)
 	ids, states, failures := make([]uuid.UUID, n), make([]string, n), make([]*string, n)
 	by, reasons := make([]string, n), make([]string, n)
@@ -95,24 +100,7 @@ func queueEnd(b *pgx.Batch, ends []End, from string, what string) {
 		    cancelled_by = CASE WHEN e.by <> '' THEN e.by ELSE p.cancelled_by END,
 		    cancel_reason = CASE WHEN e.by <> '' THEN nullif(e.reason, '') ELSE p.cancel_reason END
 		FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[]) AS e (id, state, failure, by, reason)
-		WHERE p.id = e.id AND p.state IN (`+from+`)`, ids, states, failures, by, reasons).Exec(postgres.Exactly(n, what))
-}
-
-// QueueEndOpen ends open purchases: they fail, are cancelled, or are refunded because their
-// money came too late.
-func QueueEndOpen(b *pgx.Batch, ends []End) {
-	queueEnd(b, ends, `'pending', 'awaiting_action'`, "open purchases")
-}
-
-// QueueCancel ends completed purchases: they are cancelled, or the money of a card is refunded.
-// Their items stay on record.
-func QueueCancel(b *pgx.Batch, ends []End) {
-	queueEnd(b, ends, `'completed'`, "completed purchases")
-}
-
-// QueueRefundingLate makes purchases refunding that had ended without money.
-func QueueRefundingLate(b *pgx.Batch, ends []End) {
-	queueEnd(b, ends, `'failed', 'cancelled'`, "ended purchases")
+		WHERE p.id = e.id AND p.state = ANY($6)`, ids, states, failures, by, reasons, from).Exec(postgres.Exactly(n, fmt.Sprint(from, " purchases")))
 }
 
 // QueueReassign replaces the items of purchases by as many others, at the same prices. It
@@ -172,3 +160,8 @@ func QueueFollow(b *pgx.Batch, ids ...uuid.UUID) {
 		      FROM refunds WHERE purchase_id = ANY($1) AND number IS NOT NULL GROUP BY purchase_id) r
 		WHERE p.id = r.purchase_id AND p.state IN ('refunding', 'refunded') AND p.state <> r.state`, ids)
 }
+
+// JobIsSettled is a condition on a job j: no payment or refund of its purchase is open.
+// It is a subquery and no join, so that it is one look-up for each job that is found.
+const JobIsSettled = `coalesce((SELECT p.state FROM purchases p WHERE p.job_id = j.id)
+	NOT IN ('pending', 'awaiting_action', 'refunding'), true)`

@@ -38,11 +38,11 @@ func (e *effects) decideOne(c *cancellation) error {
 	switch {
 	case err == nil:
 		return e.cancel(c)
-	case !errors.Is(err, wallet.ErrBroken) && !isRefusal(err): // a cancellation on a broken wallet could never succeed
-		return err
+	case errors.Is(err, wallet.ErrBroken), fault.CodeOf(err) != fault.InternalError: // a cancellation on a broken wallet could never succeed
+		e.fail(c.ID, c.PurchaseID, err)
+		return nil
 	}
-	e.fail(c.ID, c.PurchaseID, err)
-	return nil
+	return err
 }
 
 // cancelPayment cancels a purchase that is being paid: before the capture its payment is cancelled;
@@ -93,19 +93,12 @@ func ownerOf(p *purchase.Purchase) wallet.Owner {
 	return wallet.Owner{Client: p.Client, ID: p.UserID, Currency: p.Currency}
 }
 
-// payBack is the refund to the wallet that paid.
 func (c *cancellation) payBack() wallet.PayBack {
 	back := wallet.PayBack{PurchaseID: c.bought.ID, Owner: ownerOf(c.bought), Amount: purchase.PriceOf(c.items()), By: c.By}
 	if c.partial() {
 		back.Part = c.ID
 	}
 	return back
-}
-
-// isRefusal reports whether err refuses the cancellation; other errors are failures.
-func isRefusal(err error) bool {
-	code := fault.CodeOf(err)
-	return code == fault.NotFound || code == fault.StateConflict || code == fault.PurchaseDisputed
 }
 
 // buyer returns the user of the purchase; empty: there is none.
@@ -124,7 +117,6 @@ func (c *cancellation) items() []purchase.Item {
 	return slices.DeleteFunc(slices.Clone(c.bought.Items), func(i purchase.Item) bool { return !slices.Contains(c.Positions, i.Position) })
 }
 
-// partial reports whether positions of the purchase are left.
 func (c *cancellation) partial() bool {
 	return len(c.Positions) > 0 && len(c.items()) < len(c.bought.Items)
 }
@@ -151,7 +143,6 @@ func (c *cancellation) checkPositions() error {
 	return nil
 }
 
-// check returns why the purchase cannot be cancelled, or nil.
 func (c *cancellation) check() error {
 	switch {
 	case c.campaign == nil:

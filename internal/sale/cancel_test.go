@@ -285,7 +285,7 @@ func TestTheStatementsOfAPartialCancellationRefuseWhatIsNotThere(t *testing.T) {
 		"a position that it has not": func(b *pgx.Batch) error { return purchase.QueueCancelPart(b, part(other)) },
 		"all positions":              func(b *pgx.Batch) error { return purchase.QueueCancelPart(b, part(p.Items...)) },
 		"a purchase that is cancelled": func(b *pgx.Batch) error {
-			purchase.QueueCancel(b, []purchase.End{{ID: bought, State: purchase.Refunding, By: "app:test"}})
+			purchase.QueueEnd(b, []purchase.End{{ID: bought, State: purchase.Refunding, By: "app:test"}}, purchase.Completed)
 			return purchase.QueueCancelPart(b, part(p.Items[0]))
 		},
 		"more than was captured": func(b *pgx.Batch) error { payment.QueueInsertRefunds(b, []payment.Refund{back}); return nil },

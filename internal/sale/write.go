@@ -84,7 +84,6 @@ func (e *effects) succeed(jobID uuid.UUID, r Result) error {
 	return nil
 }
 
-// fail finalizes a job that is refused, or whose purchase has ended.
 func (e *effects) fail(jobID, purchaseID uuid.UUID, why error) {
 	refused := job.Refused(jobID, why)
 	refused.PurchaseID = purchaseID
@@ -127,40 +126,35 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 		inventory.QueueReserve(&b, e.reserved, e.now, e.reservations.HoldQuota, e.reservations.MaxExtension)
 	}
 	queueSome(&b, e.sold, inventory.QueueSell)
-	queueSome(&b, e.freed, inventory.QueueFreeReserved)
+	inventory.QueueChange(&b, e.freed, inventory.Reserved, inventory.Available)
 	queueSome(&b, e.restoredHolds, inventory.QueueRestoreHolds)
 	queueSome(&b, e.unpaid, inventory.QueueAddReservedTimes)
-	queueSome(&b, e.paid, inventory.QueueSellReserved)
-	queueSome(&b, e.freedSold, inventory.QueueFreeSold)
+	inventory.QueueChange(&b, e.paid, inventory.Reserved, inventory.Sold)
+	inventory.QueueChange(&b, e.freedSold, inventory.Sold, inventory.Available)
 	queueSome(&b, e.purchases, purchase.QueueInsert)
 	queueSome(&b, e.completed, purchase.QueueComplete)
 	queueSome(&b, e.reassigned, purchase.QueueReassign)
-	queueSome(&b, e.ends, purchase.QueueEndOpen)
-	queueSome(&b, e.lateEnds, purchase.QueueRefundingLate)
+	purchase.QueueEnd(&b, e.ends, purchase.Pending, purchase.AwaitingAction)
+	purchase.QueueEnd(&b, e.lateEnds, purchase.Failed, purchase.Cancelled)
 	if len(e.parts) > 0 {
 		if err := purchase.QueueCancelPart(&b, e.parts); err != nil {
 			return err
 		}
 	}
-	queueSome(&b, e.cancelled, purchase.QueueCancel)
+	purchase.QueueEnd(&b, e.cancelled, purchase.Completed)
 	queueSome(&b, e.unawaited, purchase.QueueNotAwaiting)
 	e.wallets.Queue(&b)
-	e.queueJobs(&b)
-	return fault.At(postgres.Send(ctx, tx, &b), "write")
-}
-
-// queueJobs locks all jobs at once, so that it has one order.
-func (e *effects) queueJobs(b *pgx.Batch) {
-	if len(e.waiting) > 0 {
+	if len(e.waiting) > 0 { // all jobs are locked at once, so that it has one order
 		all := slices.Concat(e.waiting, e.notAwaiting)
 		for _, o := range e.Finalized {
 			all = append(all, o.ID)
 		}
-		job.QueueLock(b, all)
-		job.QueueBegun(b, e.waiting, e.waitingFor)
-		queueSome(b, e.notAwaiting, job.QueueNotAwaiting)
+		job.QueueLock(&b, all)
+		job.QueueBegun(&b, e.waiting, e.waitingFor)
+		queueSome(&b, e.notAwaiting, job.QueueNotAwaiting)
 	}
-	queueSome(b, e.Finalized, job.QueueFinalize)
+	queueSome(&b, e.Finalized, job.QueueFinalize)
+	return fault.At(postgres.Send(ctx, tx, &b), "write")
 }
 
 // queueSome queues a statement for items, if there are any.
@@ -171,13 +165,10 @@ func queueSome[T any](b *pgx.Batch, items []T, queue func(*pgx.Batch, []T)) {
 }
 
 // finish writes effects, and ends the sale of every campaign whose last position this transaction sells:
-// the campaign is drawing from its commit on, and a job draws it. The sold list is frozen
-// by the draw's first step: this transaction has others to serve, and the list cannot
-// change any more. It happens once per campaign, so its round trips do not matter.
-//
-// Reserved positions are not sold: while a payment is pending, no draw begins. Where what is
-// sold at the end is drawn, the last payment that was waited for begins the draw, however
-// it has ended.
+// the campaign is drawing from its commit on, and a job draws it. It happens once per campaign, so
+// its round trips do not matter. Reserved positions are not sold: while a payment is pending, no
+// draw begins. Where what is sold at the end is drawn, the last payment begins the draw, however it
+// has ended.
 func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
 	if err := e.write(ctx, tx); err != nil {
 		return err
