@@ -21,7 +21,6 @@ type layerRuns struct {
 	most  int     // no free run is longer, once the layer was searched: a stock gets nothing back
 }
 
-// addRuns adds the runs of a layer.
 func (s *Stock) addRuns(l foundRuns) {
 	r := &layerRuns{seats: make([]*Free, len(l.columns)), short: l.short, most: math.MaxInt}
 	for i, column := range l.columns {
@@ -69,7 +68,7 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) bool) (best []*Free, longest int) {
 	longest, r.most = r.short, r.short
 	var least fit
-	for run := range freeRuns(r.seats, form) {
+	for _, run := range freeRuns(r.seats, form) {
 		r.most = max(r.most, len(run))
 		usable := 0 // positions up to here that need not be avoided
 		for end := range run {
@@ -93,24 +92,18 @@ func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) boo
 	return best, longest
 }
 
-// freeRuns yields the runs of positions that are not taken: columns that follow each other,
+// freeRuns returns the runs of positions that are not taken: columns that follow each other,
 // without an aisle.
-func freeRuns(seats []*Free, form shape.Shape) func(yield func([]*Free) bool) {
-	return func(yield func([]*Free) bool) {
-		begin := 0
-		for i, f := range seats {
-			if f.taken {
-				begin = i + 1
-				continue
-			}
-			if i+1 == len(seats) || seats[i+1].taken || seats[i+1].Column != f.Column+1 || form.Aisle(f.Position) {
-				if !yield(seats[begin : i+1]) {
-					return
-				}
-				begin = i + 1
-			}
+func freeRuns(seats []*Free, form shape.Shape) (runs [][]*Free) {
+	begin := 0
+	for i, f := range seats {
+		if f.taken {
+			begin = i + 1
+		} else if i+1 == len(seats) || seats[i+1].taken || seats[i+1].Column != f.Column+1 || form.Aisle(f.Position) {
+			runs, begin = append(runs, seats[begin:i+1]), i+1
 		}
 	}
+	return runs
 }
 
 // fit is how well positions side by side suit, the less the better.
@@ -129,7 +122,6 @@ type runsNeed struct {
 	pieces int // so many pieces of this size are surely enough
 }
 
-// foundRuns is the free runs of a layer.
 type foundRuns struct {
 	Pool
 	price    money.Amount

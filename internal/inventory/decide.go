@@ -18,7 +18,6 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// usage is what a user has in a campaign.
 type usage struct {
 	owned int // positions: held, reserved and sold
 	holds int // active ones
@@ -124,10 +123,17 @@ func (r HoldRequest) user() User {
 }
 
 func (s *Holds) create(ctx context.Context, tx pgx.Tx, f *snapshot, out *effects, tasks []*task) error {
-	if len(tasks) == 0 {
-		return nil
+	wanted := make([]Request, len(tasks))
+	for i, r := range tasks {
+		wanted[i] = Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
+		if c := f.campaigns[r.Job.CampaignID]; c != nil {
+			wanted[i].Shape, wanted[i].Gone = c.Shape, c.Counts.Sold+c.Counts.Blocked
+		}
+		if r.Quantity > 0 {
+			wanted[i].Avoid = f.allowance(r.HoldRequest).Avoided()
+		}
 	}
-	stock, err := findStock(ctx, tx, f, tasks)
+	stock, err := FindStock(ctx, tx, wanted)
 	if err != nil {
 		return err
 	}
@@ -142,21 +148,6 @@ func (s *Holds) create(ctx context.Context, tx pgx.Tx, f *snapshot, out *effects
 		one.answer = job.Answer{Body: s.render(made.Hold, one.Viewer)}
 	}
 	return nil
-}
-
-// findStock finds enough positions for requests, also when some must be avoided.
-func findStock(ctx context.Context, tx pgx.Tx, f *snapshot, tasks []*task) (*Stock, error) {
-	wanted := make([]Request, len(tasks))
-	for i, r := range tasks {
-		wanted[i] = Request{CampaignID: r.Job.CampaignID, Selection: r.Selection}
-		if c := f.campaigns[r.Job.CampaignID]; c != nil {
-			wanted[i].Shape, wanted[i].Gone = c.Shape, c.Counts.Sold+c.Counts.Blocked
-		}
-		if r.Quantity > 0 {
-			wanted[i].Avoid = f.allowance(r.HoldRequest).Avoided()
-		}
-	}
-	return FindStock(ctx, tx, wanted)
 }
 
 // decideOne makes a hold, or returns why the request is refused.

@@ -112,7 +112,6 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 	return needs, named
 }
 
-// need is how many free positions a transaction may need from a pool.
 type need struct {
 	Pool
 	Count int

@@ -68,8 +68,7 @@ func UsedBy(purchaseID uuid.UUID) error {
 	return used
 }
 
-// millis is RFC 3339 with milliseconds.
-const millis = "2006-01-02T15:04:05.000Z07:00"
+const millis = "2006-01-02T15:04:05.000Z07:00" // RFC 3339 with milliseconds
 
 // recorded has the state as it is in the row, and now has it by the clock: an active hold is
 // expired from its deadline on.

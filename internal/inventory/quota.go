@@ -32,7 +32,6 @@ type HeldTime struct {
 // HeldTimes are those of a user in a campaign, by position.
 type HeldTimes map[shape.Position]HeldTime
 
-// add adds to the time of a position.
 func (h HeldTimes) add(p shape.Position, t HeldTime) {
 	before := h[p]
 	if before.EndedAt.After(t.EndedAt) {

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize/internal/campaign"
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/job"
 	"triprize/internal/platform/batch"
@@ -134,7 +133,6 @@ func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Done, error) {
 	return made.Done, err
 }
 
-// lockPositions waits for the locks of the positions that a request names.
 func (s *Holds) lockPositions(ctx context.Context, r HoldRequest) (unlock func(), err error) {
 	names := make([]string, len(r.Positions))
 	for i, p := range r.Positions {
@@ -161,31 +159,22 @@ func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Done, 
 	if err != nil || found.retry {
 		return job.Done{Accepted: found.earlier}, err == nil, err
 	}
-	taken := s.taken.of(r)
-	if len(taken) == 0 { // they are free again
+	gone := s.taken.of(r)
+	if len(gone) == 0 { // they are free again
 		return done, false, nil
 	}
 	known, err := s.facts.Of(ctx, s.db, r.Job.CampaignID)
 	if err != nil {
 		return done, false, err
 	}
-	fields, now := make([]fault.Field, len(taken)), make([]*Found, len(taken))
-	for i, at := range taken {
-		fields[i] = takenField("", at, r.Positions[at], known.Shape)
-		now[i] = found.now[PositionID{CampaignID: r.Job.CampaignID, Position: r.Positions[at]}]
-	}
-	refusal := fault.Taken(fields...)
-	refusal.RetryAt = freeAt(now, time.Now())
-	return job.Done{Err: refusal}, true, nil
+	return job.Done{Err: taken(r.Job.CampaignID, "", r.Positions, gone, known.Shape, found.now)}, true, nil
 }
 
-// Extend moves the deadline of an active hold by r.TTL, once per idempotency key. r has the
-// campaign of the hold. The settings limit how often a hold can be extended. It is allowed
-// while the sale is paused or over.
-//
-// No deadline is later than holds.max_ttl from now, than the end of a sale that is drawn at
-// its end, or than the hold quota of the user allows. A hold gets what these limits leave, and
-// is never shortened; where they leave nothing, the extension is refused and does not count.
+// Extend moves the deadline of an active hold by r.TTL, once per idempotency key, also while
+// the sale is paused or over. r has the campaign of the hold. No deadline is later than
+// holds.max_ttl from now, than the end of a sale that is drawn at its end, or than the hold
+// quota of the user allows. A hold gets what these limits leave; where they leave nothing, the
+// extension is refused and does not count.
 func (s *Holds) Extend(ctx context.Context, r HoldRequest, id uuid.UUID) (job.Accepted, error) {
 	done, err := s.campaigns.Do(ctx, r.Job.CampaignID, &task{HoldRequest: r, kind: extend, hold: id})
 	if err == nil {

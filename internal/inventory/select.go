@@ -92,12 +92,6 @@ func (s Selection) where() string {
 	return fmt.Sprintf("layer %d", s.Layer)
 }
 
-// takenField reports that a chosen position is taken: the i-th of the selection at a
-// JSON pointer.
-func takenField(at string, i int, p shape.Position, form shape.Shape) fault.Field {
-	return fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %s is taken", form.Name(p))}
-}
-
 // Missing returns why a campaign of this shape has no such position; empty: it has.
 func Missing(form shape.Shape, p shape.Position) string {
 	switch n := form.InLayer(p.Layer); {
@@ -128,7 +122,6 @@ type Holder struct {
 	fault.About
 }
 
-// heldBy returns a hold as a holder.
 func heldBy(client, userID string, holdID uuid.UUID) Holder {
 	return Holder{client, userID, fault.About{Kind: fault.AboutHold, ID: holdID.String()}}
 }
@@ -149,11 +142,9 @@ func (f *Found) holder() Holder {
 	return Holder{}
 }
 
-// Select returns the positions of a selection by layer and column, or an Error:
-// position-taken, sold-out (final) or none-available (for now). at is the JSON
-// pointer of the selection in its request. Random positions for which avoid
-// returns true are skipped; avoid may be nil. Select takes nothing out of the
-// stock: call Reserve or Sell with the result.
+// Select returns the positions of a selection by layer and column, or an Error. at is its JSON
+// pointer in the request. Random positions for which avoid returns true are skipped; avoid may
+// be nil. Select takes nothing out of the stock: call Reserve or Sell with the result.
 func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(shape.Position) bool) ([]*Free, error) {
 	if len(sel.Positions) > 0 {
 		return s.choose(campaignID, sel.Positions, at)
@@ -171,36 +162,39 @@ func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid fun
 // choose returns the chosen positions, or an Error that lists those that are taken.
 func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at string) ([]*Free, error) {
 	picked := make([]*Free, 0, len(positions))
-	var gone []fault.Field
-	var taken []*Found
+	var gone []int
 	for i, p := range positions {
 		if f := s.free[PositionID{campaignID, p}]; f != nil && !f.taken {
 			picked = append(picked, f)
 		} else {
-			gone = append(gone, takenField(at, i, p, s.forms[campaignID]))
-			taken = append(taken, s.named[PositionID{campaignID, p}])
+			gone = append(gone, i)
 		}
 	}
 	if len(gone) > 0 {
-		refusal := fault.Taken(gone...)
-		refusal.RetryAt = freeAt(taken, time.Now())
-		return nil, refusal
+		return nil, taken(campaignID, at, positions, gone, s.forms[campaignID], s.named)
 	}
 	return sorted(picked), nil
 }
 
-// freeAt returns when the last of these taken positions is free unless somebody buys it, as it was
-// read at now; zero: unknown, since one of them is sold or was taken a moment ago.
-func freeAt(taken []*Found, now time.Time) (at time.Time) {
-	for _, f := range taken {
+// taken returns a position-taken Error about those of the chosen positions that are gone. It says
+// when the last of them is free unless somebody buys it, as they were read now; it does not when
+// one of them is sold or was taken a moment ago.
+func taken(campaignID uuid.UUID, at string, positions []shape.Position, gone []int, form shape.Shape, now map[PositionID]*Found) error {
+	fields, free, known := make([]fault.Field, len(gone)), time.Time{}, true
+	for n, i := range gone {
+		fields[n] = fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %s is taken", form.Name(positions[i]))}
+		f := now[PositionID{campaignID, positions[i]}]
 		if f == nil || f.State != Held && f.State != Reserved || f.Remaining <= 0 {
-			return time.Time{}
-		}
-		if ends := now.Add(f.Remaining).UTC().Truncate(time.Millisecond); ends.After(at) {
-			at = ends
+			known = false
+		} else if ends := time.Now().Add(f.Remaining).UTC().Truncate(time.Millisecond); ends.After(free) {
+			free = ends
 		}
 	}
-	return at
+	refusal := fault.Taken(fields...)
+	if known {
+		refusal.RetryAt = free
+	}
+	return refusal
 }
 
 // first returns the first n positions of a pool by rank that are neither taken nor

@@ -112,22 +112,6 @@ func TestASelectionIsCheckedAgainstTheShapeOfItsCampaign(t *testing.T) {
 	}
 }
 
-func TestRandomPositionsAvoidWhatTheyMustAndComeInOrder(t *testing.T) {
-	db, id, free := filled(t, 4)
-	first := free[0].Position
-	r := inventory.Request{CampaignID: id, Selection: random(0, 4), Avoid: 1}
-	s := stockOf(t, db, fixture.Triangle(4), 0, r)
-	picked, err := s.Select(id, r.Selection, "", func(p shape.Position) bool { return p == first })
-	if err != nil || slices.Contains(places(picked), first) || len(picked) != 4 {
-		t.Fatalf("%v, %v", places(picked), err)
-	}
-	for i := 1; i < len(picked); i++ {
-		if !picked[i-1].Before(picked[i].Position) {
-			t.Errorf("not by layer and column: %v", places(picked))
-		}
-	}
-}
-
 // Who must avoid positions that are free is refused alone: nothing is known of others.
 func TestWhyNothingCanBeHadIsSaid(t *testing.T) {
 	t.Parallel()

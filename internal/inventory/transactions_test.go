@@ -224,24 +224,18 @@ func TestEveryChangeWaitsForTheCampaign(t *testing.T) {
 	let := fixture.Hold(t, service(), fixture.HoldRequest(id, "a", at(3, 1)))
 	kept := fixture.Hold(t, service(), fixture.HoldRequest(id, "b", at(4, 1)))
 	unlock := fixture.LockCampaign(t, db, id)
-	changes := map[string]func() error{
-		"hold": func() error {
+	changes := []func() error{
+		func() error {
 			_, err := fixture.TryHold(t, service(), fixture.HoldRequest(id, "c", at(3, 2)))
 			return err
 		},
-		"extend":  func() error { _, err := extendAt(t, service(), kept.ID, time.Minute); return err },
-		"release": func() error { _, err := releaseAt(t, service(), let.ID); return err },
-		"expire":  func() error { _, _, err := inventory.ExpireHolds(t.Context(), db, id, 1); return err },
+		func() error { _, err := extendAt(t, service(), kept.ID, time.Minute); return err },
+		func() error { _, err := releaseAt(t, service(), let.ID); return err },
+		func() error { _, _, err := inventory.ExpireHolds(t.Context(), db, id, 1); return err },
 	}
 	done := make(chan error, len(changes))
-	for what, do := range changes {
-		go func() {
-			err := do()
-			if err != nil {
-				err = fmt.Errorf("%s: %w", what, err)
-			}
-			done <- err
-		}()
+	for _, do := range changes {
+		go func() { done <- do() }()
 	}
 	servers.AwaitBlocked(t, db, len(changes))
 	if len(done) > 0 {

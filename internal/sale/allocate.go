@@ -213,7 +213,6 @@ func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time
 	return min(in.reservations.For, max(q.EndsBy(began, picked).Sub(in.now), q.For))
 }
 
-// purchaseOf makes the purchase of an order and its positions.
 func purchaseOf(o *Order, picked []*inventory.Free, c *campaign.Status) purchase.Purchase {
 	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: c.ID, UserID: o.UserID, JobID: o.job.ID, Client: o.client, Currency: c.Currency,
 		PaymentMethod: o.Payment.Method, PaymentReference: postgres.Nullable(o.Payment.Reference), State: purchase.Completed, Metadata: o.Metadata}

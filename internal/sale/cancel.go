@@ -29,23 +29,17 @@ type Cancellation struct {
 }
 
 // Cancel finalizes cancellation jobs in one transaction: it cancels the purchases, frees
-// their positions and refunds the wallets that paid. A job whose purchase cannot be
-// cancelled fails; of several for one purchase, the first succeeds. Cancel ignores jobs
-// that are final, wait for the end of a payment already, or do not exist. A job is Busy
-// when its campaign, the wallet that paid, or an open payment is locked for longer than
-// wait.
+// their positions and refunds the wallets that paid; money of a card gets a refund row. A job
+// whose purchase cannot be cancelled fails; of several for one purchase, the first succeeds.
+// Cancel ignores jobs that are final, wait for the end of a payment already, or do not exist.
+// A job is Busy when its campaign, the wallet that paid, or an open payment is locked for
+// longer than wait.
 //
 // A cancellation of some positions leaves the purchase completed, with the others; that of all
-// that are left is one of the purchase.
-//
-// Money of a card is refunded by a refund row of its own. While the bank has that
-// money, because the charge is disputed, only operators cancel the purchase. A purchase that is being
-// paid is not cancelled here: its payment is cancelled, and its end finalizes the
-// cancellation (see [Seller.FinalizePayments]).
-//
-// The campaign's lock serializes cancellations and sales. After a cancellation a
-// position is free, so the next sale may not sell out the campaign. After the sale that
-// freezes the campaign, a cancellation is refused.
+// that are left is one of the purchase. While the bank has the money, because the charge is
+// disputed, only operators cancel the purchase. A purchase that is being paid is not cancelled
+// here: its payment is cancelled before its capture, and refunded after it, and its end
+// finalizes the cancellation (see [Seller.FinalizePayments]).
 func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
 	return s.run(ctx, "cancellation", refs, wait, cancel)
 }

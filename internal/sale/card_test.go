@@ -17,6 +17,7 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
@@ -299,22 +300,11 @@ func TestTheJobsOfABatchAreFoundByTheirIDs(t *testing.T) {
 				}
 				servers.Exec(t, tx, `SET LOCAL plan_cache_mode = `+mode)
 				servers.Exec(t, tx, `PREPARE reading AS `+sql)
-				rows, err := tx.Query(t.Context(), `EXPLAIN EXECUTE reading (ARRAY['`+uuid.NewString()+`', '`+uuid.NewString()+`']::uuid[], ARRAY['`+campaign.String()+`']::uuid[])`)
+				plan, err := postgres.Collect(t.Context(), tx, pgx.RowTo[string], `EXPLAIN EXECUTE reading (ARRAY['`+uuid.NewString()+`', '`+uuid.NewString()+`']::uuid[], ARRAY['`+campaign.String()+`']::uuid[])`)
 				if err != nil {
 					t.Fatal(err)
 				}
-				plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-				if err != nil {
-					t.Fatal(err)
-				}
-				used := slices.Collect(func(yield func(string) bool) {
-					for _, line := range plan {
-						if name := index.FindString(line); name != "" && !yield(name) {
-							return
-						}
-					}
-				})
-				if !slices.Equal(used, []string{"jobs_pkey"}) {
+				if used := index.FindAllString(strings.Join(plan, "\n"), -1); !slices.Equal(used, []string{"jobs_pkey"}) {
 					t.Errorf("%s after %s, %s: %q", what, statistics, mode, plan)
 				}
 				servers.Exec(t, tx, `DEALLOCATE reading`)

@@ -33,18 +33,15 @@ type End struct {
 	Finalized []job.Outcome // of jobs whose payments expired
 }
 
-// EndSale ends the sale of a campaign that is drawn at the end of its sale, from that time on
-// by the database's clock: it ends the holds, and when no position is reserved any more, sets
-// drawing and inserts the draw job, in one transaction. Before the end, and for any other
-// campaign, it does nothing. Many holds end in several transactions before; the effects in end
-// are committed, with an error too.
+// EndSale ends the sale of a campaign that is drawn at its end, from that time on by the
+// database's clock: it ends the holds, and when no position is reserved any more, sets drawing
+// and inserts the draw job. For any other campaign it does nothing. Many holds end in several
+// transactions; the effects in end are committed, with an error too.
 //
-// Reservations stay: their payments go on, and the transaction that frees or sells the last
-// reserved position ends the sale as well. But no expired reservation delays the end beyond its
-// deadline with every extension: then its payment is late. Its positions are free, its job stays
-// open, and money that still comes is refunded. A payment that is being captured delays the end
-// without limit: its buyer has paid in time. When the provider does not answer, an operator
-// resolves it.
+// Reservations stay: the transaction that frees or sells the last reserved position ends the
+// sale as well. No expired reservation delays the end beyond its deadline with every extension:
+// then its payment is late, its positions are free, and money that still comes is refunded. A
+// payment that is being captured delays the end without limit: its buyer has paid in time.
 func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error) {
 	for {
 		var step End

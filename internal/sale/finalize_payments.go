@@ -16,8 +16,8 @@ import (
 	"triprize/internal/purchase"
 )
 
-// FinalizePayments decides, in one transaction, what becomes of payments whose end is known: those
-// of purchase jobs, in any number of campaigns.
+// FinalizePayments decides, in one transaction, what becomes of payments of purchase jobs whose end
+// is known, and leaves others as they are:
 //
 //   - captured: the positions are sold; or they are freed and the money is refunded,
 //     because the campaign or the purchase was cancelled meanwhile. Late money, whose
@@ -25,11 +25,9 @@ import (
 //   - ended: the positions are free again, and the job fails or is cancelled. Positions of a
 //     hold whose time is not over are its again, unless the buyer or the campaign has cancelled.
 //   - expiring, over, and not to be cancelled: the positions are free again, and the
-//     payment is late. Its job stays open; but what its buyer has cancelled is cancelled
-//     now, and money that still comes is refunded.
+//     payment is late. Its job stays open, unless its buyer has cancelled the purchase.
 //
-// It leaves other payments as they are. A job is Busy when the campaign or the row of its
-// payment is locked for longer than wait.
+// A job is Busy when the campaign or the row of its payment is locked for longer than wait.
 func (s *Seller) FinalizePayments(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
 	return s.run(ctx, "finalization", refs, wait, s.finalizePayments)
 }
@@ -79,7 +77,6 @@ type finalization struct {
 	hold     uuid.UUID // that it has used, and that is restored; zero: none
 }
 
-// owned is what the purchase has reserved, and for how long.
 func (c *finalization) owned() inventory.Owned {
 	return inventory.Owned{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
 		UserID: c.bought.UserID, HeldSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}

@@ -62,7 +62,6 @@ func (c *finalization) user() inventory.User {
 	return inventory.User{CampaignID: c.CampaignID, ID: c.bought.UserID}
 }
 
-// layers returns how many positions of each layer were bought.
 func (c *finalization) layers() map[int]int {
 	n := make(map[int]int)
 	for _, item := range c.bought.Items {

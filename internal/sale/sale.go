@@ -90,8 +90,7 @@ type Order struct {
 	client string  // of the job
 }
 
-// selectionAt is the JSON pointer of an order's selection.
-const selectionAt = "/selection"
+const selectionAt = "/selection" // the JSON pointer of an order's selection
 
 // Payment is how a purchase is paid. With purchase.External the app collects the
 // money, with purchase.Card the provider does.
@@ -112,7 +111,6 @@ type Result struct {
 	Board      int64           `json:"board_version"` // a board that has reached it shows the positions so
 }
 
-// resultOf is the result of the job of a purchase.
 func resultOf(p *purchase.Purchase, board int64) Result {
 	return Result{PurchaseID: p.ID, Positions: p.Items, Amount: p.Amount, Currency: p.Currency, Board: board}
 }
@@ -148,7 +146,6 @@ var (
 	WaitForCampaign = LockWait{Campaign: time.Minute}
 )
 
-// timedOut reports whether err is a lock wait that timed out.
 func (w LockWait) timedOut(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
 
 // queueLock locks campaigns and notes which of them it has got.
@@ -205,7 +202,6 @@ func names[T any](items []T, user func(T) string) func() []string {
 	}
 }
 
-// idsOf returns the ids of jobs, and of their campaigns.
 func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
 	seen := make(map[uuid.UUID]bool, 1)
 	for _, r := range refs {

@@ -144,9 +144,8 @@ func (in *inputs) scanOrders(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// dropUnlocked moves orders whose campaign is not locked to busy. Orders whose campaign
-// does not exist stay, to be refused. It also drops the holds of campaigns that are not
-// locked or not active: this transaction must not end them.
+// dropUnlocked moves orders whose campaign exists and is not locked to busy. It also drops the
+// holds of campaigns that are not locked or not active: this transaction must not end them.
 func (in *inputs) dropUnlocked(locked map[uuid.UUID]bool) {
 	in.orders = slices.DeleteFunc(in.orders, func(o *Order) bool {
 		busy := in.campaigns[o.job.CampaignID] != nil && !locked[o.job.CampaignID]
@@ -241,8 +240,7 @@ func (in *inputs) check(o *Order) error {
 	return nil
 }
 
-// lockWallets locks the wallets of orders that are paid by wallet. A wallet that stays
-// locked is busy.
+// lockWallets locks the wallets of orders that are paid by wallet.
 func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait LockWait) error {
 	owners := make(map[wallet.Owner]bool)
 	for _, o := range orders {

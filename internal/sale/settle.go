@@ -43,8 +43,7 @@ func (e *effects) decide(c *finalization) (late bool, err error) {
 	return false, nil
 }
 
-// setLate frees positions that are not paid in time: the payment is late from now on. What its buyer
-// has cancelled ends at once, and money that still comes is refunded.
+// setLate frees positions that are not paid in time. What its buyer has cancelled ends at once.
 func (e *effects) setLate(c *finalization) error {
 	if c.cancelled() {
 		return e.end(c)
@@ -55,7 +54,6 @@ func (e *effects) setLate(c *finalization) error {
 	return nil
 }
 
-// setPhase moves the payment to its next phase.
 func (e *effects) setPhase(c *finalization, phase payment.Phase) {
 	e.finalized = append(e.finalized, payment.Finalization{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: phase})
 }
@@ -73,7 +71,6 @@ func (e *effects) release(c *finalization) {
 	e.free(c)
 }
 
-// restoreHold makes the hold that a purchase has used active again, with its positions.
 func (e *effects) restoreHold(c *finalization) {
 	e.restoredHolds = append(e.restoredHolds, c.owned())
 	e.changes.Add(c.CampaignID, campaign.Counts{})
@@ -90,7 +87,6 @@ func (e *effects) free(c *finalization) {
 	e.step(c, payment.StepReleased)
 }
 
-// sellReserved sells the positions that are reserved for a purchase.
 func (e *effects) sellReserved(c *finalization) error {
 	n := len(c.bought.Items)
 	e.paid = append(e.paid, c.owned())
@@ -98,14 +94,12 @@ func (e *effects) sellReserved(c *finalization) error {
 	return e.complete(c)
 }
 
-// complete ends a purchase whose positions are sold.
 func (e *effects) complete(c *finalization) error {
 	e.completed = append(e.completed, c.PurchaseID)
 	e.setPhase(c, payment.Settled)
 	return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))
 }
 
-// endWithRefund refunds the money of a purchase, and ends it.
 func (e *effects) endWithRefund(c *finalization, reason payment.RefundReason) error {
 	if reason == payment.RefundLatePayment {
 		e.step(c, payment.StepLate)
@@ -153,7 +147,6 @@ func (e *effects) refundLate(c *finalization) error {
 	return nil
 }
 
-// end ends a purchase that is not paid.
 func (e *effects) end(c *finalization) error {
 	e.setPhase(c, payment.Cancelled)
 	problem := c.whyEnded()
@@ -172,7 +165,6 @@ func (e *effects) end(c *finalization) error {
 	return e.finalize(c, purchase.Failed, problem)
 }
 
-// cancelledBy returns who cancelled the purchase, and why.
 func (c *finalization) cancelledBy() (by, reason string) {
 	by = job.System
 	if c.CancelledBy != nil {

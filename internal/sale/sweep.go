@@ -56,7 +56,14 @@ func (s WithoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Ite
 		if known, waiting, err = payment.EndUnsent(ctx, tx, due); err != nil || len(waiting) == 0 {
 			return err
 		}
-		return s.recordNoKey(ctx, tx, waiting)
+		purchases, jobs := make([]uuid.UUID, len(waiting)), make([]uuid.UUID, len(waiting))
+		for i, ref := range waiting {
+			purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
+		}
+		var b pgx.Batch
+		payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
+		job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.Recheck).UTC()})
+		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
 		return err
@@ -92,16 +99,4 @@ func (s WithoutProvider) finalize(ctx context.Context, run sweep.Run, known paym
 		s.Logger.Warn("messages are not enqueued; lost-jobs will enqueue them", "messages", len(report.Messages), "error", err)
 	}
 	return nil
-}
-
-// recordNoKey records that payments wait because cards were switched off.
-func (s WithoutProvider) recordNoKey(ctx context.Context, tx pgx.Tx, waiting []payment.Ref) error {
-	purchases, jobs := make([]uuid.UUID, len(waiting)), make([]uuid.UUID, len(waiting))
-	for i, ref := range waiting {
-		purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
-	}
-	var b pgx.Batch
-	payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
-	job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.Recheck).UTC()})
-	return tx.SendBatch(ctx, &b).Close()
 }
