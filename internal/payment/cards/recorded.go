@@ -248,15 +248,6 @@ func (e *Events) recordDisputes(ctx context.Context, tx pgx.Tx, w *eventWork) er
 	return nil
 }
 
-func (w *eventWork) queueDisputes(b *pgx.Batch) {
-	if len(w.disputes) > 0 {
-		queueDisputed(b, w.disputes)
-	}
-	if len(w.steps) > 0 {
-		payment.QueueSteps(b, w.steps...)
-	}
-}
-
 const disputeJSON = `json_build_object('id', d.id, 'status', d.status, 'reason', d.reason, 'refundable', d.refundable,
 	'amount', d.amount, 'currency', d.currency, 'fee', d.fee, 'fee_currency', d.fee_currency)`
 

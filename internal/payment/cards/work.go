@@ -74,7 +74,12 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 			return err
 		}
 		var b pgx.Batch
-		work.queueDisputes(&b)
+		if len(work.disputes) > 0 {
+			queueDisputed(&b, work.disputes)
+		}
+		if len(work.steps) > 0 {
+			payment.QueueSteps(&b, work.steps...)
+		}
 		queueHandled(&b, work.outcomes)
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err

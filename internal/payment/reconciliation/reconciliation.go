@@ -112,10 +112,7 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 	case err != nil:
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		if late := release(back, r.db, day); late != nil {
-			r.logger.Debug("a day waits for its lease", "day", day.Day.Format(time.DateOnly), "error", late)
-		}
-		return done, false, fmt.Errorf("reconciliation.Run(%s): %w", day.Day.Format(time.DateOnly), err)
+		return done, false, fmt.Errorf("reconciliation.Run(%s): %w", day.Day.Format(time.DateOnly), errors.Join(err, release(back, r.db, day)))
 	}
 	return done, true, nil
 }
@@ -145,7 +142,7 @@ func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) err
 		if fresh, err = record(ctx, tx, found); err != nil {
 			return err
 		}
-		return finish(ctx, tx, *day)
+		return day.write(ctx, tx, day.end(), `done_at = clock_timestamp()`)
 	})
 	if err != nil {
 		return err

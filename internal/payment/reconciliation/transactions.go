@@ -31,7 +31,8 @@ func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.
 		if stored, err = insert(ctx, tx, inStore, all); err != nil {
 			return err
 		}
-		return listed(ctx, tx, *d, until, len(all)-stored, keep)
+		return d.write(ctx, tx, d.Until, `listed_until = $4, foreign_ones = foreign_ones + $5, lease_until = clock_timestamp() + $6 * interval '1 second'`,
+			until, len(all)-stored, keep.Seconds()) // the day stays ours for the lease
 	})
 	if err != nil {
 		return 0, fault.At(err, "reconciliation.store")
@@ -106,28 +107,14 @@ func release(ctx context.Context, db postgres.DB, d claimedDay) error {
 	return fault.At(err, "reconciliation.release")
 }
 
-// listed notes how far a day is listed, and how many transactions of others there were. The
-// day stays ours for the lease.
-func listed(ctx context.Context, tx pgx.Tx, d claimedDay, until time.Time, others int, keep time.Duration) error {
-	tag, err := tx.Exec(ctx, `
-		UPDATE reconciled_days
-		SET listed_until = $4, foreign_ones = foreign_ones + $5, lease_until = clock_timestamp() + $6 * interval '1 second'
-		WHERE day = $1::date AND version = $2 AND done_at IS NULL AND listed_until = $3`, d.Day, d.Version, d.Until, until, others, keep.Seconds())
+// write sets columns of a day that is listed until a moment. It fails with [lease.ErrFenced] when another scheduler has it.
+func (d claimedDay) write(ctx context.Context, tx pgx.Tx, listed time.Time, set string, args ...any) error {
+	tag, err := tx.Exec(ctx, `UPDATE reconciled_days SET `+set+` WHERE day = $1::date AND version = $2 AND done_at IS NULL AND listed_until = $3`,
+		append([]any{d.Day, d.Version, listed}, args...)...)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = lease.ErrFenced
 	}
-	return fault.At(err, "reconciliation.listed")
-}
-
-// finish ends a day. Call it in the transaction that notes its discrepancies.
-func finish(ctx context.Context, tx pgx.Tx, d claimedDay) error {
-	tag, err := tx.Exec(ctx, `
-		UPDATE reconciled_days SET done_at = clock_timestamp() WHERE day = $1::date AND version = $2 AND done_at IS NULL AND listed_until = $3`,
-		d.Day, d.Version, d.end())
-	if err == nil && tag.RowsAffected() != 1 {
-		err = lease.ErrFenced
-	}
-	return fault.At(err, "reconciliation.finish")
+	return fault.At(err, "reconciliation.write(%s)", d.Day.Format(time.DateOnly))
 }
 
 // Sum is what a day has of a category, in one currency of payments and one of the balance.
