@@ -4,6 +4,7 @@ package command
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -194,10 +194,7 @@ func show(out io.Writer, r verify.Report, called *labels, void, asJSON bool) err
 			return undecided(err)
 		}
 	} else {
-		printReport(out, r, called)
-		if void {
-			printWouldHaveWon(out, r)
-		}
+		printReport(out, r, called, void)
 	}
 	switch {
 	case r.OnlyChainUnknown:
@@ -208,7 +205,7 @@ func show(out io.Writer, r verify.Report, called *labels, void, asJSON bool) err
 	return nil
 }
 
-func printReport(out io.Writer, r verify.Report, called *labels) {
+func printReport(out io.Writer, r verify.Report, called *labels, void bool) {
 	for _, c := range r.Checks {
 		printLine(out, "%-8s  %-17s  %s", c.Status, c.Name, c.Words)
 	}
@@ -238,27 +235,7 @@ func printReport(out io.Writer, r verify.Report, called *labels) {
 	for _, line := range r.Remains {
 		printLine(out, "  - %s", line)
 	}
-}
-
-// printLine prints a line for people.
-func printLine(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
-
-// plain is a text of a document without what moves the cursor; an empty one is a dash.
-func plain(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, text)
-}
-
-// printWouldHaveWon prints the winners of a draw that was voided.
-func printWouldHaveWon(out io.Writer, r verify.Report) {
-	if !r.OK {
+	if !void {
 		return
 	}
 	printLine(out, "By these files, which say that the draw has not taken place, would have won with this round:")
@@ -270,6 +247,12 @@ func printWouldHaveWon(out io.Writer, r verify.Report) {
 		printLine(out, "  prize %d, %s: position %d/%d of purchase %s", w.Prize, plain(w.Name), w.Layer, *w.Column, w.PurchaseID)
 	}
 }
+
+// printLine prints a line for people.
+func printLine(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+
+// plain is a text of a document as it may stand on a terminal; an empty one is a dash.
+func plain(text string) string { return cmp.Or(verify.Shown(text), "-") }
 
 // labels are the labels of a campaign, as a server says them. No proof has them.
 type labels struct {

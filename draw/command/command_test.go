@@ -151,7 +151,7 @@ func TestVerifyNamesPositionsAsTheServerDoesAndSaysSo(t *testing.T) {
 	proof, purchase := drawnCampaign(t, 1)
 	const campaign = `{"campaign_id":"0193b0a8-0000-7000-8000-000000000001","layers":[`
 	for _, c := range []struct{ labels, want string }{
-		{`{"layer":1,"positions":1,"first_number":1,"label":"Row\u001b A"}]}`, "1/1 (Row  A 1, as the server says, not proven)"},
+		{`{"layer":1,"positions":1,"first_number":1,"label":"Row\u001b A"}]}`, "1/1 (Row� A 1, as the server says, not proven)"},
 		{`{"layer":1,"positions":1,"first_number":7,"label":null}]}`, "1/1 (7, as the server says, not proven)"},
 		{`{"layer":2,"positions":1,"first_number":1,"label":"B"}]}`, "1/1"},
 	} {

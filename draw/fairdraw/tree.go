@@ -125,29 +125,19 @@ func rootOf(r *compact.Range) Hash {
 	return Hash(root)
 }
 
-// InclusionPath returns the RFC 9162 path of leaf index among count leaves, from the leaf
-// upwards. page has the hashes of the leaves that share its subtree (LeafHash of leaves
-// index − index mod SubtreeLeaves and following), subtrees the hashes of all subtrees in
-// order. A page that is not the one under its subtree is an error.
-func InclusionPath(page, subtrees []Hash, index, count int) ([]Hash, error) {
-	if index < 0 || index >= count {
-		return nil, fmt.Errorf("fairdraw.InclusionPath: there is no leaf %d among %d", index, count)
-	}
-	if want := (count + SubtreeLeaves - 1) / SubtreeLeaves; len(subtrees) != want {
-		return nil, fmt.Errorf("fairdraw.InclusionPath: %d subtrees over %d leaves, want %d", len(subtrees), count, want)
-	}
-	number := index / SubtreeLeaves
-	if want := min(count-number*SubtreeLeaves, SubtreeLeaves); len(page) != want {
-		return nil, fmt.Errorf("fairdraw.InclusionPath: %d leaves under subtree %d, want %d", len(page), number, want)
-	}
-	if rootOver(page) != subtrees[number] {
-		return nil, fmt.Errorf("fairdraw.InclusionPath: the leaves are not those under subtree %d", number)
+// InclusionPath returns the RFC 9162 path of leaf index, from the leaf upwards. page has the hashes of
+// the leaves that share its subtree (LeafHash of leaves index − index mod SubtreeLeaves and following),
+// subtrees the hashes of all subtrees in order. Whether they are those under a root,
+// [PurchaseProof.CheckPaths] says.
+func InclusionPath(page, subtrees []Hash, index int) ([]Hash, error) {
+	if index < 0 {
+		return nil, fmt.Errorf("fairdraw.InclusionPath: there is no leaf %d", index)
 	}
 	within, err := pathAmong(page, index%SubtreeLeaves)
 	if err != nil {
 		return nil, err
 	}
-	above, err := pathAmong(subtrees, number)
+	above, err := pathAmong(subtrees, index/SubtreeLeaves)
 	if err != nil {
 		return nil, err
 	}

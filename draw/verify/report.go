@@ -53,9 +53,9 @@ func (r Report) Failed() (names []string) {
 	return names
 }
 
-// shown is a text of a document as it may stand on a terminal: a false document must not
+// Shown is a text of a document as it may stand on a terminal: a false document must not
 // move the cursor over what was found.
-func shown(text string) string {
+func Shown(text string) string {
 	const longest = 2000 // bytes: it may quote a document
 	if len(text) > longest {
 		text = strings.ToValidUTF8(text[:longest], "") + "…"
@@ -81,7 +81,7 @@ func notMade(format string, args ...any) outcome {
 }
 
 func (r *Report) add(name string, o outcome) {
-	r.Checks = append(r.Checks, Check{name, o.status, shown(o.words)})
+	r.Checks = append(r.Checks, Check{name, o.status, Shown(o.words)})
 }
 
 // notOK are the checks that are not.

@@ -1,6 +1,7 @@
 package drawing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -98,7 +99,7 @@ func (s *Proofs) Purchase(ctx context.Context, p purchase.Purchase) (fairdraw.Pu
 		if err != nil {
 			return none, err
 		}
-		leaves, err := leavesOf(p, among[number], lines, subtrees, number, frozen.Count)
+		leaves, err := leavesOf(p, among[number], lines, subtrees, number)
 		if err != nil {
 			return none, fmt.Errorf("drawing.Purchase(%s): %w: %w", p.ID, ErrNotFrozenList, err)
 		}
@@ -124,7 +125,7 @@ func byPage(items []purchase.Item, subtrees []fairdraw.Subtree) (numbers []int, 
 
 // leavesOf returns the leaves of a purchase that stand under one subtree, whose lines are
 // all the lines there.
-func leavesOf(p purchase.Purchase, own []shape.Position, lines []fairdraw.SoldLine, subtrees []fairdraw.Subtree, number, count int) ([]fairdraw.ProofLeaf, error) {
+func leavesOf(p purchase.Purchase, own []shape.Position, lines []fairdraw.SoldLine, subtrees []fairdraw.Subtree, number int) ([]fairdraw.ProofLeaf, error) {
 	page, nodes := make([]fairdraw.Hash, len(lines)), make([]fairdraw.Hash, len(subtrees))
 	for i, line := range lines {
 		page[i] = fairdraw.LeafHash(line.Leaf())
@@ -133,23 +134,19 @@ func leavesOf(p purchase.Purchase, own []shape.Position, lines []fairdraw.SoldLi
 		nodes[i] = subtree.Hash
 	}
 	slices.SortFunc(own, func(a, b shape.Position) int {
-		if a.Before(b) {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.Layer, b.Layer), cmp.Compare(a.Column, b.Column))
 	})
 	leaves := make([]fairdraw.ProofLeaf, len(own))
 	for i, at := range own {
 		place := sort.Search(len(lines), func(i int) bool { return !lines[i].Position().Before(at) })
-		if place == len(lines) || lines[place].Position() != at || lines[place].PurchaseID != p.ID {
+		leaves[i] = fairdraw.ProofLeaf{Layer: at.Layer, Column: at.Column, PurchaseID: p.ID, Nonce: p.Nonce[:], UserID: p.UserID, Index: number*fairdraw.SubtreeLeaves + place}
+		if place == len(lines) || lines[place] != leaves[i].Line() {
 			return nil, fmt.Errorf("position %d/%d is not in the list", at.Layer, at.Column)
 		}
-		index := number*fairdraw.SubtreeLeaves + place
-		path, err := fairdraw.InclusionPath(page, nodes, index, count)
-		if err != nil {
+		var err error
+		if leaves[i].Path, err = fairdraw.InclusionPath(page, nodes, leaves[i].Index); err != nil {
 			return nil, err
 		}
-		leaves[i] = fairdraw.ProofLeaf{Layer: at.Layer, Column: at.Column, PurchaseID: p.ID, Nonce: p.Nonce[:], UserID: p.UserID, Index: index, Path: path}
 	}
 	return leaves, nil
 }
@@ -161,7 +158,7 @@ func (s *Proofs) takesPart(ctx context.Context, p purchase.Purchase) error {
 	case err != nil:
 		return err
 	case c.State == campaign.Cancelled:
-		return fault.New(fault.StateConflict, "the campaign is cancelled and will not be drawn")
+		return errCancelled
 	case p.State.Open():
 		return fault.New(fault.StateConflict, "the purchase is %s: it is not paid", p.State)
 	case p.State != purchase.Completed:

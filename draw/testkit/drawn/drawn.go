@@ -170,7 +170,7 @@ func (d *Draw) Purchase(t testing.TB, index int) fairdraw.PurchaseProof {
 		if s.PurchaseID != d.Sold[index].PurchaseID {
 			continue
 		}
-		path, err := fairdraw.InclusionPath(page, []fairdraw.Hash{tree.Root()}, i, len(d.Sold))
+		path, err := fairdraw.InclusionPath(page, []fairdraw.Hash{tree.Root()}, i)
 		must(t, err)
 		p.Leaves = append(p.Leaves, fairdraw.ProofLeaf{Layer: s.Layer, Column: s.Column, PurchaseID: s.PurchaseID, Nonce: s.Nonce[:], UserID: s.UserID, Index: i, Path: path})
 	}

@@ -72,19 +72,15 @@ class Reader {
     if (c === 0x5b) return this.list(depth + 1, null);
     if (c === quote) return this.string();
     if (c >= 0x30 && c <= 0x39) return this.number();
-    for (const [word, value] of [["null", null], ["true", true], ["false", false]]) {
-      if (this.word(word)) return value;
+    for (const word of ["null", "true", "false"]) {
+      if (String.fromCharCode(...this.bytes.subarray(this.at, this.at + word.length)) !== word) continue;
+      this.at += word.length;
+      return JSON.parse(word);
     }
     if (c === undefined) this.fail("the file ends too early");
     if (c === 0x20 || c === 0x0a || c === 0x0d || c === 0x09) this.fail("canonical JSON has no white space here");
     if (c === 0x2d) this.fail("no number of this document is negative");
     return this.fail("this is not JSON");
-  }
-
-  word(word) {
-    for (let i = 0; i < word.length; i++) if (this.bytes[this.at + i] !== word.charCodeAt(i)) return false;
-    this.at += word.length;
-    return true;
   }
 
   expect(code, what) {

@@ -107,10 +107,6 @@ function verify(publicKey, round, signature) {
   }
 }
 
-function entropyOf(secret, campaignID, root, randomness) {
-  return hmac(sha256, secret, concat(utf8(version + " entropy\0"), campaignID, root, randomness));
-}
-
 // numbers yields the stream of 64-bit numbers of an entropy.
 function* numbers(entropy) {
   for (let i = 0n; ; i++) {
@@ -156,8 +152,8 @@ class Candidates {
   }
 }
 
-// select returns the winners as a proof document has them. The sold list must be in order.
-function select(prizes, sold, entropy) {
+// selectFor returns the winners as a proof document has them, by what it says. Its list must be in order.
+export function selectFor({ secret, campaign_id, root, beacon, rules: { prizes }, sold }) {
   const wanted = new Set(prizes.map((prize) => prize.layer));
   const found = new Map(); // layer → indexes into the sold list, in column order
   for (let i = 0; i < sold.length; i++) {
@@ -168,18 +164,12 @@ function select(prizes, sold, entropy) {
   }
   const candidates = new Map();
   for (const [layer, indexes] of found) candidates.set(layer, new Candidates(indexes));
-  const stream = numbers(entropy);
+  const randomness = beacon ? unhex(beacon.randomness) : new Uint8Array(0);
+  const stream = numbers(hmac(sha256, unhex(secret), concat(utf8(version + " entropy\0"), unhex(campaign_id), unhex(root), randomness)));
   return prizes.map(({ number: prize, name, layer }) => {
     const left = candidates.get(layer);
     if (!left || left.length === 0) return { prize, name, layer, awarded: false };
     const won = left.take(below(stream, left.length));
     return { prize, name, layer, column: sold.position(won)[1], purchase_id: uuid(sold.purchaseID(won)) };
   });
-}
-
-// selectFor selects with what a proof document says.
-export function selectFor(document) {
-  const randomness = document.beacon ? unhex(document.beacon.randomness) : new Uint8Array(0);
-  const entropy = entropyOf(unhex(document.secret), unhex(document.campaign_id), unhex(document.root), randomness);
-  return select(document.rules.prizes, document.sold, entropy);
 }
