@@ -23,6 +23,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
@@ -212,12 +214,9 @@ func Layers(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Layer, error) 
 		err = row.Scan(&l.Layer, &l.Positions, &l.Label, &l.Price, &l.Aisles)
 		return l, err
 	}, `SELECT layer, positions, coalesce(label, ''), price, nullif(aisles, '{}') FROM layers WHERE campaign_id = $1 ORDER BY layer`, id)
-	if err != nil {
+	prizes, unread := Prizes(ctx, db, id)
+	if err = cmp.Or(err, unread); err != nil {
 		return nil, fmt.Errorf("campaign.Layers(%s): %w", id, err)
-	}
-	prizes, err := Prizes(ctx, db, id)
-	if err != nil {
-		return nil, err
 	}
 	for _, p := range prizes {
 		layer := &layers[p.Layer-1]
@@ -230,16 +229,9 @@ func Layers(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Layer, error) 
 	return layers, nil
 }
 
-// Prize is one prize of a campaign.
-type Prize struct {
-	Number int
-	Layer  int
-	Name   string
-}
-
 // Prizes returns the prizes of a campaign in number order.
-func Prizes(ctx context.Context, db postgres.DB, id uuid.UUID) ([]Prize, error) {
-	prizes, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Prize],
+func Prizes(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.Prize, error) {
+	prizes, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[fairdraw.Prize],
 		`SELECT number, layer, name FROM prizes WHERE campaign_id = $1 ORDER BY number`, id)
 	return prizes, fault.At(err, "campaign.Prizes(%s)", id)
 }

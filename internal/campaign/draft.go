@@ -46,9 +46,8 @@ func (d Draft) Check(bounds Bounds) error {
 	if d.SaleStartsAt != nil && d.SaleEndsAt != nil && !d.SaleEndsAt.After(*d.SaleStartsAt) {
 		bad("/sale_ends_at", "must be after sale_starts_at")
 	}
-	checkTime(d.SaleStartsAt, "/sale_starts_at", bad)
-	checkTime(d.SaleEndsAt, "/sale_ends_at", bad)
-	checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until", bad)
+	faults = slices.Concat(faults, checkTime(d.SaleStartsAt, "/sale_starts_at"), checkTime(d.SaleEndsAt, "/sale_ends_at"),
+		checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until"))
 	d.Policies.check(bounds, bad)
 	if unsold := d.Policies.Unsold; (unsold == UnsoldCancel || unsold == UnsoldDraw) && d.SaleEndsAt == nil {
 		bad("/policies/unsold", "%s acts when the sale ends: it needs sale_ends_at", unsold)
@@ -64,11 +63,12 @@ func (d Draft) Check(bounds Bounds) error {
 
 // checkTime requires a year that RFC 3339 can show in every time zone: its years
 // end at 9999, and a zone can be in the next year already.
-func checkTime(t *time.Time, pointer string, bad func(string, string, ...any)) {
+func checkTime(t *time.Time, pointer string) []fault.Field {
 	const earliest, latest = 2000, 9998
-	if t != nil && (t.UTC().Year() < earliest || t.UTC().Year() > latest) {
-		bad(pointer, "must be in the years %d to %d", earliest, latest)
+	if t == nil || earliest <= t.UTC().Year() && t.UTC().Year() <= latest {
+		return nil
 	}
+	return []fault.Field{{Pointer: pointer, Detail: fmt.Sprintf("must be in the years %d to %d", earliest, latest)}}
 }
 
 func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
@@ -182,7 +182,7 @@ type Patch struct {
 	PurchaseLimit Optional[int]
 	SaleStartsAt  Optional[time.Time]
 	SaleEndsAt    Optional[time.Time]
-	Metadata      Optional[metadata.Map] // replaced as a whole, in every state
+	Metadata      *metadata.Map // replaced as a whole, in every state
 }
 
 // Optional is a new value for a field that may be empty: Set with a nil Value
@@ -192,7 +192,9 @@ type Optional[T any] struct {
 	Value *T
 }
 
-// Apply returns the draft with the changes of a patch.
+// Apply returns the draft with the changes of a patch. Layers that say how many positions they
+// have make the campaign what they say; those that do not are of a triangle. A new base
+// length alone leaves the layers, and Check refuses what does not go together.
 func (d Draft) Apply(p Patch) Draft {
 	if p.Name != nil {
 		d.Name = *p.Name
@@ -200,7 +202,15 @@ func (d Draft) Apply(p Patch) Draft {
 	if p.Currency != nil {
 		d.Currency = *p.Currency
 	}
-	d = d.reshape(p)
+	if p.Layers != nil {
+		d.Layers = p.Layers
+		if slices.ContainsFunc(p.Layers, func(l Layer) bool { return l.Positions != 0 }) {
+			d.BaseLength = 0
+		}
+	}
+	if p.BaseLength != nil {
+		d.BaseLength = *p.BaseLength
+	}
 	if p.Policies != nil {
 		d.Policies = *p.Policies
 	}
@@ -213,32 +223,8 @@ func (d Draft) Apply(p Patch) Draft {
 	if p.SaleEndsAt.Set {
 		d.SaleEndsAt = p.SaleEndsAt.Value
 	}
-	if p.Metadata.Set {
-		d.Metadata = p.metadata()
-	}
-	return d
-}
-
-// metadata is the new metadata of a patch that has some.
-func (p Patch) metadata() metadata.Map {
-	if p.Metadata.Value == nil {
-		return nil
-	}
-	return *p.Metadata.Value
-}
-
-// reshape applies what a patch says of the shape. Layers that say how many positions they
-// have make the campaign what they say; those that do not are of a triangle. A new base
-// length alone leaves the layers, and Check refuses what does not go together.
-func (d Draft) reshape(p Patch) Draft {
-	if p.Layers != nil {
-		d.Layers = p.Layers
-		if slices.ContainsFunc(p.Layers, func(l Layer) bool { return l.Positions != 0 }) {
-			d.BaseLength = 0
-		}
-	}
-	if p.BaseLength != nil {
-		d.BaseLength = *p.BaseLength
+	if p.Metadata != nil {
+		d.Metadata = *p.Metadata
 	}
 	return d
 }
@@ -248,33 +234,21 @@ func (d Draft) reshape(p Patch) Draft {
 // the name, a higher limit and a later end can change; afterwards only the name. The
 // metadata can change at any time.
 func (p Patch) CheckFixed(state State) error {
-	active := state == Active
 	var fixed []string
-	for _, f := range []struct {
-		name string
-		set  bool
-		free bool
-	}{
-		{"base_length", p.BaseLength != nil, false}, {"currency", p.Currency != nil, false}, {"layers", p.Layers != nil, false},
-		{"sale_starts_at", p.SaleStartsAt.Set, false}, {"policies", p.Policies != nil, false},
-		{"purchase_limit", p.PurchaseLimit.Set, active}, {"sale_ends_at", p.SaleEndsAt.Set, active},
-	} {
-		if f.set && !f.free {
-			fixed = append(fixed, f.name)
+	changes := func(name string, set bool) {
+		if set {
+			fixed = append(fixed, name)
 		}
 	}
+	changes("base_length", p.BaseLength != nil)
+	changes("currency", p.Currency != nil)
+	changes("layers", p.Layers != nil)
+	changes("sale_starts_at", p.SaleStartsAt.Set)
+	changes("policies", p.Policies != nil)
+	changes("purchase_limit", p.PurchaseLimit.Set && state != Active)
+	changes("sale_ends_at", p.SaleEndsAt.Set && state != Active)
 	if len(fixed) > 0 {
 		return fault.New(fault.StateConflict, "the campaign is %s; these fields can no longer be changed: %v", state, fixed)
 	}
 	return nil
-}
-
-// CheckEnd returns a state-conflict Error when a patch moves the end of a sale to which
-// the draw is bound. drawsAt is the campaign's; nil: its draw is bound to no end.
-func (p Patch) CheckEnd(drawsAt *time.Time) error {
-	if drawsAt == nil || !p.SaleEndsAt.Set || p.SaleEndsAt.Value != nil && p.SaleEndsAt.Value.Equal(*drawsAt) {
-		return nil
-	}
-	return fault.New(fault.StateConflict, "the rules fix the draw at %s since publication; sale_ends_at can no longer be changed or removed",
-		drawsAt.UTC().Format(time.RFC3339Nano))
 }

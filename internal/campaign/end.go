@@ -63,10 +63,7 @@ func IsEndedUnsold(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ended, mayBeSo
 		SELECT coalesce(sale_ends_at <= clock_timestamp(), false) AND policies ->> 'unsold' = 'cancel',
 		       NOT EXISTS (SELECT FROM positions WHERE campaign_id = c.id AND state IN ('available', 'held'))
 		FROM campaigns c WHERE id = $1`, id).Scan(&ended, &mayBeSoldOut)
-	if err != nil {
-		return false, false, fmt.Errorf("campaign.IsEndedUnsold(%s): %w", id, err)
-	}
-	return ended, mayBeSoldOut, nil
+	return ended, mayBeSoldOut, fault.At(err, "campaign.IsEndedUnsold(%s)", id)
 }
 
 // EndSale ends the sale of a campaign that is drawn at the end of its sale: it is drawing,
@@ -77,10 +74,7 @@ func EndSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (ended bool, err erro
 	tag, err := tx.Exec(ctx, `
 		UPDATE campaigns SET state = 'drawing', `+closing+`, paused_at = NULL, draw_started_at = clock_timestamp()
 		WHERE id = $1 AND state = 'active' AND draws_at <= clock_timestamp() AND positions_reserved = 0`, id)
-	if err != nil {
-		return false, fmt.Errorf("campaign.EndSale(%s): %w", id, err)
-	}
-	return tag.RowsAffected() == 1, nil
+	return tag.RowsAffected() == 1, fault.At(err, "campaign.EndSale(%s)", id)
 }
 
 // ToDraw returns up to limit campaigns on sale that are drawn at the end of their sale and
@@ -102,13 +96,10 @@ func StartDraw(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	tag, err := tx.Exec(ctx, `
 		UPDATE campaigns SET state = 'drawing', paused_at = NULL, draw_started_at = clock_timestamp()
 		WHERE id = $1 AND state = 'active' AND positions_sold = positions_total`, id)
-	if err != nil {
-		return fmt.Errorf("campaign.StartDraw(%s): %w", id, err)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errors.New("it is not active, or its counters do not say that all is sold")
 	}
-	if tag.RowsAffected() != 1 {
-		return fmt.Errorf("campaign.StartDraw(%s): it is not active, or its counters do not say that all is sold", id)
-	}
-	return nil
+	return fault.At(err, "campaign.StartDraw(%s)", id)
 }
 
 // SoldNow returns how many positions of a campaign its counter says are sold, and the time of the
@@ -168,13 +159,10 @@ func (e Execution) Complete(ctx context.Context, tx pgx.Tx) error {
 func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string) error {
 	tag, err := db.Exec(ctx, `UPDATE campaigns `+set+`
 		WHERE id = $1 AND state = 'drawing' AND execution_lock_id = $2 AND execution_version = $3`, e.CampaignID, e.LockID, e.Version)
-	if err != nil {
-		return fmt.Errorf("campaign.Execution.%s(%s): %w", what, e.CampaignID, err)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = ErrFenced
 	}
-	if tag.RowsAffected() != 1 {
-		return fmt.Errorf("campaign.Execution.%s(%s, version %d): %w", what, e.CampaignID, e.Version, ErrFenced)
-	}
-	return nil
+	return fault.At(err, "campaign.Execution.%s(%s, version %d)", what, e.CampaignID, e.Version)
 }
 
 // ReleaseStale frees up to limit execution locks whose holders have not renewed
@@ -197,11 +185,8 @@ func AwardPrizes(ctx context.Context, tx pgx.Tx, id uuid.UUID, numbers, columns 
 		UPDATE prizes p SET winning_column = w.col
 		FROM unnest($2::int[], $3::int[]) AS w (number, col)
 		WHERE p.campaign_id = $1 AND p.number = w.number AND p.winning_column IS NULL`, id, numbers, columns)
-	if err != nil {
-		return fmt.Errorf("campaign.AwardPrizes(%s): %w", id, err)
+	if err == nil && int(tag.RowsAffected()) != len(numbers) {
+		err = fmt.Errorf("%d of %d prizes awarded", tag.RowsAffected(), len(numbers))
 	}
-	if int(tag.RowsAffected()) != len(numbers) {
-		return fmt.Errorf("campaign.AwardPrizes(%s): %d of %d prizes awarded", id, tag.RowsAffected(), len(numbers))
-	}
-	return nil
+	return fault.At(err, "campaign.AwardPrizes(%s)", id)
 }

@@ -16,14 +16,11 @@ import (
 // ShapeOf returns the shape of a campaign as it is now, or a not-found Error.
 func ShapeOf(ctx context.Context, db postgres.DB, id uuid.UUID) (shape.Shape, error) {
 	found, err := readShapes(ctx, db, []uuid.UUID{id})
-	if err != nil {
-		return shape.Shape{}, err
-	}
 	form, ok := found[id]
-	if !ok {
-		return shape.Shape{}, NotFound(id)
+	if err == nil && !ok {
+		err = NotFound(id)
 	}
-	return form, nil
+	return form, err
 }
 
 // readShapes returns the shapes of the campaigns that exist.

@@ -17,27 +17,21 @@ import (
 )
 
 // Lock locks the row of a campaign for the transaction and waits when another
-// transaction has it. The statement reads nothing else: the data that a statement
+// transaction has it. The statement reads nothing else: other data that a statement
 // reads can be older than its wait, so callers read in a later one. It returns a
 // not-found Error when the campaign does not exist.
 func Lock(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	var locked bool
-	err := tx.QueryRow(ctx, `SELECT true FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, id).Scan(&locked)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return NotFound(id)
-	}
-	return fault.At(err, "campaign.Lock(%s)", id)
+	_, err := LockDrawing(ctx, tx, id)
+	return err
 }
 
-// LockDrawing locks the row of a campaign and reports whether it is drawing.
+// LockDrawing is Lock, and reports whether the campaign is drawing.
 func LockDrawing(ctx context.Context, tx pgx.Tx, id uuid.UUID) (drawing bool, err error) {
-	if err := Lock(ctx, tx, id); err != nil {
-		return false, err
+	err = tx.QueryRow(ctx, `SELECT state = 'drawing' FROM campaigns WHERE id = $1 FOR NO KEY UPDATE`, id).Scan(&drawing)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, NotFound(id)
 	}
-	if err := tx.QueryRow(ctx, `SELECT state = 'drawing' FROM campaigns WHERE id = $1`, id).Scan(&drawing); err != nil {
-		return false, fmt.Errorf("campaign.LockDrawing(%s): %w", id, err)
-	}
-	return drawing, nil
+	return drawing, fault.At(err, "campaign.Lock(%s)", id)
 }
 
 // QueueLock locks the rows of several campaigns, by ascending id, and calls each
@@ -107,25 +101,15 @@ func (s Status) CheckBlocking() error {
 
 // QueueStatuses reads campaigns into a map. It leaves out those that do not exist.
 func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
+	var s Status
 	b.Queue(`
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
 		       draws_at, coalesce(draws_at <= t.now, false),
 		       currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold, positions_blocked, board_version
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
-		WHERE id = ANY($1)`, ids).Query(func(rows pgx.Rows) error {
-		all, err := pgx.CollectRows(rows, scanStatus)
-		for _, s := range all {
-			into[s.ID] = &s
-		}
-		return err
-	})
-}
-
-func scanStatus(row pgx.CollectableRow) (s Status, err error) {
-	err = row.Scan(&s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.Currency, &s.PurchaseLimit,
-		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board)
-	return s, err
+		WHERE id = ANY($1)`, ids).Query(postgres.Each(func() { into[s.ID] = new(s) }, &s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.Currency, &s.PurchaseLimit,
+		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board))
 }
 
 // Locker is a session of Postgres that has locked the row of a campaign.
@@ -154,9 +138,7 @@ func FindLocker(ctx context.Context, db postgres.DB, id uuid.UUID) (l Locker, er
 		JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted AND l.pid IS NOT NULL
 		LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE c.id = $1 AND l.mode = 'ExclusiveLock' LIMIT 1`, id).Scan(&l.PID, &l.Application)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Locker{}, nil
-	}
+	_, err = postgres.Found(err)
 	return l, fault.At(err, "campaign.FindLocker(%s)", id)
 }
 

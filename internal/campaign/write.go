@@ -1,8 +1,8 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -39,9 +39,9 @@ func Create(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 // Replace writes a checked draft over a pending campaign.
 func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	form := d.Shape()
-	tag, err := tx.Exec(ctx, `
+	err := change(ctx, tx, "the campaign is no longer pending", `
 		UPDATE campaigns SET (`+draftColumns+`) = ($2, $3, $4, $5, $6, $7, $8, $9) WHERE id = $1 AND state = 'pending'`, draftValues(id, d, form)...)
-	if err := refused(tag.RowsAffected(), err, "the campaign is no longer pending"); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := Describe(ctx, tx, id, d.Metadata); err != nil {
@@ -95,14 +95,11 @@ func arrayText(columns []int) string {
 // later end of the sale or none. A lower limit or an earlier end is a
 // state-conflict Error, and so is any other end when the draw is bound to it.
 func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Patch) error {
-	var faults []fault.Field
-	checkTime(p.SaleEndsAt.Value, "/sale_ends_at", func(pointer, format string, args ...any) {
-		faults = append(faults, fault.Field{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
-	})
-	if len(faults) > 0 {
+	if faults := checkTime(p.SaleEndsAt.Value, "/sale_ends_at"); faults != nil {
 		return fault.Invalid(faults...)
 	}
-	tag, err := tx.Exec(ctx, `
+	const refused = "while a campaign is active its purchase limit can only be raised and its end only be put off, to a time that is still to come; the end of a sale cannot change at all when what is sold by then is drawn (policies.unsold: draw)"
+	return change(ctx, tx, refused, `
 		UPDATE campaigns
 		SET name = coalesce($2, name),
 		    purchase_limit = CASE WHEN $5 THEN NULL ELSE coalesce($3, purchase_limit) END,
@@ -112,27 +109,23 @@ func Amend(ctx context.Context, tx pgx.Tx, id uuid.UUID, p Patch) error {
 		  AND ($4::timestamptz IS NULL OR $4 = sale_ends_at OR $4 > sale_ends_at AND $4 > clock_timestamp())
 		  AND (draws_at IS NULL OR NOT $6 AND coalesce($4 = draws_at, true))`,
 		id, p.Name, p.PurchaseLimit.Value, p.SaleEndsAt.Value, p.PurchaseLimit.Set && p.PurchaseLimit.Value == nil, p.SaleEndsAt.Set && p.SaleEndsAt.Value == nil)
-	return refused(tag.RowsAffected(), err, "while a campaign is active its purchase limit can only be raised and its end only be put off, to a time that is still to come; the end of a sale cannot change at all when what is sold by then is drawn (policies.unsold: draw)")
 }
 
 // Rename changes the name, in any state.
 func Rename(ctx context.Context, tx pgx.Tx, id uuid.UUID, name string) error {
-	tag, err := tx.Exec(ctx, `UPDATE campaigns SET name = $2 WHERE id = $1`, id, name)
-	return refused(tag.RowsAffected(), err, "there is no such campaign")
+	return change(ctx, tx, "there is no such campaign", `UPDATE campaigns SET name = $2 WHERE id = $1`, id, name)
 }
 
 // Activate moves a pending campaign to active and stores its commitment. The caller has locked the
 // campaign. One whose sale would be over is a state-conflict Error.
 func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error {
-	tag, err := tx.Exec(ctx, `
+	err := change(ctx, tx, "only a pending campaign can be published", `
 		UPDATE campaigns SET state = 'active', published_at = clock_timestamp()
 		WHERE id = $1 AND state = 'pending' AND (sale_ends_at IS NULL OR sale_ends_at > clock_timestamp())`, id)
-	if err == nil && tag.RowsAffected() == 0 {
-		if err := checkEnd(ctx, tx, id); err != nil {
-			return err
-		}
+	if fault.CodeOf(err) == fault.StateConflict {
+		return cmp.Or(checkEnd(ctx, tx, id), err)
 	}
-	if err := refused(tag.RowsAffected(), err, "only a pending campaign can be published"); err != nil {
+	if err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO commitments (campaign_id, rules, commitment) VALUES ($1, $2, $3)`, id, string(c.Rules), c.Commitment)
@@ -143,11 +136,8 @@ func Activate(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Commitment) error 
 func checkEnd(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	var end, now time.Time
 	err := tx.QueryRow(ctx, `SELECT sale_ends_at, clock_timestamp() FROM campaigns WHERE id = $1 AND state = 'pending' AND sale_ends_at <= clock_timestamp()`, id).Scan(&end, &now)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return fmt.Errorf("campaign.checkEnd: %w", err)
+	if found, err := postgres.Found(err); !found {
+		return fault.At(err, "campaign.checkEnd")
 	}
 	return fault.New(fault.StateConflict, "sale_ends_at (%s) is not in the future (now %s); change sale_ends_at, then publish",
 		end.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
@@ -156,32 +146,28 @@ func checkEnd(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 // BindEnd binds the draw of a pending campaign to the end of its sale, for ever:
 // everything sold by then is drawn.
 func BindEnd(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	tag, err := tx.Exec(ctx, `UPDATE campaigns SET draws_at = sale_ends_at WHERE id = $1 AND state = 'pending' AND sale_ends_at IS NOT NULL`, id)
-	return refused(tag.RowsAffected(), err, "a campaign whose unsold positions do not keep it from its draw needs sale_ends_at")
+	return change(ctx, tx, "a campaign whose unsold positions do not keep it from its draw needs sale_ends_at",
+		`UPDATE campaigns SET draws_at = sale_ends_at WHERE id = $1 AND state = 'pending' AND sale_ends_at IS NOT NULL`, id)
 }
 
 // Pause stops the sale of an active campaign; pausing twice is no error.
 func Pause(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	tag, err := tx.Exec(ctx, `
-		UPDATE campaigns SET paused_at = coalesce(paused_at, clock_timestamp()) WHERE id = $1 AND state = 'active'`, id)
-	return refused(tag.RowsAffected(), err, "only an active campaign can be paused")
+	return change(ctx, tx, "only an active campaign can be paused",
+		`UPDATE campaigns SET paused_at = coalesce(paused_at, clock_timestamp()) WHERE id = $1 AND state = 'active'`, id)
 }
 
 // Resume continues the sale of a paused campaign; resuming twice is no error.
 func Resume(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	tag, err := tx.Exec(ctx, `UPDATE campaigns SET paused_at = NULL WHERE id = $1 AND state = 'active'`, id)
-	return refused(tag.RowsAffected(), err, "only an active campaign can be resumed")
+	return change(ctx, tx, "only an active campaign can be resumed", `UPDATE campaigns SET paused_at = NULL WHERE id = $1 AND state = 'active'`, id)
 }
 
-// refused returns a state-conflict Error when no row matched the guard of an UPDATE.
-func refused(rows int64, err error, message string) error {
-	if err != nil {
-		return fmt.Errorf("campaign: %w", err)
+// change runs an UPDATE of a campaign. It returns a state-conflict Error when no row matched its guard.
+func change(ctx context.Context, tx pgx.Tx, refused, sql string, args ...any) error {
+	tag, err := tx.Exec(ctx, sql, args...)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = fault.New(fault.StateConflict, "%s", refused)
 	}
-	if rows != 1 {
-		return fault.New(fault.StateConflict, "%s", message)
-	}
-	return nil
+	return fault.At(err, "campaign")
 }
 
 // Describe replaces the metadata of a campaign, in any state. They have a table of their own,

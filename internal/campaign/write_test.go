@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
@@ -77,7 +78,7 @@ func TestADraftIsStoredAsItIsAndReplacedWithNothingOfTheOldOneLeft(t *testing.T)
 		expectDraft(t, db, id, d)
 	}
 	expectDraft(t, db, other, fullDraft())
-	numbered := []campaign.Prize{{Number: 1, Layer: 1, Name: "A prize"}, {Number: 2, Layer: 3, Name: "A prize"},
+	numbered := []fairdraw.Prize{{Number: 1, Layer: 1, Name: "A prize"}, {Number: 2, Layer: 3, Name: "A prize"},
 		{Number: 3, Layer: 4, Name: "Gold"}, {Number: 4, Layer: 4, Name: "Silver"}, {Number: 5, Layer: 4, Name: "Silver"}, {Number: 6, Layer: 4, Name: "Gold"}}
 	if got, err := campaign.Prizes(t.Context(), db, id); err != nil || !reflect.DeepEqual(got, numbered) {
 		t.Errorf("got the prizes %+v, %v", got, err)

@@ -66,8 +66,8 @@ const (
 	longestRetry = 5 * time.Minute
 )
 
-// RowWait is how long a transaction should wait for a campaign that is locked elsewhere,
-// before the job is snoozed.
+// RowWait is how long an attempt should wait for a campaign that is locked elsewhere, before it
+// is made again or the job is snoozed.
 const RowWait = 250 * time.Millisecond
 
 // chunkSize bounds the purchases that a transaction refunds.
@@ -151,30 +151,30 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 		if err != nil {
 			return err
 		}
-		if done = open == 0 && now.Done+now.Waiting == now.Total; !done {
-			shown := &job.Progress{Refunds: now}
-			if left.count > 0 {
-				if waits, err = left.wait(ctx, tx, ref); err != nil {
-					return err
-				}
-				shown.Waiting = &waits.Waiting
+		shown := &job.Progress{Refunds: now}
+		if done = open == 0 && now.Done+now.Waiting == now.Total; done {
+			hit("lifecycle.finalize", ref)
+			if outcome.Result, err = resultOf(ref, counts); err != nil {
+				return err
 			}
-			isNew = reasonOf(known.Progress) != reasonOf(shown)
-			advanced = isNew || known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now
-			if !advanced && left.count == 0 {
-				return nil
+			if err := advance(ctx, tx, ref, shown); err != nil { // it stays with the job
+				return err
 			}
-			return advance(ctx, tx, ref, shown)
+			outcome.ID = ref.ID
+			return job.Finalize(ctx, tx, &outcome)
 		}
-		hit("lifecycle.finalize", ref)
-		outcome, err = resultOf(ref, counts)
-		if err != nil {
-			return err
+		if left.count > 0 {
+			if waits, err = left.wait(ctx, tx, ref); err != nil {
+				return err
+			}
+			shown.Waiting = &waits.Waiting
 		}
-		if err := advance(ctx, tx, ref, &job.Progress{Refunds: now}); err != nil { // it stays with the job
-			return err
+		isNew = reasonOf(known.Progress) != reasonOf(shown)
+		advanced = isNew || known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now
+		if !advanced && left.count == 0 {
+			return nil
 		}
-		return job.Finalize(ctx, tx, &outcome)
+		return advance(ctx, tx, ref, shown)
 	})
 	switch {
 	case err != nil:
@@ -228,10 +228,9 @@ func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (*CancelWai
 		Reason: fmt.Sprintf("wallets cannot take the money of %d purchases; the first is %s: %s", r.count, r.first, r.err)}}, nil
 }
 
-func resultOf(ref job.Ref, counts payment.RefundCounts) (job.Outcome, error) {
-	result, err := json.Marshal(CancelResult{CampaignID: ref.CampaignID, State: campaign.Cancelled, Waiting: counts.ForPeople,
+func resultOf(ref job.Ref, counts payment.RefundCounts) ([]byte, error) {
+	return json.Marshal(CancelResult{CampaignID: ref.CampaignID, State: campaign.Cancelled, Waiting: counts.ForPeople,
 		Refunded: Refunded{Wallet: counts.Wallet, Card: counts.Card - counts.ForPeople, External: counts.External}})
-	return job.Outcome{ID: ref.ID, Result: result}, err
 }
 
 // progress is how far the cancellation has come, in purchases.

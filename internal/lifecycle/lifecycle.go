@@ -9,23 +9,21 @@
 //
 //		begin ─▶ refund, a chunk of purchases in each transaction ─▶ wait ─▶ finalize the job
 //
-//	  - begin, one transaction under the campaign's lock: pending or active becomes
-//	    cancelled, active holds end, and payments before their capture are given up. After
-//	    its commit nothing can be sold, held or reserved.
-//	  - refund, at most 100 purchases in a transaction under the lock: positions are
-//	    freed, counters go down, the purchase is cancelled, and a refund is written. A
-//	    wallet is credited in the same commit, card money is refunded by the provider (package
-//	    payment/refunds), and an external refund is listed for the app. A purchase whose wallet is
-//	    locked, broken or full is left for later. Of one that is broken or full the job says
-//	    so while it waits, with growing pauses.
+//	  - begin, one transaction under the campaign's lock: the campaign becomes cancelled,
+//	    active holds end, and payments before their capture are given up. After its commit
+//	    nothing can be sold, held or reserved.
+//	  - refund, at most 100 purchases in a transaction under the lock: positions are freed,
+//	    the purchase is cancelled, and a refund is written. A wallet is credited in the same
+//	    commit, card money is refunded by the provider (package payment/refunds), and an
+//	    external refund is listed for the app. A purchase whose wallet is locked, broken or
+//	    full is left for later; of one that is broken or full the job says so while it waits.
 //	  - wait: until no payment of the campaign is under way, and every card refund has
 //	    succeeded or waits for a person. Later money is refunded by the transaction that
 //	    settles its payment.
 //
-// The job is written with each transaction. After a crash the next worker goes on where
-// the last one stopped. A purchase has one refund, by the schema. A job that advances is
-// not given up. After one that was given up, a new request to cancel goes on with the
-// rest.
+// The job is written with each transaction: after a crash the next worker goes on where
+// the last one stopped. A purchase has one refund, by the schema. After a job that was
+// given up, a new request to cancel goes on with the rest.
 //
 // Failpoints, each with the campaign's id:
 //
@@ -62,15 +60,12 @@ type Service struct {
 	render func(Details) any
 }
 
-// rowWait is how long an attempt waits for the campaign. While the campaign stays
-// locked, attempts are made until the context of the request ends.
-const rowWait = 250 * time.Millisecond
-
-// New returns a Service. It seals the secrets of campaigns with key; chain is the beacon to which
+// New returns a Service. While a campaign stays locked, attempts are made until the context of
+// the request ends. It seals the secrets of campaigns with key; chain is the beacon to which
 // campaigns can bind themselves, or nil; render makes the answer's body from a campaign.
 func New(gate *postgres.Gate, key keyring.Keyring, maxPositions int, chain *beacon.Chain, render func(Details) any) *Service {
 	bounds := campaign.Bounds{MaxPositions: maxPositions, Beacon: chain != nil}
-	return &Service{db: gate.Retry(rowWait), key: key, bounds: bounds, chain: chain, render: render}
+	return &Service{db: gate.Retry(RowWait), key: key, bounds: bounds, chain: chain, render: render}
 }
 
 // Details is a campaign with everything that belongs to it except its positions.
@@ -192,11 +187,8 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 	if err := p.CheckFixed(now.State); err != nil {
 		return err
 	}
-	if err := p.CheckEnd(now.DrawsAt); err != nil {
-		return err
-	}
-	if p.Metadata.Set {
-		if err := campaign.Describe(ctx, tx, now.ID, campaign.Draft{}.Apply(p).Metadata); err != nil {
+	if p.Metadata != nil {
+		if err := campaign.Describe(ctx, tx, now.ID, *p.Metadata); err != nil {
 			return err
 		}
 	}

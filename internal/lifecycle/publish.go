@@ -82,9 +82,6 @@ func fillPlan(ctx context.Context, db postgres.DB, id uuid.UUID) (inventory.Plan
 	return plan, err
 }
 
-// secretSize is the length in bytes of a draw's secret.
-const secretSize = 32
-
 // Publish publishes a pending campaign. From then on its rules and commitment are
 // public and cannot change. The secret stays encrypted with key until the draw. A campaign
 // with a beacon binds itself to the chain, and is rejected without one.
@@ -146,16 +143,12 @@ func checkBeacon(p campaign.Policies, chain *beacon.Chain) error {
 }
 
 // commit makes a random secret, and the commitment to rules and secret.
-func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chain *fairdraw.Beacon) (bound campaign.Commitment, secret []byte, err error) {
-	listed := make([]fairdraw.Prize, len(prizes))
-	for i, p := range prizes {
-		listed[i] = fairdraw.Prize{Number: p.Number, Layer: p.Layer, Name: p.Name}
-	}
+func commit(c campaign.Campaign, form shape.Shape, prizes []fairdraw.Prize, chain *fairdraw.Beacon) (bound campaign.Commitment, secret []byte, err error) {
 	layers := make([]fairdraw.Layer, form.Layers())
 	for i := range layers {
 		layers[i] = fairdraw.Layer{Layer: i + 1, Positions: form.InLayer(i + 1)}
 	}
-	promised := fairdraw.NewRules(c.ID, layers, listed, chain)
+	promised := fairdraw.NewRules(c.ID, layers, prizes, chain)
 	if c.Policies.Unsold == campaign.UnsoldDraw {
 		promised.Unsold = &fairdraw.Unsold{EndsAt: fairdraw.At(*c.SaleEndsAt)}
 	}
@@ -163,7 +156,7 @@ func commit(c campaign.Campaign, form shape.Shape, prizes []campaign.Prize, chai
 	if err != nil {
 		return campaign.Commitment{}, nil, err
 	}
-	secret = make([]byte, secretSize)
+	secret = make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	commitment := fairdraw.Commitment(c.ID, rules, secret)
 	return campaign.Commitment{Rules: rules, Commitment: commitment[:]}, secret, nil

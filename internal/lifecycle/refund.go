@@ -88,7 +88,13 @@ func (g *chunk) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid.UUI
 	if err := tx.SendBatch(ctx, &reads).Close(); err != nil {
 		return err
 	}
-	if g.payees, err = openPayees(ctx, tx, bought); err != nil {
+	var want []wallet.PayBack
+	for _, p := range bought {
+		if p.PaymentMethod == purchase.Wallet {
+			want = append(want, payBackOf(p, g.by))
+		}
+	}
+	if g.payees, err = wallet.OpenPayees(ctx, tx, want, postgres.SkipLocked); err != nil { // it waits for none
 		return err
 	}
 	for _, id := range ids {
@@ -106,17 +112,6 @@ func (g *chunk) find(ctx context.Context, tx pgx.Tx, ref job.Ref, after uuid.UUI
 		g.purchases = append(g.purchases, p)
 	}
 	return nil
-}
-
-// openPayees locks the wallets that paid, without waiting for any.
-func openPayees(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase) (*wallet.Buyers, error) {
-	var want []wallet.PayBack
-	for _, p := range bought {
-		if p.PaymentMethod == purchase.Wallet {
-			want = append(want, payBackOf(p, ""))
-		}
-	}
-	return wallet.OpenPayees(ctx, tx, want, postgres.SkipLocked)
 }
 
 func payBackOf(p *purchase.Purchase, by string) wallet.PayBack {

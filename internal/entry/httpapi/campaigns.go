@@ -172,9 +172,10 @@ func draftOf(body contract.CampaignDraft, defaults campaign.Policies) campaign.D
 // removes the value. Policies are changed as a whole.
 func patchOf(change contract.CampaignPatch, defaults campaign.Policies) campaign.Patch {
 	p := campaign.Patch{Name: change.Name, BaseLength: change.BaseLength, PurchaseLimit: optional(change.PurchaseLimit),
-		SaleStartsAt: optional(change.SaleStartsAt), SaleEndsAt: optional(change.SaleEndsAt), Metadata: campaign.Optional[metadata.Map]{Set: change.Metadata.IsSpecified()}}
-	if given, err := change.Metadata.Get(); err == nil {
-		p.Metadata.Value = new(metadata.Map(given))
+		SaleStartsAt: optional(change.SaleStartsAt), SaleEndsAt: optional(change.SaleEndsAt)}
+	if change.Metadata.IsSpecified() {
+		given, _ := change.Metadata.Get() // null: none any more
+		p.Metadata = new(metadata.Map(given))
 	}
 	if change.Currency != nil {
 		currency := money.Currency(*change.Currency)
