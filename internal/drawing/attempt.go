@@ -3,9 +3,11 @@ package drawing
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize.example/draw/beacon"
@@ -52,7 +54,7 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
 	defer cancel()
 	if wait, ok := errors.AsType[*Waiting](err); ok {
-		return job.Outcome{}, d.snooze(release, ref, &execution, wait, logger)
+		return job.Outcome{}, a.snooze(release, wait)
 	}
 	lost := postgres.RetryLocked(release, func() error { // the row may be locked for a moment
 		return postgres.InTx(release, d.db, func(tx pgx.Tx) error { return execution.Release(release, tx) })
@@ -84,6 +86,28 @@ func (a *attempt) steps(ctx, held context.Context) (outcome job.Outcome, err err
 	}
 	a.hit("draw.record")
 	return a.record(ctx, randomness, winners)
+}
+
+// snooze stores what the draw waits for, and returns it. The same commit releases the claim.
+func (a *attempt) snooze(ctx context.Context, wait *Waiting) error {
+	err := postgres.RetryLocked(ctx, func() error {
+		return postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
+			if err := a.execution.Release(ctx, tx); err != nil {
+				return err
+			}
+			if err := SetWait(ctx, tx, a.ref.CampaignID, wait.Waiting); err != nil {
+				return err
+			}
+			var b pgx.Batch
+			job.QueueWaiting(&b, []uuid.UUID{a.ref.ID}, wait.Waiting)
+			return tx.SendBatch(ctx, &b).Close()
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("drawing.snooze(%s): %w", a.ref.CampaignID, err)
+	}
+	a.log.InfoContext(telemetry.Sampled(""), "draw waits", "reason", wait.Reason, "until", wait.RetryAt) //nolint:contextcheck // it only says how the line is written
+	return wait
 }
 
 // fenced runs a transaction that begins with the fence: it fails with campaign.ErrFenced

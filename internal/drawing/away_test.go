@@ -61,12 +61,10 @@ func TestRelaysThatHangHoldOneSlotAndNoOtherDraw(t *testing.T) {
 	fresh := withBeacon(t, db, chain)
 	expect := func(ref job.Ref, reason string) {
 		t.Helper()
-		_, before := execution(t, db, ref.CampaignID)
 		wait := waits(t, drawer, ref)
 		noted(t, db, ref.CampaignID, wait)
-		lock, version := execution(t, db, ref.CampaignID)
-		if lock != nil || ref != fresh && version != before || !strings.Contains(wait.Reason, reason) {
-			t.Errorf("lock %v, version %d after %d, %s", lock, version, before, wait.Reason)
+		if lock, _ := execution(t, db, ref.CampaignID); lock != nil || !strings.Contains(wait.Reason, reason) {
+			t.Errorf("lock %v, %s", lock, wait.Reason)
 		}
 		if isFrozen(t, db, fresh.CampaignID) {
 			t.Error("it was frozen before anybody could be asked for the newest round")

@@ -9,10 +9,10 @@
 //   - claim: take the execution lock of the campaign and increase its version. If another
 //     worker has it, the job is tried again later ([ErrBusy]). A dead worker loses it
 //     after the lease.
-//   - freeze: open the secret, compare it with the commitment, read the sold list and
-//     store the freeze record. With a beacon the record names the round and has the
-//     secret.
-//   - await: wait for the round, get it from a relay (package drand), verify and store it.
+//   - freeze: compare the secret with the commitment, read the sold list and store the
+//     freeze record. With a beacon the record names the round and has the secret.
+//   - await: get the round from a relay (package drand), verify and store it. Nothing
+//     weaker replaces it.
 //   - choose: the list must still have the frozen root; package fairdraw selects the
 //     winners.
 //   - record: one transaction ends the campaign, inserts the draw, sets the prizes and
@@ -22,10 +22,7 @@
 // The primary keys of freezes and draws are a second guard.
 //
 // A draw that waits is a [Waiting]: the campaign stays drawing, and no lock, slot or
-// connection is held. Only the database's clock says what is due. A draw that fails
-// releases its lock, and its failure is counted. Few draws at a time query relays that
-// hang. A job for a drawn campaign gets the same result. Nothing here replaces a round by
-// something weaker.
+// connection is held. Only the database's clock says what is due.
 //
 // The records, with which anybody can check a draw:
 //
@@ -35,19 +32,14 @@
 //	the round     beacon_rounds  verified rounds
 //	draw          draws          the result: one row per campaign, by its primary key
 //
-// Triggers refuse every UPDATE, DELETE and TRUNCATE, except that draw_secrets may be
-// encrypted anew. A trigger also refuses a draw that is weaker than its rules (without the
-// randomness of the round in its freeze record). draw_waits says what a draw waits for; it
-// is for people and decides nothing. The commitment itself is in package campaign.
+// Triggers refuse every change, except that draw_secrets may be encrypted anew, and a draw
+// that is weaker than its rules. draw_waits says what a draw waits for; it is for people
+// and decides nothing. The commitment itself is in package campaign.
 //
 // [Proofs] makes the documents from these rows for every reader anew. The rows never
 // change, so the documents are the same bytes for ever. The root is computed again from
 // the lines that are sent: a list that is not the frozen one ends in [ErrNotFrozenList],
-// and the document has no end. No statement takes long, and a slow reader holds no
-// connection.
-//
-// [RotateSecrets] seals the secrets of all campaigns with another key. [CheckKeys] reports
-// whether a process has the keys of the others.
+// and the document has no end. A slow reader holds no connection.
 package drawing
 
 import (
@@ -155,13 +147,6 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		return job.Outcome{}, job.ErrFinal
 	}
 	logger := d.logger.With(append([]any{"campaign", ref.CampaignID, "job", ref.ID}, known.Attrs()...)...)
-	wait, err := d.lookAhead(ctx, ref.CampaignID)
-	if err != nil {
-		return job.Outcome{}, err
-	}
-	if wait != nil {
-		return job.Outcome{}, d.snooze(ctx, ref, nil, wait, logger)
-	}
 	var execution campaign.Execution
 	var claimed bool
 	asked := time.Now()
@@ -187,16 +172,14 @@ func (d *Drawer) finalizeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcom
 	}
 	outcome := job.Outcome{ID: ref.ID}
 	if drawn {
-		if outcome.Result, err = json.Marshal(result); err != nil {
-			return job.Outcome{}, fmt.Errorf("drawing.Run: %w", err)
-		}
+		outcome.Result, err = json.Marshal(result)
+	} else if refusal, failure := d.refusal(ctx, ref.CampaignID); failure != nil {
+		err = failure
 	} else {
-		refusal, err := d.refusal(ctx, ref.CampaignID)
-		if err != nil {
-			return job.Outcome{}, err
-		}
-		problem := job.ProblemOf(refusal)
-		outcome.Problem = &problem
+		outcome = job.Refused(ref.ID, refusal)
+	}
+	if err != nil {
+		return job.Outcome{}, err
 	}
 	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Finalize(ctx, tx, &outcome) })
 	return outcome, err
@@ -265,69 +248,3 @@ func waiting(cause, reason string, now time.Time, after time.Duration) *Waiting 
 func retry(due, now time.Time) time.Duration { return clamp(now.Sub(due)/2, firstRetry, longestRetry) }
 
 func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least), most) }
-
-// lookAhead returns a wait when it is known, without a claim, that the campaign's round is
-// not due, or that the round is due and nobody can be asked for it now. Then nothing is
-// claimed for it.
-func (d *Drawer) lookAhead(ctx context.Context, id uuid.UUID) (*Waiting, error) {
-	frozen, ok, err := FreezeOf(ctx, d.db, id)
-	if err != nil || !ok || frozen.Round == nil {
-		return nil, err
-	}
-	plan, err := planOf(ctx, d.db, id)
-	if err != nil || plan.rules.Beacon == nil {
-		return nil, err
-	}
-	if _, known, err := roundOf(ctx, d.db, plan.chain, *frozen.Round); err != nil || known {
-		return nil, err
-	}
-	now, err := Now(ctx, d.db)
-	if err != nil {
-		return nil, err
-	}
-	due := plan.chain.DueAt(*frozen.Round)
-	if !now.Before(due) {
-		if no := d.questions.refused(plan.rules.Beacon.ChainHash); no != nil && d.options.Beacon != nil {
-			return notAsked(overdue(*frozen.Round), no, due, now), nil
-		}
-		return nil, nil
-	}
-	return notDue(*frozen.Round, due, now), nil
-}
-
-func notDue(round uint64, due, now time.Time) *Waiting {
-	return waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", round), now, due.Sub(now))
-}
-
-// snooze stores what the draw waits for and returns it. The same commit releases the claim. A
-// campaign that is not drawing any more has nothing to wait for: then the answer is ErrBusy,
-// and the next attempt finds out more.
-func (d *Drawer) snooze(ctx context.Context, ref job.Ref, execution *campaign.Execution, wait *Waiting, logger *slog.Logger) error {
-	drawing := true
-	err := postgres.RetryLocked(ctx, func() error {
-		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
-			if execution != nil {
-				err = execution.Release(ctx, tx)
-			} else {
-				drawing, err = campaign.LockDrawing(ctx, tx, ref.CampaignID)
-			}
-			if err != nil || !drawing {
-				return err
-			}
-			if err := SetWait(ctx, tx, ref.CampaignID, wait.Waiting); err != nil {
-				return err
-			}
-			var b pgx.Batch
-			job.QueueWaiting(&b, []uuid.UUID{ref.ID}, wait.Waiting)
-			return tx.SendBatch(ctx, &b).Close()
-		})
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("drawing.snooze(%s): %w", ref.CampaignID, err)
-	case !drawing:
-		return ErrBusy
-	}
-	logger.InfoContext(telemetry.Sampled(""), "draw waits", "reason", wait.Reason, "until", wait.RetryAt) //nolint:contextcheck // it only says how the line is written
-	return wait
-}

@@ -10,8 +10,6 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-var InsertKeyCheck = insertKeyCheck
-
 // Reseal seals the secret of a campaign, which was read as sealed, and returns how many it has replaced.
 func Reseal(ctx context.Context, db postgres.DB, keys keyring.Keyring, id uuid.UUID, sealed []byte) (int, error) {
 	var r Rotation

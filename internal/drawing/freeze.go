@@ -157,7 +157,7 @@ func (a *attempt) open(ctx context.Context) error {
 // confirmClock asks for the newest round of the chain and stores it: newFreeze compares the clock
 // with it. Until it is known nothing is frozen.
 func (a *attempt) confirmClock(ctx context.Context) error {
-	latest, err := a.ask(ctx, min(latestPatience, a.patience()), newest)
+	latest, err := a.ask(ctx, min(latestPatience, a.patience()), newestNumber)
 	if err != nil {
 		return a.unanswered(ctx, "nothing is frozen yet: the newest round of the beacon has to confirm the clock", a.execution.StartedAt, err)
 	}
@@ -169,10 +169,7 @@ func (a *attempt) confirmClock(ctx context.Context) error {
 // end of the sale that the rules name: verifiers refuse any other. The sale was ended by
 // the same clock, so what is too early is frozen when the clock has gone on.
 func (a *attempt) checkEnd(f Freeze, now time.Time) error {
-	positions := 0
-	for _, layer := range a.rules.Layers {
-		positions += layer.Positions
-	}
+	positions := a.rules.Count()
 	switch {
 	case f.Count == positions:
 		return nil

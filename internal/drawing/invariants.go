@@ -169,16 +169,13 @@ func (p plan) checkDraw(ctx context.Context, tx pgx.Tx, f Freeze, d Draw, round 
 	if err != nil {
 		return err
 	}
+	var won []shape.Position
 	for _, w := range d.Winners {
-		if w.Column == nil {
-			continue
+		if w.Column != nil {
+			won = append(won, shape.Position{Layer: w.Layer, Column: *w.Column})
 		}
-		if len(awarded) == 0 || awarded[0] != (shape.Position{Layer: w.Layer, Column: *w.Column}) {
-			return contradiction("the prizes were not awarded as published")
-		}
-		awarded = awarded[1:]
 	}
-	if len(awarded) > 0 {
+	if !slices.Equal(awarded, won) {
 		return contradiction("the prizes were not awarded as published")
 	}
 	return nil

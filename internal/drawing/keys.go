@@ -22,17 +22,15 @@ var keyCheckRow = []byte("draw_key_check")
 func CheckKeys(ctx context.Context, db postgres.DB, keys keyring.Keyring) error {
 	sealed, err := keyCheck(ctx, db)
 	if err == nil && sealed == nil {
-		if err = insertKeyCheck(ctx, db, keys.Seal(keyCheckRow, keyCheckRow)); err == nil {
+		_, err = db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT DO NOTHING`, keys.Seal(keyCheckRow, keyCheckRow))
+		if err == nil {
 			sealed, err = keyCheck(ctx, db) // another process may have been first
 		}
 	}
 	if err == nil {
 		_, err = keys.Open(sealed, keyCheckRow)
 	}
-	if err != nil {
-		return fmt.Errorf("drawing.CheckKeys: %w", err)
-	}
-	return nil
+	return fault.At(err, "drawing.CheckKeys")
 }
 
 // rotateCheck seals the key check with the current key. It is left as it is when these keys
@@ -49,12 +47,6 @@ func (r *Rotation) rotateCheck(ctx context.Context, db postgres.DB, keys keyring
 	}
 	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT (one) DO UPDATE SET sealed = excluded.sealed`, keys.Seal(keyCheckRow, keyCheckRow))
 	return fault.At(err, "drawing.rotateCheck")
-}
-
-// insertKeyCheck stores the sealed text, unless there is one.
-func insertKeyCheck(ctx context.Context, db postgres.DB, sealed []byte) error {
-	_, err := db.Exec(ctx, `INSERT INTO draw_key_check (sealed) VALUES ($1) ON CONFLICT DO NOTHING`, sealed)
-	return fault.At(err, "drawing.insertKeyCheck")
 }
 
 // keyCheck returns the sealed text that shows whether a key is the right one; nil: there is
@@ -83,7 +75,7 @@ func RotateSecrets(ctx context.Context, db postgres.Pool, keys keyring.Keyring, 
 			return r, fmt.Errorf("drawing.RotateSecrets: %w", err)
 		}
 		if err := r.rotate(ctx, db, keys, page); err != nil {
-			return r, fmt.Errorf("drawing.RotateSecrets: %w", err)
+			return r, err
 		}
 		if len(page) < batch {
 			return r, r.rotateCheck(ctx, db, keys)
@@ -116,11 +108,8 @@ func (r *Rotation) rotate(ctx context.Context, db postgres.DB, keys keyring.Keyr
 		UPDATE draw_secrets s SET sealed = r.sealed, sealed_at = clock_timestamp()
 		FROM unnest($1::uuid[], $2::bytea[], $3::bytea[]) AS r (id, old, sealed)
 		WHERE s.campaign_id = r.id AND s.sealed = r.old`, ids, before, anew) // a secret that has changed meanwhile stays
-	if err != nil {
-		return err
-	}
 	r.Checked, r.Resealed = r.Checked+len(page), r.Resealed+int(tag.RowsAffected())
-	return nil
+	return fault.At(err, "drawing.RotateSecrets")
 }
 
 // InsertSecret stores the encrypted secret of a campaign at its publication.
@@ -131,8 +120,6 @@ func InsertSecret(ctx context.Context, tx pgx.Tx, id uuid.UUID, sealed []byte) e
 
 // SecretOf returns the encrypted secret of a published campaign.
 func SecretOf(ctx context.Context, db postgres.DB, id uuid.UUID) (sealed []byte, err error) {
-	if err := db.QueryRow(ctx, `SELECT sealed FROM draw_secrets WHERE campaign_id = $1`, id).Scan(&sealed); err != nil {
-		return nil, fmt.Errorf("drawing.SecretOf(%s): %w", id, err)
-	}
-	return sealed, nil
+	err = db.QueryRow(ctx, `SELECT sealed FROM draw_secrets WHERE campaign_id = $1`, id).Scan(&sealed)
+	return sealed, fault.At(err, "drawing.SecretOf(%s)", id)
 }

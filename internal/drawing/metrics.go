@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -35,22 +34,18 @@ func NewTriggers(registry prometheus.Registerer, logger *slog.Logger) *Triggers 
 
 // Note notes the draws of committed messages; nil Triggers note nothing.
 func (t *Triggers) Note(made ...job.Message) {
+	if t == nil {
+		return
+	}
 	for _, m := range made {
 		for _, ref := range m.Jobs {
-			t.Made(m.By, ref.ID, ref.CampaignID, m.From)
+			t.draws.WithLabelValues(string(m.By)).Inc()
+			line := []any{"by", m.By, "campaign", ref.CampaignID, "job", ref.ID}
+			if m.By == job.BySellOut || m.By == job.BySaleEnd { // others ask for the draw of a campaign that is drawing
+				line = append(line, "from", campaign.Active, "to", campaign.Drawing)
+			}
+			t.logger.Info("draw triggered", append(line, m.From.Attrs()...)...)
 		}
-	}
-}
-
-// Made notes a draw.
-func (t *Triggers) Made(by job.By, id, campaignID uuid.UUID, from job.Origin) {
-	if t != nil {
-		t.draws.WithLabelValues(string(by)).Inc()
-		line := []any{"by", by, "campaign", campaignID, "job", id}
-		if by == job.BySellOut || by == job.BySaleEnd { // others ask for the draw of a campaign that is drawing
-			line = append(line, "from", campaign.Active, "to", campaign.Drawing)
-		}
-		t.logger.Info("draw triggered", append(line, from.Attrs()...)...)
 	}
 }
 
@@ -116,6 +111,7 @@ func (m *metrics) ended(outcome, cause string, since time.Time) {
 // endOf returns how an attempt has ended, and the cause when it waits or has failed.
 func endOf(outcome job.Outcome, err error) (name, cause string) {
 	wait, waiting := errors.AsType[*Waiting](err)
+	_, answered := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil && outcome.Problem == nil:
 		return drawn, ""
@@ -129,19 +125,12 @@ func endOf(outcome job.Outcome, err error) (name, cause string) {
 		return fenced, ""
 	case errors.Is(err, job.ErrFinal):
 		return finalized, ""
-	}
-	return failed, causeOf(err)
-}
-
-func causeOf(err error) string {
-	_, answered := errors.AsType[*pgconn.PgError](err)
-	switch {
 	case errors.Is(err, keyring.ErrOpen):
-		return causeKey
+		return failed, causeKey
 	case errors.Is(err, beacon.ErrSignature):
-		return causeBeacon
+		return failed, causeBeacon
 	case answered, postgres.IsTransient(err):
-		return causePostgres
+		return failed, causePostgres
 	}
-	return causeInternal
+	return failed, causeInternal
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -51,7 +50,7 @@ func (s *Proofs) linesUnder(ctx context.Context, id uuid.UUID, number, subtrees 
 type Proof struct {
 	Tag   string // identifies its bytes
 	list  fairdraw.List
-	write func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error
+	write func(w io.Writer, sold soldLines) error
 	from  *Proofs
 }
 
@@ -67,9 +66,7 @@ func (s *Proofs) List(ctx context.Context, id uuid.UUID) (*Proof, error) {
 	}
 	list := fairdraw.List{CampaignID: id, Count: frozen.Count, Root: frozen.Root}
 	return &Proof{Tag: hashOf([][]byte{id[:], []byte(strconv.Itoa(list.Count)), list.Root[:]}), list: list, from: s,
-		write: func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error {
-			return fairdraw.WriteList(w, list, sold)
-		}}, nil
+		write: func(w io.Writer, sold soldLines) error { return fairdraw.WriteList(w, list, sold) }}, nil
 }
 
 // Document returns the proof document of a campaign. The Error is state-conflict when the
@@ -92,9 +89,7 @@ func (s *Proofs) Document(ctx context.Context, id uuid.UUID) (*Proof, error) {
 		return nil, err
 	}
 	return &Proof{Tag: tagOf(p, drawn), list: fairdraw.List{CampaignID: id, Count: p.Count, Root: p.Root}, from: s,
-		write: func(w io.Writer, sold iter.Seq2[fairdraw.SoldLine, error]) error {
-			return fairdraw.WriteProof(w, p, sold)
-		}}, nil
+		write: func(w io.Writer, sold soldLines) error { return fairdraw.WriteProof(w, p, sold) }}, nil
 }
 
 // refusal returns why a campaign does not have a document; the text of then says when it will.
@@ -104,7 +99,7 @@ func (s *Proofs) refusal(ctx context.Context, id uuid.UUID, then string) error {
 	case err != nil:
 		return err
 	case c.State == campaign.Cancelled:
-		return fault.New(fault.StateConflict, "the campaign is cancelled and will not be drawn")
+		return errCancelled
 	default:
 		return fault.New(fault.StateConflict, "the campaign is %s: %s", c.State, then)
 	}
@@ -162,7 +157,7 @@ func (d *Proof) Write(ctx context.Context, w io.Writer) error {
 }
 
 // lines yields the stored list. It ends in an error unless it is the frozen one.
-func (d *Proof) lines(ctx context.Context) iter.Seq2[fairdraw.SoldLine, error] {
+func (d *Proof) lines(ctx context.Context) soldLines {
 	return func(yield func(fairdraw.SoldLine, error) bool) {
 		var tree fairdraw.Tree
 		for line, err := range listBy(func(number, subtrees int) ([]fairdraw.SoldLine, error) {

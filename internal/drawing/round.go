@@ -36,9 +36,8 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	due := a.chain.DueAt(number)
-	if now.Before(due) {
-		return nil, notDue(number, due, now)
+	if due := a.chain.DueAt(number); now.Before(due) {
+		return nil, waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", number), now, due.Sub(now))
 	}
 	if round, err = a.fetch(ctx, number); err != nil {
 		return nil, err
@@ -50,7 +49,7 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 func (a *attempt) fetch(ctx context.Context, number uint64) (beacon.Round, error) {
 	round, err := a.ask(ctx, a.patience(), number)
 	if err != nil {
-		return round, a.unanswered(ctx, overdue(number), a.chain.DueAt(number), err)
+		return round, a.unanswered(ctx, fmt.Sprintf("round %d of the beacon decides; it is due", number), a.chain.DueAt(number), err)
 	}
 	a.hit("draw.fetch")
 	if err := a.keepRound(ctx, round); err != nil {
@@ -65,8 +64,8 @@ func (a *attempt) fetch(ctx context.Context, number uint64) (beacon.Round, error
 // the answer, or to say that there was none.
 func (d *Drawer) patience() time.Duration { return d.limit / 4 }
 
-// newest stands for the newest round in the place of its number.
-const newest = 0
+// newestNumber stands for the newest round in the place of its number.
+const newestNumber = 0
 
 // ask asks the relays for a round, and verifies what they say once more.
 func (a *attempt) ask(ctx context.Context, patience time.Duration, number uint64) (round beacon.Round, err error) {
@@ -74,7 +73,7 @@ func (a *attempt) ask(ctx context.Context, patience time.Duration, number uint64
 		return round, errNoBeacon
 	}
 	err = a.questions.ask(ctx, a.rules.Beacon.ChainHash, patience, func(ctx context.Context) (err error) {
-		if number == newest {
+		if number == newestNumber {
 			round, err = a.options.Beacon.Latest(ctx, a.chain)
 		} else {
 			round, err = a.options.Beacon.Round(ctx, a.chain, number)
@@ -92,12 +91,8 @@ func (a *attempt) keepRound(ctx context.Context, verified beacon.Round) error {
 	return a.fenced(ctx, func(tx pgx.Tx) error { return InsertRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
 }
 
-func overdue(number uint64) string {
-	return fmt.Sprintf("round %d of the beacon decides; it is due", number)
-}
-
 // unanswered is the wait for a round that no relay has given, and that was due at a time. what is
-// said of the draw meanwhile.
+// said of the draw meanwhile. While others ask, it is half as long as the round is late.
 func (a *attempt) unanswered(ctx context.Context, what string, due time.Time, reason error) error {
 	if ctx.Err() != nil { // the attempt ends, or its claim is lost
 		return context.Cause(ctx)
@@ -106,21 +101,15 @@ func (a *attempt) unanswered(ctx context.Context, what string, due time.Time, re
 	if err != nil {
 		return err
 	}
-	if no, ok := errors.AsType[*notNow](reason); ok {
-		return notAsked(what, no, due, now)
+	no, ok := errors.AsType[*notNow](reason)
+	switch {
+	case ok && no.away:
+		return waiting(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, no.after)
+	case ok:
+		return waiting(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, clamp(now.Sub(due)/2, no.after, longestRetry))
 	}
 	a.log.Warn("no relay has given a round of the beacon; it is asked for again", "waits", what, "error", reason)
 	return waiting(causeBeacon, what+", and no relay has given it yet", now, retry(due, now))
-}
-
-// notAsked is the wait for a round that was due at a time, and that nobody is asked for now. While
-// others ask, it is half as long as the round is late.
-func notAsked(what string, no *notNow, due, now time.Time) *Waiting {
-	after := no.after
-	if !no.away {
-		after = clamp(now.Sub(due)/2, after, longestRetry)
-	}
-	return waiting(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, after)
 }
 
 const (
@@ -184,13 +173,7 @@ func newQuestions(atOnce int) *questions {
 // needs none.
 func (d *Drawer) EndQuestions() { d.questions.end() }
 
-// refused returns why relays of a chain should not be asked now; nil: they may be.
-func (q *questions) refused(chain fairdraw.Hash) *notNow {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.refusedLocked(chain)
-}
-
+// refusedLocked returns why relays of a chain should not be asked now; nil: they may be.
 func (q *questions) refusedLocked(chain fairdraw.Hash) *notNow {
 	if q.running.Err() != nil {
 		return &notNow{reason: errEnded.Error(), after: besideRetry}

@@ -34,12 +34,8 @@ const drawColumns = `trust, root, secret, randomness, winners, execution_version
 // insertDraw stores a draw and sets its ExecutedAt. The primary key refuses a second, and
 // a trigger one that is weaker than its rules.
 func insertDraw(ctx context.Context, tx pgx.Tx, d *Draw) error {
-	randomness := d.Randomness
-	if randomness == nil {
-		randomness = []byte{}
-	}
 	err := tx.QueryRow(ctx, `INSERT INTO draws (campaign_id, `+drawColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING executed_at`,
-		d.CampaignID, d.Trust, d.Root[:], d.Secret[:], randomness, d.Winners, d.Version).Scan(&d.ExecutedAt)
+		d.CampaignID, d.Trust, d.Root[:], d.Secret[:], append([]byte{}, d.Randomness...), d.Winners, d.Version).Scan(&d.ExecutedAt)
 	return fault.At(err, "drawing.insertDraw(%s)", d.CampaignID)
 }
 
@@ -94,21 +90,20 @@ func InsertFreeze(ctx context.Context, tx pgx.Tx, f Freeze, list []fairdraw.Sold
 	if err != nil {
 		return fmt.Errorf("drawing.InsertFreeze(%s): %w", f.CampaignID, err)
 	}
-	pages, number := slices.Collect(slices.Chunk(list, fairdraw.SubtreeLeaves)), 0
+	pages := slices.Collect(slices.Chunk(list, fairdraw.SubtreeLeaves))
 	_, err = tx.CopyFrom(ctx, pgx.Identifier{"freeze_subtrees"}, []string{"campaign_id", "number", "hash", "leaves"},
-		pgx.CopyFromFunc(func() ([]any, error) {
-			if number == len(subtrees) {
-				return nil, nil
-			}
+		pgx.CopyFromSlice(len(subtrees), func(number int) ([]any, error) {
 			var leaves []byte
 			for _, line := range pages[number] {
 				leaves = line.AppendLeaf(leaves)
 			}
-			number++
-			return []any{f.CampaignID, number - 1, subtrees[number-1].Hash[:], leaves}, nil
+			return []any{f.CampaignID, number, subtrees[number].Hash[:], leaves}, nil
 		}))
 	return fault.At(err, "drawing.InsertFreeze(%s): the list", f.CampaignID)
 }
+
+// soldLines is a sold list, line by line. It ends at the first error.
+type soldLines = iter.Seq2[fairdraw.SoldLine, error]
 
 // listPage is the leaves of how many subtrees one statement reads.
 const listPage = 8
@@ -128,7 +123,7 @@ func SubtreesOf(ctx context.Context, db postgres.DB, id uuid.UUID) ([]fairdraw.S
 
 // listBy yields a frozen list, by layer and column, by a function that reads the lines under
 // some subtrees. It ends at the first error.
-func listBy(lines func(number, subtrees int) ([]fairdraw.SoldLine, error)) iter.Seq2[fairdraw.SoldLine, error] {
+func listBy(lines func(number, subtrees int) ([]fairdraw.SoldLine, error)) soldLines {
 	return func(yield func(fairdraw.SoldLine, error) bool) {
 		for number := 0; ; number += listPage {
 			page, err := lines(number, listPage)
@@ -167,7 +162,7 @@ func checkFrozen(tree *fairdraw.Tree, root fairdraw.Hash, count int) error {
 }
 
 // readList reads a sold list and builds its tree.
-func readList(list iter.Seq2[fairdraw.SoldLine, error]) ([]fairdraw.SoldLine, *fairdraw.Tree, error) {
+func readList(list soldLines) ([]fairdraw.SoldLine, *fairdraw.Tree, error) {
 	var tree fairdraw.Tree
 	sold := make([]fairdraw.SoldLine, 0, 1024)
 	for line, err := range list {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"triprize.example/draw/beacon"
+	"triprize.example/draw/fairdraw"
 	"triprize/internal/domain/buildinfo"
 )
 
@@ -60,18 +61,16 @@ func (r *relay) round(ctx context.Context, client *http.Client, chain beacon.Cha
 		return beacon.Round{}, ctx.Err()
 	}
 	r.answers.WithLabelValues(r.host, string(o)).Inc()
-	switch o {
-	case outcomeOK, outcomeNotYet:
-	case outcomeLie:
-		r.lies.Do(func() {
-			r.logger.Error("a relay of the beacon gave out what is no round of the chain", "relay", r.host, "round", which, "error", err)
-		})
-	default:
-		r.faults.Do(func() {
-			r.logger.Warn("a relay of the beacon did not answer as it should", "relay", r.host, "round", which, "outcome", string(o), "error", err)
-		})
-	}
 	if err != nil {
+		level, sometimes := slog.LevelWarn, &r.faults
+		if o == outcomeLie {
+			level, sometimes = slog.LevelError, &r.lies
+		}
+		if o != outcomeNotYet {
+			sometimes.Do(func() {
+				r.logger.Log(ctx, level, "a relay of the beacon did not answer as it should", "relay", r.host, "round", which, "outcome", string(o), "error", err)
+			})
+		}
 		return beacon.Round{}, fmt.Errorf("%s: %w", r.host, err)
 	}
 	return round, nil
@@ -84,11 +83,11 @@ func (r *relay) ask(ctx context.Context, client *http.Client, chain beacon.Chain
 	if err != nil {
 		return beacon.Round{}, o, err
 	}
-	parsed, err := parse(body)
-	if err != nil {
-		return beacon.Round{}, outcomeUnreadable, err
+	var said answer
+	if json.Unmarshal(body, &said) != nil { // the library would repeat what was sent
+		return beacon.Round{}, outcomeUnreadable, errors.New("the answer is no JSON of a round")
 	}
-	round, err := parsed.verify(chain, number)
+	round, err := said.verify(chain, number)
 	if err != nil {
 		return beacon.Round{}, outcomeLie, err
 	}
@@ -126,53 +125,21 @@ func (r *relay) get(ctx context.Context, client *http.Client, chain beacon.Chain
 	return body, outcomeOK, nil
 }
 
-// answer is what a relay says of a round. It proves nothing.
+// answer is what a relay says of a round. It proves nothing. Members that are not used here may be there.
 type answer struct {
-	round      uint64
-	signature  []byte
-	randomness []byte // nil: not said
-}
-
-// parse reads the JSON of a relay. Members that are not used here may be there.
-func parse(body []byte) (answer, error) {
-	var parsed struct {
-		Round      *uint64 `json:"round"`
-		Signature  *string `json:"signature"`
-		Randomness *string `json:"randomness"`
-	}
-	if err := json.Unmarshal(body, &parsed); err != nil {
-		return answer{}, errors.New("the answer is no JSON of a round") // the library would repeat what was sent
-	}
-	if parsed.Round == nil || parsed.Signature == nil {
-		return answer{}, errors.New("the answer lacks a round or a signature")
-	}
-	a := answer{round: *parsed.Round}
-	var err error
-	if a.signature, err = hex.DecodeString(*parsed.Signature); err != nil || len(a.signature) != beacon.SignatureSize {
-		return answer{}, fmt.Errorf("the signature is not %d bytes in hex", beacon.SignatureSize)
-	}
-	if parsed.Randomness != nil {
-		if a.randomness, err = hex.DecodeString(*parsed.Randomness); err != nil {
-			return answer{}, errors.New("the randomness is not hex")
-		}
-	}
-	return a, nil
+	Round      uint64         `json:"round"`
+	Signature  fairdraw.Bytes `json:"signature"`
+	Randomness fairdraw.Bytes `json:"randomness"` // nil: not said
 }
 
 // verify returns the round if it is one of the chain, and the one of number; 0: any.
 func (a answer) verify(chain beacon.Chain, number uint64) (beacon.Round, error) {
-	if number != 0 && a.round != number {
-		return beacon.Round{}, fmt.Errorf("the answer is round %d instead of %d", a.round, number)
+	if a.Round == 0 || number != 0 && a.Round != number {
+		return beacon.Round{}, fmt.Errorf("the answer is round %d instead of %d", a.Round, number)
 	}
-	if a.round == 0 {
-		return beacon.Round{}, errors.New("the answer is round 0, which no chain has")
+	round, err := chain.Verify(a.Round, a.Signature)
+	if err == nil && a.Randomness != nil && !bytes.Equal(a.Randomness, round.Randomness[:]) {
+		err = errors.New("the randomness is not the hash of the signature")
 	}
-	round, err := chain.Verify(a.round, a.signature)
-	if err != nil {
-		return beacon.Round{}, err
-	}
-	if a.randomness != nil && !bytes.Equal(a.randomness, round.Randomness[:]) {
-		return beacon.Round{}, errors.New("the randomness is not the hash of the signature")
-	}
-	return round, nil
+	return round, err
 }

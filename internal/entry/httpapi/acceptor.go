@@ -111,7 +111,7 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 		default:
 			a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
 			if one.Job.Kind == job.KindDraw {
-				a.draws.Made(job.ByOperator, one.Job.ID, *one.Job.CampaignID, one.Job.Origin)
+				a.draws.Note(job.Message{By: job.ByOperator, From: one.Job.Origin, Jobs: []job.Ref{{ID: one.Job.ID, CampaignID: *one.Job.CampaignID}}})
 			}
 		}
 	}
