@@ -1,9 +1,6 @@
 package callerlimit
 
 import (
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"triprize/internal/domain/fault"
@@ -58,34 +55,5 @@ func TestAnOwnerWithNothingOpenIsForgotten(t *testing.T) {
 	refused(t, full, "b", 2, fault.Overloaded)
 	if len(l.owners) != 0 || len(full.owners) != 0 {
 		t.Errorf("remembered: %v, %v", l.owners, full.owners)
-	}
-}
-
-func TestOwnersThatComeTogetherNeverHaveMoreThanTheLimit(t *testing.T) {
-	t.Parallel()
-	l := New("streams", 10)
-	var open, beyond, had atomic.Int64
-	var all sync.WaitGroup
-	for i := range 40 {
-		owner := string(rune('a' + i%4))
-		all.Go(func() {
-			for range 100 {
-				release, err := l.Acquire(owner, 4)
-				if err != nil {
-					runtime.Gosched()
-					continue
-				}
-				if had.Add(1); open.Add(1) > 10 {
-					beyond.Add(1)
-				}
-				runtime.Gosched() // let others try
-				open.Add(-1)
-				release()
-			}
-		})
-	}
-	all.Wait()
-	if beyond.Load() > 0 || had.Load() == 0 || l.Open() != 0 {
-		t.Errorf("of %d turns %d were beyond the limit; %d are open at the end", had.Load(), beyond.Load(), l.Open())
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -40,16 +40,6 @@ func stateOf(err error) string {
 	return ""
 }
 
-// patient lets no statement, no wait for a lock and no transaction run out.
-func patient(t *testing.T, change func(*config.Postgres)) *pgxpool.Pool {
-	t.Helper()
-	settings := servers.Patient(servers.Settings(t))
-	if change != nil {
-		change(&settings.Postgres)
-	}
-	return servers.Pool(t, settings)
-}
-
 // away returns settings for a Postgres that is not there.
 func away(t *testing.T) config.Postgres {
 	t.Helper()
@@ -75,54 +65,12 @@ func TestStatesAreToldApart(t *testing.T) {
 	if postgres.IsTransient(nil) {
 		t.Error("no error is a fault")
 	}
+	for _, err := range []error{context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded, net.ErrClosed, io.EOF, io.ErrUnexpectedEOF, &pgconn.ConnectError{}, postgres.ErrNoPermit} {
+		expectTransient(t, "the end of a time, of a context or of a connection", err, true)
+	}
 	for _, err := range []error{pgx.ErrNoRows, errors.New("57014 in words only")} {
 		expectTransient(t, "an error that has nothing to do with it", err, false)
 	}
-}
-
-func TestTheEndOfATimeOrOfAContextIsTransient(t *testing.T) {
-	t.Parallel()
-	const short = 100 * time.Millisecond
-	within, cancel := context.WithTimeout(t.Context(), short)
-	defer cancel()
-	ended, end := context.WithCancel(t.Context())
-	end()
-	for name, row := range map[string]struct {
-		ctx   context.Context
-		sql   string
-		state string // or is
-		is    error
-	}{
-		"a statement that takes too long":  {t.Context(), `SELECT pg_sleep(3600)`, "57014", nil},
-		"a lock that is not given in time": {t.Context(), `SELECT pg_advisory_lock(1)`, "55P03", nil},
-		"a context that ends":              {within, `SELECT pg_sleep(3600)`, "", context.DeadlineExceeded},
-		"a context that has ended":         {ended, `SELECT 1`, "", context.Canceled},
-	} {
-		db := patient(t, func(p *config.Postgres) {
-			if row.state != "" {
-				p.StatementTimeout, p.LockTimeout = map[string]time.Duration{"57014": short, "55P03": time.Hour}[row.state], short
-			}
-		})
-		holder, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		servers.Exec(t, holder, `SELECT pg_advisory_xact_lock(1)`)
-		_, err = db.Exec(row.ctx, row.sql)
-		if stateOf(err) != row.state || row.is != nil && !errors.Is(err, row.is) {
-			t.Errorf("%s: %v", name, err)
-		}
-		expectTransient(t, name, err, true)
-		_ = holder.Rollback(t.Context())
-	}
-	// Nobody gives a connection back while all are in use.
-	small := patient(t, func(p *config.Postgres) { p.MaxConnections = 2 })
-	acquire(t, small)
-	acquire(t, small)
-	within, cancel = context.WithTimeout(t.Context(), short)
-	defer cancel()
-	_, err := small.Exec(within, `SELECT 1`)
-	expectTransient(t, "a full pool", err, true)
 }
 
 // acquire returns a connection and the server's process id of it.
@@ -150,7 +98,7 @@ func terminate(t *testing.T, db *pgxpool.Pool, pid uint32) {
 // Which error comes first, the server's last words or the end of the connection, is up to the kernel.
 func TestASessionThatIsTerminatedIsTransient(t *testing.T) {
 	t.Parallel()
-	db := patient(t, nil)
+	db := servers.Pool(t, servers.Patient(servers.Settings(t))) // no statement and no transaction runs out
 	servers.Exec(t, db, `CREATE TABLE marks (n int)`)
 	t.Run("between two statements", func(t *testing.T) {
 		conn, pid := acquire(t, db)
@@ -210,7 +158,4 @@ func TestAPostgresThatIsAwayIsTransientAndOpenDoesNotNeedIt(t *testing.T) {
 	db.Close()
 	_, err = db.Exec(t.Context(), `SELECT 1`)
 	expectTransient(t, "a pool that is closed", err, true)
-	for _, err := range []error{net.ErrClosed, io.EOF, io.ErrUnexpectedEOF} {
-		expectTransient(t, "a connection that ends", err, true)
-	}
 }
