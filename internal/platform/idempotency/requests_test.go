@@ -1,7 +1,6 @@
 package idempotency_test
 
 import (
-	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -53,9 +52,7 @@ func (s store) with(t *testing.T, namespace, secret string) *idempotency.Request
 
 func (s store) remember(t *testing.T, records map[idempotency.Request]idempotency.Record) {
 	t.Helper()
-	if err := s.requests.Remember(t.Context(), records); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.requests.Remember(t.Context(), records))
 }
 
 // keys returns the keys of a store and their values.
@@ -117,16 +114,10 @@ func TestWhatIsRememberedIsFoundUnlessItIsTooLong(t *testing.T) {
 	}
 	s.requests.Close()
 	s.requests.Find(idempotency.Request{Client: "other", Key: "1"})
-	families, err := s.registry.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "triprize_idempotency_lookups_total" {
-		t.Fatal(families, err)
-	}
-	got := make(map[string]float64)
-	for _, metric := range families[0].GetMetric() {
-		got[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
-	}
-	if want := map[string]float64{"hit": 5, "miss": 3, "unavailable": 1}; !maps.Equal(got, want) {
-		t.Errorf("counted are %v, want %v", got, want)
+	for outcome, want := range map[string]float64{"hit": 5, "miss": 3, "unavailable": 1} {
+		if got := servers.Counted(t, s.registry, "triprize_idempotency_lookups_total", outcome); got != want {
+			t.Errorf("%v look-ups were a %s, want %v", got, outcome, want)
+		}
 	}
 }
 
@@ -175,9 +166,7 @@ func TestWhatNoAPIHasWrittenIsAMiss(t *testing.T) {
 			t.Errorf("%s: found %+v", what, got)
 		}
 	}
-	if err := put(whole); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, put(whole))
 	if got, ok := s.requests.Find(mine); !ok || got.Job != record.Job {
 		t.Errorf("the true one: %+v, %v", got, ok)
 	}

@@ -218,9 +218,7 @@ func open(t *testing.T, url string) *redis.Client {
 	settings := servers.Defaults(t).Redis
 	settings.URL, settings.Timeout = url, long
 	client, err := redisx.Open(settings, "triprize-test", redisx.Once)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -281,20 +279,8 @@ func acquire(t *testing.T, l *lock.Locker, names ...string) (release func()) {
 	return release
 }
 
-// measured returns the value of a counter, or how often a histogram was
-// observed, by its first label.
-func (c *cluster) measured(name, label string) (n int) {
+// measured returns the value of a counter, or how often a histogram was observed, by its label.
+func (c *cluster) measured(name, label string) int {
 	c.t.Helper()
-	families, err := c.registry.Gather()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			if family.GetName() == "triprize_lock_"+name && (label == "" || metric.GetLabel()[0].GetValue() == label) {
-				n += int(metric.GetCounter().GetValue()) + int(metric.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return n
+	return int(servers.Counted(c.t, c.registry, "triprize_lock_"+name, label))
 }

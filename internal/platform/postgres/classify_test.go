@@ -44,9 +44,7 @@ func stateOf(err error) string {
 func away(t *testing.T) config.Postgres {
 	t.Helper()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	settings := servers.Defaults(t).Postgres
 	settings.URL = "postgres://user:hunter2@" + address + "/nowhere"
 	return settings
@@ -77,9 +75,7 @@ func TestStatesAreToldApart(t *testing.T) {
 func acquire(t *testing.T, db *pgxpool.Pool) (conn *pgxpool.Conn, pid uint32) {
 	t.Helper()
 	conn, err := db.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(conn.Release)
 	return conn, conn.Conn().PgConn().PID()
 }
@@ -130,9 +126,7 @@ func TestASessionThatIsTerminatedIsTransient(t *testing.T) {
 	})
 	t.Run("before the commit", func(t *testing.T) {
 		tx, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		servers.Exec(t, tx, `INSERT INTO marks VALUES (1)`)
 		terminate(t, db, tx.Conn().PgConn().PID())
 		expectTransient(t, "a commit", tx.Commit(t.Context()), true)
@@ -145,9 +139,7 @@ func TestASessionThatIsTerminatedIsTransient(t *testing.T) {
 func TestAPostgresThatIsAwayIsTransientAndOpenDoesNotNeedIt(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), away(t), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	_, err = db.Exec(t.Context(), `SELECT 1`)
 	expectTransient(t, "a statement", err, true)
 	if stateOf(err) != "" || containsPassword(err) {

@@ -19,9 +19,7 @@ func TestTheClientsEndGivesUpAPeerThatVanished(t *testing.T) {
 		t.Fatalf("the test needs a plain TCP connection, not a %T", conn.Conn().PgConn().Conn())
 	}
 	raw, err := tcp.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for name, option := range map[string]struct{ level, option, want int }{
 		"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 10_000},
 		"TCP_KEEPIDLE":     {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5},
@@ -33,9 +31,7 @@ func TestTheClientsEndGivesUpAPeerThatVanished(t *testing.T) {
 				t.Errorf("%s is %d, want %d, %v", name, got, option.want, err)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 	}
 }
 

@@ -25,26 +25,12 @@ func measured(t testing.TB, connections int32) (*pgxpool.Pool, func(series strin
 	settings, registry := servers.Settings(t).Postgres, prometheus.NewRegistry()
 	settings.MaxConnections = connections
 	db, err := postgres.Open(t.Context(), settings, "measured", postgres.NewMetrics(registry))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(db.Close)
 	return db, func(series string) float64 {
 		t.Helper()
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
 		name, label, _ := strings.Cut(series, "=")
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				if family.GetName() == "triprize_postgres_"+name && (label == "" || m.GetLabel()[0].GetValue() == label) {
-					return float64(m.GetHistogram().GetSampleCount()) + m.GetCounter().GetValue() + m.GetGauge().GetValue()
-				}
-			}
-		}
-		t.Fatalf("there is no %s", series)
-		return 0
+		return servers.Counted(t, registry, "triprize_postgres_"+name, label)
 	}
 }
 
@@ -52,9 +38,7 @@ func TestAPoolSaysWhoWaitsForAConnection(t *testing.T) {
 	t.Parallel()
 	db, metric := measured(t, 1)
 	only, err := db.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	var waiting sync.WaitGroup
 	waiting.Go(func() { servers.Exec(t, db, `SELECT`) })
 	servers.Eventually(t, "somebody waits", func() bool { return metric("connections_waiting") == 1 })
@@ -75,9 +59,7 @@ func TestNobodyWaitsWhileAFreeConnectionIsMade(t *testing.T) {
 		return nil
 	}
 	slow, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(slow.Close)
 	var acquiring sync.WaitGroup
 	acquiring.Go(func() { servers.Exec(t, slow, `SELECT`) })

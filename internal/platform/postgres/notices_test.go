@@ -43,9 +43,7 @@ func TestANoticeIsHeardOnceWhenItsTransactionIsOver(t *testing.T) {
 		check("before the commit")
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	check("after the commit", "a", "b", "c")
 	servers.Exec(t, db, raise("due", "d"))
 	check("after a statement", "a", "b", "c", "d")

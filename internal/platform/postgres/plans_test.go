@@ -24,9 +24,7 @@ func TestASessionForgetsItsPlansAfterAWhile(t *testing.T) {
 	settings := base.Config()
 	settings.MaxConns, settings.PrepareConn = 1, postgres.PlanAnew(time.Hour)
 	db, err := pgxpool.NewWithConfig(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(db.Close)
 	scans := func(on string) { // which way to read the table is open
 		servers.Exec(t, db, `SET enable_seqscan = `+on)
@@ -58,9 +56,7 @@ func TestASessionForgetsItsPlansAfterAWhile(t *testing.T) {
 func TestACallerThatGivesUpLeavesTheSessionWhole(t *testing.T) {
 	t.Parallel()
 	conn, err := servers.DB(t).Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer conn.Release()
 	postgres.AgePlans(conn.Conn(), 2*time.Hour)
 	ended, end := context.WithCancel(t.Context())
@@ -86,14 +82,10 @@ func TestASessionThatDoesNotForgetItsPlansIsNotUsed(t *testing.T) {
 		return swallowing{conn, &cut}, nil
 	}
 	db, err := pgxpool.NewWithConfig(t.Context(), settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(db.Close)
 	conn, err := db.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer conn.Release()
 	postgres.AgePlans(conn.Conn(), 2*time.Hour)
 	cut.Store(true)
@@ -129,9 +121,7 @@ func TestOneTransactionMayScan(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if got := servers.Value[string](t, db, settings); got != "off off off off off" {
 		t.Errorf("after it they are %s", got)
 	}

@@ -24,9 +24,7 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 	settings.MaxConnections = 6
 	settings.ConnectTimeout = 3 * time.Second
 	db, err := postgres.Open(t.Context(), settings, "triprize-settings")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(db.Close)
 	for name, want := range map[string]string{
 		"statement_timeout": "11s", "lock_timeout": "2500ms", "idle_in_transaction_session_timeout": "7s",
@@ -52,9 +50,7 @@ func TestTimesComeBackInUTC(t *testing.T) {
 	var list []time.Time
 	err := db.QueryRow(t.Context(), `SELECT t, t, ARRAY[t] FROM (SELECT timestamptz '2026-01-01 12:00:00.123456+09' AS t) x`).
 		Scan(&plain, &pointer, &list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for what, got := range map[string]time.Time{"a time": plain, "a pointer": *pointer, "an array": list[0]} {
 		if !got.Equal(want) || got.Location() != time.UTC { // not merely a local zone that is UTC as well
 			t.Errorf("%s: %v in %v", what, got, got.Location())

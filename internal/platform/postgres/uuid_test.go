@@ -21,9 +21,7 @@ func TestAnIDIsTheSameOnItsWayThroughPostgres(t *testing.T) {
 	var none, there *uuid.UUID
 	err := db.QueryRow(t.Context(), `SELECT $1::uuid::text, $2::uuid[]::text, $3::uuid[]::text, $1::uuid, $4::uuid, $5::uuid`,
 		id, []uuid.UUID{id, other}, []*uuid.UUID{nil, &other}, (*uuid.UUID)(nil), &other).Scan(&one, &many, &some, &back, &none, &there)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if one != id.String() || many != "{"+id.String()+","+other.String()+"}" || some != "{NULL,"+other.String()+"}" {
 		t.Errorf("Postgres got %s, %s, %s of %s and %s", one, many, some, id, other)
 	}
@@ -35,9 +33,7 @@ func TestAnIDIsTheSameOnItsWayThroughPostgres(t *testing.T) {
 	}
 	ids := []uuid.UUID{id, other}
 	rows, err := db.Query(t.Context(), `SELECT i.id FROM unnest($1::uuid[]) WITH ORDINALITY AS i (id, n) ORDER BY n`, ids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if format := rows.FieldDescriptions()[0].Format; format != pgx.BinaryFormatCode {
 		t.Errorf("they come in format %d", format)
 	}
@@ -51,9 +47,7 @@ func TestAnIDIsTheSameOnItsWayThroughPostgres(t *testing.T) {
 // allocations for each that is written through a pointer, and four for each that is read.
 func TestAnIDNeverBecomesText(t *testing.T) { //nolint:paralleltest // counts allocations
 	conn, err := servers.DB(t).Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer conn.Release()
 	m, id := conn.Conn().TypeMap(), uuid.New()
 	many, buffer := make([]*uuid.UUID, 100), make([]byte, 0, 4096)

@@ -14,9 +14,7 @@ func TestABadKeyInAPipelineIsNobodyElsesFault(t *testing.T) {
 	rdb := servers.Redis(t, settings)
 	shared := newScripts(rdb, settings.Redis.Namespace, servers.Patience)
 	t.Cleanup(shared.checks.Close)
-	if err := rdb.HSet(t.Context(), settings.Redis.Namespace+":bad", "no", "number").Err(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, rdb.HSet(t.Context(), settings.Redis.Namespace+":bad", "no", "number").Err())
 	get := func(key string) *redis.Cmd {
 		return redis.NewCmd(t.Context(), "eval", "return redis.call('GET', KEYS[1]) or 'none'", 1, settings.Redis.Namespace+":"+key)
 	}

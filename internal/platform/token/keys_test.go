@@ -95,7 +95,7 @@ func TestAPublishedSecretSignsNothing(t *testing.T) {
 	p := newPublisher(t, object{"kty": "oct", "kid": "k", "alg": "HS256", "k": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"}, jwk(t, "ed", ed(), nil))
 	b := newBench(t, p.settings)
 	b.believed(t, "its neighbour", b.byKey(t, jwt.SigningMethodEdDSA, "ed", ed()))
-	b.refused(t, "HS256", b.byKey(t, jwt.SigningMethodHS256, "k", []byte(secret)), badSignature)
+	b.refused(t, "HS256", b.byKey(t, jwt.SigningMethodHS256, "k", []byte(secret)), "signature")
 }
 
 func TestKeysRotate(t *testing.T) {
@@ -110,9 +110,9 @@ func TestKeysRotate(t *testing.T) {
 		first, byOld, new string // the reason why a token is refused; "": it is believed
 	}{
 		{[]object{jwk(t, "new", otherRSA(), nil), jwk(t, "old", rsaKey(), nil)}, byNew, "", ""},
-		{[]object{jwk(t, "new", otherRSA(), nil)}, unknown, unknownKey, ""},
-		{[]object{jwk(t, "new", rsaKey(), nil)}, unknown, unknownKey, badSignature}, // replaced under its name
-		{nil, unknown, unknownKey, unknownKey},
+		{[]object{jwk(t, "new", otherRSA(), nil)}, unknown, "unknown-key", ""},
+		{[]object{jwk(t, "new", rsaKey(), nil)}, unknown, "unknown-key", "signature"}, // replaced under its name
+		{nil, unknown, "unknown-key", "unknown-key"},
 	} {
 		p.publish(t, step.keys...)
 		b.clock.move(pause)
@@ -176,7 +176,7 @@ func TestMadeUpKeysDoNotReachTheIssuer(t *testing.T) {
 		}
 		b.clock.move(time.Nanosecond)
 	}
-	b.refused(t, "HS256", b.byKey(t, jwt.SigningMethodHS256, "made-up", []byte(secret)), badSignature)
+	b.refused(t, "HS256", b.byKey(t, jwt.SigningMethodHS256, "made-up", []byte(secret)), "signature")
 	if n := p.asked.Load(); n != 4 {
 		t.Errorf("asked %d times: an algorithm that is never allowed caused one", n)
 	}
@@ -213,7 +213,7 @@ func TestCachedKeysOutliveTheirServer(t *testing.T) {
 		spoil()
 		before := p.asked.Load()
 		b.clock.move(pause)
-		b.refused(t, name+": an unknown key", unknown, unknownKey)
+		b.refused(t, name+": an unknown key", unknown, "unknown-key")
 		if p.asked.Load() == before {
 			t.Errorf("%s: the server was not asked", name)
 		}
@@ -221,7 +221,7 @@ func TestCachedKeysOutliveTheirServer(t *testing.T) {
 	}
 	p.Close()
 	b.clock.move(pause)
-	b.refused(t, "away: an unknown key", unknown, unknownKey)
+	b.refused(t, "away: an unknown key", unknown, "unknown-key")
 	b.believed(t, "away: the cached key", good)
 	if n := elsewhere.asked.Load(); n != 0 {
 		t.Errorf("a redirect was followed %d times", n)
@@ -245,7 +245,7 @@ func TestWithoutAnyKeyNobodyCanTell(t *testing.T) {
 	if logged := b.log.Take(); strings.Contains(logged, "could not be fetched") {
 		t.Errorf("the same failure is logged again: %s", logged)
 	}
-	b.refused(t, "an algorithm that is never allowed", b.hs256(t, nil), badSignature)
+	b.refused(t, "an algorithm that is never allowed", b.hs256(t, nil), "signature")
 	p.publish(t, jwk(t, "k", ed(), nil))
 	b.clock.move(pause)
 	b.believed(t, "when the server is back", raw)
@@ -340,9 +340,7 @@ func TestCloseWaitsForItsGoroutine(t *testing.T) {
 			Issuer: issuer, Audience: audience, RoleClaim: "role", JWKSRefreshInterval: time.Hour, JWKSTimeout: time.Minute,
 			JWKSURL: "http://127.0.0.1:1/", // nobody is there, and the log is told so
 		}, time.Now, slog.New(slog.NewTextHandler(log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		<-log.begun
 		closed := make(chan struct{})
 		go func() {
