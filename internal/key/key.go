@@ -104,13 +104,10 @@ func List(ctx context.Context, db postgres.DB) ([]Key, error) {
 // Revoke ends a key; revoking twice is no error.
 func Revoke(ctx context.Context, db postgres.DB, prefix string) error {
 	tag, err := db.Exec(ctx, `UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE prefix = $1`, prefix)
-	if err != nil {
-		return fmt.Errorf("key.Revoke: %w", err)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = fmt.Errorf("there is no key with the prefix %q", prefix)
 	}
-	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("key.Revoke: there is no key with the prefix %q", prefix)
-	}
-	return nil
+	return fault.At(err, "key.Revoke")
 }
 
 // CheckSuccessor returns an error unless the successor may take over what another key has made: both

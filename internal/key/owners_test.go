@@ -34,9 +34,7 @@ func TestOnlyTheOwnerOfTheTablesMakesOperators(t *testing.T) {
 	db := servers.DB(t)
 	_, _, _ = create(t, db, key.App, "shop")
 	_, revoked, _ := create(t, db, key.Operator, "ops")
-	if err := key.Revoke(t.Context(), db, revoked); err != nil {
-		t.Fatal(err)
-	}
+	revoke(t, db, revoked)
 	tx, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package key
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 const (
 	// usesEvery is how often a process writes that a key was used, at most.
 	usesEvery = time.Minute
-	// usesPause is the time between two writes at least. All keys that are due share one.
+	// usesPause is the time between two writes. All keys that are due share one.
 	usesPause = 5 * time.Second
 	// usesKept bounds the keys that wait to be written; the uses of others are forgotten.
 	usesKept = cached
@@ -20,97 +21,38 @@ const (
 	usesTimeout = 2 * time.Second
 )
 
-// uses records in the background when keys were used. A request only reads a map; it
-// never waits for the database. Uses that cannot be written wait for the next write.
+// uses records in the background when keys were used: no request waits for the database. Uses that cannot be
+// written wait for the next write.
 type uses struct {
-	db    postgres.DB
-	noted sync.Map      // prefix → time.Time of the use that was noted last
-	some  chan struct{} // capacity 1: there is something to write
-	end   chan struct{}
-	done  chan struct{}
-
+	db      postgres.DB
 	mu      sync.Mutex
+	noted   map[string]time.Time // prefix → the use that was noted last
 	pending map[string]time.Time // noted and not written
-}
-
-func newUses(db postgres.DB) *uses {
-	u := &uses{db: db, some: make(chan struct{}, 1), end: make(chan struct{}), done: make(chan struct{}), pending: make(map[string]time.Time)}
-	go u.run()
-	return u
 }
 
 // note notes that a key is used now, unless that was noted less than usesEvery ago.
 func (u *uses) note(prefix string) {
-	now := time.Now()
-	if u.isNoted(prefix, now) {
-		return
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.pending) >= usesKept || u.isNoted(prefix, now) {
+	now := time.Now()
+	if now.Sub(u.noted[prefix]) < usesEvery || len(u.pending) >= usesKept {
 		return
 	}
-	u.pending[prefix] = now
-	u.noted.Store(prefix, now)
-	u.kick()
-}
-
-func (u *uses) isNoted(prefix string, now time.Time) bool {
-	at, known := u.noted.Load(prefix)
-	return known && now.Sub(at.(time.Time)) < usesEvery //nolint:forcetypeassert // note stores nothing else
-}
-
-// kick says that there is something to write.
-func (u *uses) kick() {
-	select {
-	case u.some <- struct{}{}:
-	default:
-	}
-}
-
-// close writes what is noted and ends.
-func (u *uses) close() {
-	close(u.end)
-	<-u.done
-}
-
-func (u *uses) run() {
-	defer close(u.done)
-	defer u.write()
-	for {
-		select {
-		case <-u.some:
-		case <-u.end:
-			return
-		}
-		u.write()
-		pause := time.NewTimer(usesPause)
-		select {
-		case <-pause.C:
-		case <-u.end:
-			pause.Stop()
-			return
-		}
-	}
+	u.noted[prefix], u.pending[prefix] = now, now
 }
 
 // write writes what is pending; after a failure it stays pending. Entries older than usesEvery
 // leave the map.
-func (u *uses) write() {
-	u.noted.Range(func(key, _ any) bool {
-		if !u.isNoted(key.(string), time.Now()) { //nolint:forcetypeassert // note stores nothing else
-			u.noted.Delete(key)
-		}
-		return true
-	})
+func (u *uses) write(ctx context.Context) {
 	u.mu.Lock()
+	maps.DeleteFunc(u.noted, func(_ string, at time.Time) bool { return time.Since(at) >= usesEvery })
 	batch := u.pending
 	u.pending = make(map[string]time.Time)
 	u.mu.Unlock()
 	if len(batch) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), usesTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usesTimeout)
 	defer cancel()
 	if recordUses(ctx, u.db, batch) == nil {
 		return
@@ -122,7 +64,6 @@ func (u *uses) write() {
 			u.pending[prefix] = at
 		}
 	}
-	u.kick()
 }
 
 // recordUses sets when keys were last used. It skips keys that another process has just

@@ -2,6 +2,7 @@ package key
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 const (
-	// cached is the most keys that a process caches, and the most unknown prefixes.
+	// cached is the most prefixes that a process caches, known and unknown ones.
 	cached = 10_000
 	// unknownFor is how long a prefix is remembered as unknown. A key that is made
 	// meanwhile works after this at the latest.
@@ -23,6 +24,8 @@ const (
 	keysWaiting = 8192
 	// loadTimeout bounds one query.
 	loadTimeout = 5 * time.Second
+	// watchedLeast is the shortest time between two checks of the watched keys.
+	watchedLeast = time.Second / 2
 )
 
 // Verifier authenticates keys. It caches known keys for a short time, so that
@@ -31,11 +34,21 @@ const (
 // does not have the form of a key is rejected without a query. The last use of keys is written in
 // the background, once a minute at most, for many keys in one statement.
 type Verifier struct {
-	known   *recent[Key]      // nil: nothing is cached
-	unknown *recent[struct{}] // as known
-	loads   *batch.Coalescer[string, Key]
-	uses    *uses
-	watched *watched
+	db         postgres.DB
+	ttl        time.Duration
+	keys       *lru.Cache[string, cachedKey] // by prefix
+	loads      *batch.Coalescer[string, Key]
+	uses       uses
+	watched    watched
+	background sync.WaitGroup
+	end        context.CancelFunc
+}
+
+// cachedKey is a key, or that there is none. Without the expirable cache of the same library, which wakes a
+// hundred times in the time of an entry: an idle api would spend most of its processor time on it.
+type cachedKey struct {
+	key   Key
+	until time.Time
 }
 
 // CacheTTL is how long an api caches a key: a revoked one stops working everywhere within this time.
@@ -44,27 +57,37 @@ const CacheTTL = 5 * time.Second
 // NewVerifier returns a Verifier that caches keys for ttl; 0 caches nothing, not even
 // that a key is unknown. Close it.
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
-	v := &Verifier{uses: newUses(db), watched: newWatched(db, ttl)}
-	if ttl > 0 {
-		v.known = newRecent[Key](ttl)
-		v.unknown = newRecent[struct{}](min(ttl, unknownFor))
-	}
+	ctx, end := context.WithCancel(context.Background())
+	keys, _ := lru.New[string, cachedKey](cached) // fails only for a size of 0
+	v := &Verifier{db: db, ttl: ttl, keys: keys, end: end, uses: uses{db: db, noted: make(map[string]time.Time), pending: make(map[string]time.Time)},
+		watched: watched{keys: make(map[string]map[*func()]struct{})}}
 	v.loads = batch.New(batch.Options{Size: keysAtOnce, InFlight: 1, Pending: keysWaiting, Timeout: loadTimeout, Whole: func(error) bool { return true }},
 		func(ctx context.Context, prefixes []string) ([]Key, error) { return load(ctx, db, prefixes) })
+	v.background.Go(func() { every(ctx, max(ttl/2, watchedLeast), v.checkWatched) })
+	v.background.Go(func() { every(ctx, usesPause, v.uses.write) })
 	return v
 }
 
-// Watch calls revoked once when a key is revoked: within the time for which keys are cached, a
-// second at least. While Postgres is down it calls nothing. Call stop, once.
-func (v *Verifier) Watch(prefix string, revoked func()) (stop func()) {
-	return v.watched.add(prefix, revoked)
+// every does something at an interval, until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			do(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Close ends the queries, and writes which keys were used.
 func (v *Verifier) Close() {
 	v.loads.Close()
-	v.uses.close()
-	v.watched.close()
+	v.end()
+	v.background.Wait()
+	v.uses.write(context.Background())
 }
 
 // Verify returns the key whose text is given, or an unauthenticated Error.
@@ -86,52 +109,31 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
 
 // find returns the key with a prefix; one that does not exist admits no secret.
 func (v *Verifier) find(ctx context.Context, prefix string) (Key, error) {
-	if v.known != nil {
-		if s, ok := v.known.get(prefix); ok {
-			return s, nil
-		}
-		if _, ok := v.unknown.get(prefix); ok {
-			return Key{}, nil
-		}
+	if c, ok := v.keys.Get(prefix); ok && time.Now().Before(c.until) {
+		return c.key, nil
 	}
-	s, err := v.loads.Do(ctx, prefix)
-	if err == nil && v.known != nil {
-		if s.Prefix == "" {
-			v.unknown.add(prefix, struct{}{})
-		} else {
-			v.known.add(prefix, s)
+	k, err := v.loads.Do(ctx, prefix)
+	if err == nil {
+		ttl := v.ttl
+		if k.Prefix == "" {
+			ttl = min(ttl, unknownFor)
 		}
+		v.keys.Add(prefix, cachedKey{k, time.Now().Add(ttl)})
 	}
-	return s, err
+	return k, err
 }
-
-// watchedLeast is the shortest time between two checks of the watched keys.
-const watchedLeast = time.Second / 2
 
 // watched are the keys of open streams. One query checks up to keysAtOnce of them, twice in the
 // time for which keys are cached; without watched keys there is no query.
 type watched struct {
-	db   postgres.DB
-	end  context.CancelFunc
-	done chan struct{}
-
 	mu   sync.Mutex
 	keys map[string]map[*func()]struct{} // prefix → what to call
 }
 
-func newWatched(db postgres.DB, ttl time.Duration) *watched {
-	ctx, end := context.WithCancel(context.Background())
-	w := &watched{db: db, end: end, done: make(chan struct{}), keys: make(map[string]map[*func()]struct{})}
-	go w.run(ctx, max(ttl/2, watchedLeast))
-	return w
-}
-
-func (w *watched) close() {
-	w.end()
-	<-w.done
-}
-
-func (w *watched) add(prefix string, revoked func()) (stop func()) {
+// Watch calls revoked once when a key is revoked: within the time for which keys are cached, a
+// second at least. While Postgres is down it calls nothing. Call stop, once.
+func (v *Verifier) Watch(prefix string, revoked func()) (stop func()) {
+	w := &v.watched
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.keys[prefix] == nil {
@@ -147,77 +149,34 @@ func (w *watched) add(prefix string, revoked func()) (stop func()) {
 	}
 }
 
-func (w *watched) run(ctx context.Context, every time.Duration) {
-	defer close(w.done)
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			w.checkAll(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// checkAll queries which watched keys are revoked. A query that fails is repeated at the next tick.
-func (w *watched) checkAll(ctx context.Context) {
+// checkWatched queries which watched keys are revoked. A query that fails is repeated the next time.
+func (v *Verifier) checkWatched(ctx context.Context) {
+	w := &v.watched
 	w.mu.Lock()
-	prefixes := make([]string, 0, len(w.keys))
-	for prefix := range w.keys {
-		prefixes = append(prefixes, prefix)
-	}
+	prefixes := slices.Collect(maps.Keys(w.keys))
 	w.mu.Unlock()
 	for some := range slices.Chunk(prefixes, keysAtOnce) {
-		w.check(ctx, some)
-	}
-}
-
-func (w *watched) check(ctx context.Context, prefixes []string) {
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	keys, err := load(ctx, w.db, prefixes)
-	if err != nil {
-		return
-	}
-	for i, key := range keys {
-		if key.Prefix != "" && key.RevokedAt == nil {
+		keys, err := v.loadInTime(ctx, some)
+		if err != nil {
 			continue
 		}
-		w.mu.Lock()
-		calls := w.keys[prefixes[i]]
-		delete(w.keys, prefixes[i])
-		w.mu.Unlock()
-		for call := range calls {
-			(*call)()
+		for i, key := range keys {
+			if key.Prefix != "" && key.RevokedAt == nil {
+				continue
+			}
+			w.mu.Lock()
+			calls := w.keys[some[i]]
+			delete(w.keys, some[i])
+			w.mu.Unlock()
+			for call := range calls {
+				(*call)()
+			}
 		}
 	}
 }
 
-// recent caches values for a time. It has no goroutine, unlike the expirable cache of the same
-// library, which wakes a hundred times in that time: an idle api would spend most of its
-// processor time on it. An expired value stays until it is replaced or evicted.
-type recent[V any] struct {
-	entries *lru.Cache[string, dated[V]]
-	ttl     time.Duration
-}
-
-type dated[V any] struct {
-	value V
-	until time.Time
-}
-
-func newRecent[V any](ttl time.Duration) *recent[V] {
-	entries, _ := lru.New[string, dated[V]](cached) // fails only for a size of 0
-	return &recent[V]{entries, ttl}
-}
-
-func (r *recent[V]) add(prefix string, value V) {
-	r.entries.Add(prefix, dated[V]{value, time.Now().Add(r.ttl)})
-}
-
-func (r *recent[V]) get(prefix string) (value V, ok bool) {
-	d, ok := r.entries.Get(prefix)
-	return d.value, ok && time.Now().Before(d.until)
+func (v *Verifier) loadInTime(ctx context.Context, prefixes []string) ([]Key, error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	return load(ctx, v.db, prefixes)
 }

@@ -210,21 +210,6 @@ func TestAFloodOfInventedKeysCostsFewQueriesAndHidesNoRealOne(t *testing.T) {
 	}
 }
 
-func TestALookUpThatEndsEarlyIsNoVerdict(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	text, _, _ := create(t, db, key.App, "shop")
-	v := verifier(t, db, time.Hour)
-	ended, end := context.WithCancel(t.Context())
-	end()
-	if _, err := v.Verify(ended, text); err == nil || fault.CodeOf(err) == fault.Unauthenticated {
-		t.Errorf("got %v", err)
-	}
-	if _, err := v.Verify(t.Context(), text); err != nil {
-		t.Errorf("the next one: %v", err)
-	}
-}
-
 func TestAWatchedKeyIsHeardToBeRevokedAndNobodyWatchingCostsNothing(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
