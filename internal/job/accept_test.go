@@ -3,8 +3,6 @@ package job_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -67,43 +65,6 @@ func TestAKnownKeyGetsItsJobAsItIsNow(t *testing.T) {
 	if a := done[0]; !a.Replayed || a.Job.ID != first.ID || a.Job.State != job.Failed || a.Job.Problem.Code != "internal-error" {
 		t.Errorf("got %+v", a)
 	}
-}
-
-func TestManyProcessesAcceptTheSameKeysInAnyOrder(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	const keys, processes = 40, 6
-	jobs := [processes][keys]uuid.UUID{}
-	var wg sync.WaitGroup
-	for p := range processes {
-		wg.Go(func() {
-			at := func(i int) int { return (i*7 + p*11) % keys } // another order in every process
-			if p%2 == 1 {
-				at = func(i int) int { return keys - 1 - i }
-			}
-			var requests []job.Request
-			for i := range keys {
-				requests = append(requests, request(fmt.Sprint(at(i)), "a"))
-			}
-			accepted, _, err := job.Accept(t.Context(), db, requests)
-			if err != nil {
-				t.Errorf("process %d: %v", p, err)
-			}
-			for i, a := range accepted {
-				jobs[p][at(i)] = a.Job.ID
-			}
-		})
-	}
-	wg.Wait()
-	for p := range processes {
-		if jobs[p] != jobs[0] {
-			t.Errorf("process %d has other jobs than process 0:\n%v\n%v", p, jobs[p], jobs[0])
-		}
-	}
-	if n := servers.Value[int](t, db, `SELECT count(*) FROM jobs`); n != keys {
-		t.Errorf("%d jobs", n)
-	}
-	fixture.Sound(t, db)
 }
 
 // In a flush with others, purchases with new keys make no job exactly when their campaign is in

@@ -1,11 +1,19 @@
 package job
 
-// What the sweep lost-jobs is made of.
-var (
-	FindOverdue = findOverdue
-	MarkSeen    = markSeen
-	Reissue     = reissueMessages
+import (
+	"context"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 )
 
-// Walk is a walk through overdue messages.
-type Walk = overdueWalk
+// What the sweep lost-jobs is made of.
+var (
+	Overdue  = overdue
+	MarkSeen = markSeen
+)
+
+// Reissue replaces lost messages.
+func Reissue(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
+	return replaceMessages(ctx, tx, lost, orphaned, false)
+}

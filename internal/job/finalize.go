@@ -99,13 +99,8 @@ func QueueFinalize(b *pgx.Batch, outcomes []Outcome) {
 			}
 			return fmt.Errorf("%w: %d of %d were open", ErrFinal, open, n)
 		})
-	queueRefused(b, outcomes)
-}
-
-// queueRefused lists the refused jobs among outcomes for the sweep old-records, which
-// deletes them sooner than others. A job that failed through a defect is not listed.
-// Nobody can wait for the new row.
-func queueRefused(b *pgx.Batch, outcomes []Outcome) {
+	// The sweep old-records deletes refused jobs sooner than others. A job that failed through a defect is not
+	// listed. Nobody can wait for the new row.
 	var refused []uuid.UUID
 	for _, o := range outcomes {
 		if o.Problem != nil && o.Problem.Code.Kind() != fault.KindInternal {

@@ -12,7 +12,6 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -45,27 +44,6 @@ func TestAJobIsSettledOnce(t *testing.T) {
 	}
 	if given, err := job.GiveUp(t.Context(), db, []uuid.UUID{id}, job.Problem{Code: "internal-error"}); err != nil || len(given) != 0 {
 		t.Errorf("a finalized job was given up: %v, %v", given, err)
-	}
-}
-
-func TestTheEffectOfALostSettlementIsRolledBack(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	ids := accepted(t, db, 2)
-	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(t.Context(), `UPDATE jobs SET user_id = 'the effect' WHERE id = $1`, ids[1]); err != nil {
-			return err
-		}
-		if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil { // by another worker
-			return err
-		}
-		return job.Finalize(t.Context(), tx, &job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)})
-	})
-	if !errors.Is(err, job.ErrFinal) {
-		t.Errorf("got %v", err)
-	}
-	if j := fixture.Job(t, db, ids[1]); *j.UserID == "the effect" {
-		t.Error("the effect stayed")
 	}
 }
 

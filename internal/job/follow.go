@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,17 +121,9 @@ func (w *Waiter) offer(j Job) {
 func (w *Waiter) Stop() {
 	w.watch.mu.Lock()
 	defer w.watch.mu.Unlock()
-	others := w.watch.waiters[w.id]
-	for i, other := range others {
-		if other == w {
-			others = append(others[:i:i], others[i+1:]...)
-			break
-		}
-	}
-	if len(others) == 0 {
+	w.watch.waiters[w.id] = slices.DeleteFunc(w.watch.waiters[w.id], func(other *Waiter) bool { return other == w })
+	if len(w.watch.waiters[w.id]) == 0 {
 		delete(w.watch.waiters, w.id)
-	} else {
-		w.watch.waiters[w.id] = others
 	}
 }
 
@@ -179,7 +173,7 @@ func (w *Jobs) listen(ctx context.Context, heard chan<- []uuid.UUID) {
 	defer func() { _ = subscription.Close() }()
 	for ctx.Err() == nil {
 		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
-		if isTimeout(err) { // silence: check the connection
+		if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() { // silence: check the connection
 			err = subscription.Ping(ctx)
 			message = nil
 		}
@@ -207,34 +201,23 @@ func (w *Jobs) listen(ctx context.Context, heard chan<- []uuid.UUID) {
 	}
 }
 
-func isTimeout(err error) bool {
-	network, ok := errors.AsType[net.Error](err)
-	return ok && network.Timeout()
-}
-
 // wanted returns those of the ids that have waiters, each once.
 func (w *Jobs) wanted(ids []uuid.UUID) []uuid.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	seen := make(map[uuid.UUID]bool, len(ids))
-	var mine []uuid.UUID
+	mine := make(map[uuid.UUID]bool)
 	for _, id := range ids {
-		if len(w.waiters[id]) > 0 && !seen[id] {
-			seen[id] = true
-			mine = append(mine, id)
+		if len(w.waiters[id]) > 0 {
+			mine[id] = true
 		}
 	}
-	return mine
+	return slices.Collect(maps.Keys(mine))
 }
 
 func (w *Jobs) all() []uuid.UUID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ids := make([]uuid.UUID, 0, len(w.waiters))
-	for id := range w.waiters {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(w.waiters))
 }
 
 // deliver reads jobs and notifies their waiters of changes.

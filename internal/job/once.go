@@ -31,7 +31,7 @@ func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.T
 			body, err = do(effect)
 			return err
 		})
-		if err != nil && !isFault(err) {
+		if _, refused := errors.AsType[*fault.Error](err); err != nil && !refused {
 			return nil, err
 		}
 		return []Answer{{Body: body, Refusal: err}}, nil
@@ -182,19 +182,9 @@ func (r Request) answered(a Answer) (Job, error) {
 	return j, err
 }
 
-// isFault reports whether err is a refusal; other errors are failures.
-func isFault(err error) bool {
-	_, ok := errors.AsType[*fault.Error](err)
-	return ok
-}
-
 // isFinal reports whether a refusal is recorded: the same request would be refused
 // again, or a retry must not get another outcome.
 func isFinal(refusal error) bool {
-	f, ok := errors.AsType[*fault.Error](refusal)
-	if !ok {
-		return false
-	}
-	k := f.Code.Kind()
+	k := fault.CodeOf(refusal).Kind() // of another error: internal
 	return k == fault.KindConflict || k == fault.KindNotFound || k == fault.KindMismatch
 }

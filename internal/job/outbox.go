@@ -105,22 +105,15 @@ func markSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	return fault.At(err, "job.markSeen")
 }
 
-// reissueMessages replaces lost messages by new ones for those of their jobs that are still
-// queued, and returns the new messages. The caller enqueues them after the commit.
+// replaceMessages deletes messages and puts those of their jobs that are still queued into new
+// messages, which it returns; on demand one campaign in each of those that were delivered before: their jobs are
+// tried together, and wait for a campaign if it is one. The caller enqueues the new ones after the commit.
 // Two calls at once are safe: only one of them can delete a message.
 //
-// The delivery grows only for orphaned, a subset of lost: a worker had their jobs
+// The delivery grows only for orphaned, a subset of ids: a worker had their jobs
 // and died. A task that was never enqueued, or that Redis has lost, does not
 // count against its jobs.
-func reissueMessages(ctx context.Context, tx pgx.Tx, lost, orphaned []uuid.UUID) ([]Message, error) {
-	messages, err := replaceMessage(ctx, tx, lost, orphaned, false)
-	return messages, fault.At(err, "job.reissueMessages")
-}
-
-// replaceMessage deletes messages and puts those of their jobs that are still queued into new
-// messages; on demand one campaign in each of those that were delivered before: their jobs are tried
-// together, and wait for a campaign if it is one.
-func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (messages []Message, err error) {
+func replaceMessages(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (messages []Message, err error) {
 	rows, err := tx.Query(ctx, `
 		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
 		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
@@ -131,7 +124,7 @@ func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, b
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL
 		ORDER BY g.kind, g.delivery, CASE WHEN $3 AND g.delivery > 1 THEN j.campaign_id END, j.id`, ids, orphaned, byCampaign)
 	if err != nil {
-		return nil, err
+		return nil, fault.At(err, "job.replaceMessages")
 	}
 	var kind Kind
 	var delivery int
@@ -149,7 +142,7 @@ func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, b
 		return nil
 	})
 	if err != nil || len(messages) == 0 {
-		return nil, err
+		return nil, fault.At(err, "job.replaceMessages")
 	}
 	var b pgx.Batch
 	for _, m := range messages {
@@ -159,7 +152,7 @@ func replaceMessage(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, b
 		}
 		b.Queue(`INSERT INTO outbox_messages (id, kind, delivery, jobs) VALUES ($1, $2, $3, $4)`, m.ID, m.Kind, m.Delivery, ids)
 	}
-	return messages, tx.SendBatch(ctx, &b).Close()
+	return messages, fault.At(tx.SendBatch(ctx, &b).Close(), "job.replaceMessages")
 }
 
 // Snooze replaces a message by one for each campaign, for those of its jobs that are still queued. They
@@ -218,7 +211,7 @@ func Resume(ctx context.Context, tx pgx.Tx, campaigns []uuid.UUID, before time.T
 		CROSS JOIN LATERAL (SELECT id, jobs[1] AS oldest FROM outbox_messages WHERE waits_for = c.id AND seen_at < $3 ORDER BY jobs[1] LIMIT greatest($2 / cardinality($1), 1)) m
 		ORDER BY m.oldest LIMIT $2`, campaigns, limit, before)
 	if err == nil && len(ids) > 0 {
-		messages, err = replaceMessage(ctx, tx, ids, nil, true)
+		messages, err = replaceMessages(ctx, tx, ids, nil, true)
 	}
 	slices.SortFunc(messages, func(a, b Message) int { return uuidv7.Compare(a.Jobs[0].ID, b.Jobs[0].ID) })
 	return messages, len(ids), fault.At(err, "job.Resume")

@@ -1,7 +1,6 @@
 package job_test
 
 import (
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -68,17 +67,9 @@ func resume(t *testing.T, db *pgxpool.Pool, now time.Time, limit int, campaigns 
 // walk walks through overdue messages, a few at a time.
 func walk(t *testing.T, db *pgxpool.Pool, backoff job.Backoff, few int, each func(ids []uuid.UUID)) {
 	t.Helper()
-	walk, err := job.FindOverdue(t.Context(), db, backoff)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		messages, err := walk.Next(t.Context(), few)
+	for messages, err := range job.Overdue(t.Context(), db, backoff, few) {
 		if err != nil {
 			t.Fatal(err)
-		}
-		if len(messages) == 0 {
-			return
 		}
 		ids := make([]uuid.UUID, len(messages))
 		for i, m := range messages {
@@ -131,21 +122,6 @@ func TestLostMessagesAreBundledButForDrawsAndLeaveOutWhatIsDone(t *testing.T) {
 		t.Errorf("a second sweep issues again what the first did: %v", again)
 	}
 	fixture.Sound(t, db)
-}
-
-func TestOnlyOrphanedMessagesCountAsDelivered(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	alone(t, db, 3)
-	age(t, db, time.Minute)
-	lost := overdue(t, db, minute())
-	deliveries := make(map[int]int)
-	for _, m := range reissue(t, db, lost, lost[:1]) {
-		deliveries[m.Delivery] += len(m.Jobs)
-	}
-	if want := map[int]int{1: 2, 2: 1}; !maps.Equal(deliveries, want) {
-		t.Errorf("jobs by the delivery of their message: %v", deliveries)
-	}
 }
 
 func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {

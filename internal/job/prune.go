@@ -2,9 +2,9 @@ package job
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/sweep"
 )
@@ -35,10 +35,7 @@ func deleteExpired(db postgres.DB, settled string) sweep.Delete {
 				DELETE FROM jobs WHERE id = ANY(ARRAY(SELECT id FROM old))
 			)
 			SELECT count(*), coalesce(max(expires_at), $2) FROM old`, limit, from).Scan(&deleted, &from)
-		if err != nil {
-			return 0, false, fmt.Errorf("job.deleteExpired: %w", err)
-		}
-		return deleted, deleted == limit, nil
+		return deleted, deleted == limit, fault.At(err, "job.deleteExpired")
 	}
 }
 
@@ -71,9 +68,6 @@ func deleteRefused(db postgres.DB, retention time.Duration, settled string) swee
 			)
 			SELECT (SELECT count(*) FROM old), (SELECT count(*) FROM lists), coalesce((SELECT max(refused_at) FROM lists), $2)`,
 			limit, from, retention.Seconds()).Scan(&deleted, &lists, &from)
-		if err != nil {
-			return 0, false, fmt.Errorf("job.deleteRefused: %w", err)
-		}
-		return deleted, lists > 0, nil
+		return deleted, lists > 0, fault.At(err, "job.deleteRefused")
 	}
 }

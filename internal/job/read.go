@@ -86,22 +86,17 @@ func ofKeys(ctx context.Context, db postgres.DB, requests []Request) (map[slot]J
 	found, err := postgres.Collect(ctx, db, scan, `
 		SELECT `+columns+` FROM unnest($1::text[], $2::text[]) AS k (client, key)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j`, clients, keys)
-	if err != nil {
-		return nil, err
-	}
 	jobs := make(map[slot]Job, len(found))
 	for _, j := range found {
 		jobs[slot{j.Client, j.Key}] = j
 	}
-	return jobs, nil
+	return jobs, err
 }
 
 // Payload returns what a job is made from.
 func Payload(ctx context.Context, db postgres.DB, id uuid.UUID) (payload json.RawMessage, err error) {
-	if err := db.QueryRow(ctx, `SELECT payload FROM jobs WHERE id = $1`, id).Scan(&payload); err != nil {
-		return nil, fmt.Errorf("job.Payload(%s): %w", id, err)
-	}
-	return payload, nil
+	err = db.QueryRow(ctx, `SELECT payload FROM jobs WHERE id = $1`, id).Scan(&payload)
+	return payload, fault.At(err, "job.Payload(%s)", id)
 }
 
 // CampaignCancellations returns the jobs that cancel campaigns, or have done so, by
@@ -114,14 +109,11 @@ func CampaignCancellations(ctx context.Context, db postgres.DB, campaigns []uuid
 		CROSS JOIN LATERAL (SELECT * FROM jobs
 			WHERE kind = 'campaign-cancellation' AND campaign_id = c.id AND state <> 'failed'
 			ORDER BY progress IS NULL, accepted_at LIMIT 1) j`, campaigns)
-	if err != nil {
-		return nil, fmt.Errorf("job.CampaignCancellations: %w", err)
-	}
 	of := make(map[uuid.UUID]Job, len(found))
 	for _, j := range found {
 		of[*j.CampaignID] = j
 	}
-	return of, nil
+	return of, fault.At(err, "job.CampaignCancellations")
 }
 
 // Continue begins a span in the trace of a job, see [tracing.Continue]. While tracing is off it reads
@@ -213,10 +205,8 @@ func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (l
 			also(condition, value)
 		}
 	}
-	if list, next, err = l.Page(ctx, db, p); err != nil {
-		return nil, uuid.Nil, fmt.Errorf("job.List: %w", err)
-	}
-	return list, next, nil
+	list, next, err = l.Page(ctx, db, p)
+	return list, next, fault.At(err, "job.List")
 }
 
 // along chooses the index for a list, and returns what is left of the filter to look up.

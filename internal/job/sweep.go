@@ -2,7 +2,7 @@ package job
 
 import (
 	"context"
-	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"time"
@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/sweep"
@@ -66,13 +67,9 @@ func LostJobs(db postgres.Pool, finder *queue.Finder, enqueue Enqueuer, backoff 
 // When Redis does not answer where tasks are, the run fails and changes nothing more, so that
 // an outage does not double the backlog.
 func (s *lostJobs) run(ctx context.Context, run sweep.Run) error {
-	overdue, err := findOverdue(ctx, s.db, s.backoff)
-	if err != nil {
-		return err
-	}
-	for changed := 0; changed < run.BatchSize*run.MaxBatches; {
-		messages, err := overdue.Next(ctx, run.BatchSize)
-		if err != nil || len(messages) == 0 {
+	changed := 0
+	for messages, err := range overdue(ctx, s.db, s.backoff, run.BatchSize) {
+		if err != nil {
 			return err
 		}
 		found, tasks, err := s.find(ctx, messages)
@@ -97,7 +94,9 @@ func (s *lostJobs) run(ctx context.Context, run sweep.Run) error {
 				return err
 			}
 		}
-		changed += len(messages) - len(found[queue.Active])
+		if changed += len(messages) - len(found[queue.Active]); changed >= run.BatchSize*run.MaxBatches {
+			return nil
+		}
 	}
 	return nil
 }
@@ -129,7 +128,7 @@ func (s *lostJobs) reissue(ctx context.Context, missing, orphaned []uuid.UUID) (
 	}
 	var messages []Message
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		messages, err = reissueMessages(ctx, tx, lost, orphaned)
+		messages, err = replaceMessages(ctx, tx, lost, orphaned, false)
 		return err
 	})
 	if err != nil {
@@ -165,38 +164,29 @@ type overdueMessage struct {
 	SeenAt time.Time
 }
 
-// overdueWalk goes through the messages that are overdue when it begins, the oldest
-// first. It returns each once, so messages that stay overdue do not hide newer ones.
-type overdueWalk struct {
-	db      postgres.DB
-	backoff Backoff
-	began   time.Time // by the database's clock
-	last    overdueMessage
-}
-
-// findOverdue begins a walk.
-func findOverdue(ctx context.Context, db postgres.DB, backoff Backoff) (*overdueWalk, error) {
-	w := &overdueWalk{db: db, backoff: backoff}
-	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&w.began); err != nil {
-		return nil, fmt.Errorf("job.findOverdue: %w", err)
+// overdue yields the messages that are overdue when it begins, the oldest first, at most limit
+// at a time. It yields each once, so messages that stay overdue do not hide newer ones.
+func overdue(ctx context.Context, db postgres.DB, backoff Backoff, limit int) iter.Seq2[[]overdueMessage, error] {
+	return func(yield func([]overdueMessage, error) bool) {
+		var began time.Time // by the database's clock
+		var last overdueMessage
+		err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&began)
+		for err == nil {
+			var found []overdueMessage
+			// The two simple conditions on seen_at are there for the index.
+			found, err = postgres.Collect(ctx, db, pgx.RowToStructByPos[overdueMessage], `
+				SELECT id, kind, seen_at FROM outbox_messages
+				WHERE waits_for IS NULL AND (seen_at, id) > ($1, $2) AND seen_at < $3::timestamptz - $4 * interval '1 second'
+				  AND seen_at < $3::timestamptz - least($4 * 2 ^ least(greatest(delivery - $5, 0), 20), $6) * interval '1 second'
+				ORDER BY seen_at, id LIMIT $7`,
+				last.SeenAt, last.ID, began, backoff.First.Seconds(), backoff.Deaths, backoff.Longest.Seconds(), limit)
+			if err == nil && (len(found) == 0 || !yield(found, nil)) {
+				return
+			}
+			if err == nil {
+				last = found[len(found)-1]
+			}
+		}
+		yield(nil, fault.At(err, "job.overdue"))
 	}
-	return w, nil
-}
-
-// Next returns the next messages, at most limit, or none at the end. The two simple
-// conditions on seen_at are there for the index.
-func (w *overdueWalk) Next(ctx context.Context, limit int) ([]overdueMessage, error) {
-	found, err := postgres.Collect(ctx, w.db, pgx.RowToStructByPos[overdueMessage], `
-		SELECT id, kind, seen_at FROM outbox_messages
-		WHERE waits_for IS NULL AND (seen_at, id) > ($1, $2) AND seen_at < $3::timestamptz - $4 * interval '1 second'
-		  AND seen_at < $3::timestamptz - least($4 * 2 ^ least(greatest(delivery - $5, 0), 20), $6) * interval '1 second'
-		ORDER BY seen_at, id LIMIT $7`,
-		w.last.SeenAt, w.last.ID, w.began, w.backoff.First.Seconds(), w.backoff.Deaths, w.backoff.Longest.Seconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("job.overdueWalk: %w", err)
-	}
-	if len(found) > 0 {
-		w.last = found[len(found)-1]
-	}
-	return found, nil
 }
