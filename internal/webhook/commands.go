@@ -191,7 +191,7 @@ type Span struct {
 
 // Test sends a test event to an endpoint. One that is disabled is a state-conflict Error.
 func (s *Endpoints) Test(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
-	return s.sending(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
 		event, err := Test(ctx, tx, e)
 		if err != nil {
 			return nil, err
@@ -202,7 +202,7 @@ func (s *Endpoints) Test(ctx context.Context, r job.Request, owner string, id uu
 
 // Replay sends one event again, with its id and its body.
 func (s *Endpoints) Replay(ctx context.Context, r job.Request, owner string, id, event uuid.UUID) (job.Accepted, error) {
-	return s.sending(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
 		if err := Replay(ctx, tx, e, event); err != nil {
 			return nil, err
 		}
@@ -215,7 +215,7 @@ func (s *Endpoints) ReplaySpan(ctx context.Context, r job.Request, owner string,
 	if !span.From.Before(span.To) {
 		return job.Accepted{}, fault.Invalid(fault.Field{Pointer: "/to", Detail: "must be after from"})
 	}
-	return s.sending(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
 		n, last, err := replaySpan(ctx, tx, e, span, mostReplayed)
 		if err != nil {
 			return nil, err
@@ -225,16 +225,6 @@ func (s *Endpoints) ReplaySpan(ctx context.Context, r job.Request, owner string,
 			done.More, done.Until = true, *last // events of one moment may be sent twice, and none is left out
 		}
 		return s.documents.Replayed(done), nil
-	})
-}
-
-// sending is once for commands that send something: a disabled endpoint gets nothing.
-func (s *Endpoints) sending(ctx context.Context, r job.Request, owner string, id uuid.UUID, do func(tx pgx.Tx, e Endpoint) (any, error)) (job.Accepted, error) {
-	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
-		if e.DisabledAt != nil {
-			return nil, fault.New(fault.StateConflict, "the endpoint is disabled: enable it first")
-		}
-		return do(tx, e)
 	})
 }
 

@@ -21,7 +21,7 @@ func TestWhatWasSentAndNotRecordedComesAgainAsItWas(t *testing.T) {
 	w := newWorld(t)
 	r := newReceiver(t, nil)
 	e, _ := w.endpoint("shop", r.url)
-	w.emit("shop", webhook.PurchaseCompleted, 3)
+	w.emit("shop", "purchase.completed", 3)
 	d := w.deliverer(2, unhurried)
 	remove := failpoint.Set("webhooks.sent", e.ID.String(), runtime.Goexit)
 	died := make(chan struct{})
@@ -67,7 +67,7 @@ func TestAWorkerThatIsFencedRecordsNothing(t *testing.T) {
 		w := newWorld(t)
 		r := newReceiver(t, status(500))
 		e, _ := w.endpoint("shop", r.url)
-		w.emit("shop", webhook.PurchaseCompleted, 2)
+		w.emit("shop", "purchase.completed", 2)
 		d := w.deliverer(2, unhurried)
 		var stopped atomic.Bool
 		remove := failpoint.Set("webhooks.sent", e.ID.String(), func() {
@@ -98,7 +98,7 @@ func TestAReplayDuringAnAttemptIsDoneAfterwards(t *testing.T) {
 		w := newWorld(t)
 		r := newReceiver(t, nil)
 		e, _ := w.endpoint("shop", r.url)
-		w.emit("shop", webhook.PurchaseCompleted, 1)
+		w.emit("shop", "purchase.completed", 1)
 		d := w.deliverer(1, unhurried)
 		attempts := 1
 		if c.again {

@@ -130,7 +130,9 @@ func (d *run) batch(ctx context.Context) (more bool, err error) {
 		r.Keep = d.settings.lease()
 	}
 	r.Sent = all
-	d.logFailure(r)
+	if r.Failed { // an app sees less
+		d.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", d.endpoint.ID, "client", d.endpoint.Client, "error", r.Sent[0].answer.Text())
+	}
 	return more, d.record(context.WithoutCancel(ctx), r)
 }
 
@@ -251,7 +253,7 @@ func (d *run) sendOne(ctx context.Context, event DueEvent) Sent {
 	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
 	span.End(answer.Err)
 	d.metrics.attempts.WithLabelValues(outcome(answer)).Inc()
-	s := Sent{Attempt: Attempt{EventID: event.ID, EndpointID: d.endpoint.ID, At: at, Duration: time.Since(at),
+	s := Sent{Attempt: Attempt{EventID: event.ID, At: at, Duration: time.Since(at),
 		Status: postgres.Nullable(answer.Status), Failure: postgres.Nullable(answer.Failure)}, Due: event.Due, answer: answer}
 	if text := answer.Text(); text != "" {
 		s.Error, s.Retry = &text, retry(event.Attempts, answer)
@@ -267,13 +269,6 @@ func outcome(answer sender.Answer) string {
 		return "unanswered"
 	}
 	return "refused"
-}
-
-// logFailure logs why a batch has failed: an app sees less.
-func (d *run) logFailure(r Round) {
-	if r.Failed {
-		d.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", d.endpoint.ID, "client", d.endpoint.Client, "error", r.Sent[0].answer.Text())
-	}
 }
 
 func (d *run) hit(name string) {

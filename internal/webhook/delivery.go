@@ -26,8 +26,8 @@ type Filter struct {
 func Deliveries(ctx context.Context, db postgres.DB, endpointID uuid.UUID, f Filter, before uuid.UUID, limit int) ([]Delivery, error) {
 	list, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Delivery], `
 		SELECT `+deliveryColumns+` FROM webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id
-		WHERE d.endpoint_id = $1 AND `+inState(f.State)+` AND (cardinality($2::text[]) = 0 OR e.type = ANY($2)) AND ($3::uuid IS NULL OR d.event_id < $3)
-		ORDER BY d.event_id DESC LIMIT $4`, endpointID, types(f.Types), postgres.Nullable(before), limit)
+		WHERE d.endpoint_id = $1 AND `+inState(f.State)+` AND (coalesce(cardinality($2::text[]), 0) = 0 OR e.type = ANY($2)) AND ($3::uuid IS NULL OR d.event_id < $3)
+		ORDER BY d.event_id DESC LIMIT $4`, endpointID, f.Types, postgres.Nullable(before), limit)
 	return list, fault.At(err, "webhook.Deliveries(%s)", endpointID)
 }
 
@@ -37,21 +37,10 @@ func inState(s State) string {
 	switch s {
 	case "":
 		return `true`
-	case Pending:
-		return `d.state = 'pending'`
-	case Failed:
-		return `d.state = 'failed'`
-	case Delivered:
-		return `d.state = 'delivered'`
+	case Pending, Failed, Delivered:
+		return `d.state = '` + string(s) + `'`
 	}
 	return `false`
-}
-
-func types(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
 }
 
 // GetDelivery returns the delivery of an event for an endpoint with its attempts, the newest
@@ -67,12 +56,9 @@ func GetDelivery(ctx context.Context, db postgres.DB, endpointID, eventID uuid.U
 		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
 	}
 	attempts, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Attempt], `
-		SELECT event_id, endpoint_id, at, duration_ms * interval '1 millisecond', status, error, failure FROM webhook_attempts
+		SELECT event_id, at, duration_ms * interval '1 millisecond', status, error, failure FROM webhook_attempts
 		WHERE endpoint_id = $1 AND event_id = $2 ORDER BY number DESC LIMIT $3`, endpointID, eventID, limit)
-	if err != nil {
-		return Delivery{}, nil, fmt.Errorf("webhook.GetDelivery(%s): %w", eventID, err)
-	}
-	return d, attempts, nil
+	return d, attempts, fault.At(err, "webhook.GetDelivery(%s)", eventID)
 }
 
 // Replay delivers an event to an endpoint once more, at once, with all its attempts before
@@ -123,7 +109,7 @@ func replaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, span Span, limit int
 		WITH chosen AS MATERIALIZED (
 			SELECT v.id, v.at FROM webhook_events v
 			WHERE v.at >= $2 AND v.at < $3 AND (v.client IS NULL OR v.client = $4) AND v.type <> '`+EndpointTest+`' AND webhook_wanted($5, v.type)
-			  AND (cardinality($6::text[]) = 0 OR v.type = ANY($6))
+			  AND (coalesce(cardinality($6::text[]), 0) = 0 OR v.type = ANY($6))
 			  AND ($7 = '' OR $7 = '`+string(Missed)+`' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1)
 			       OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1 AND state = $7))
 			ORDER BY v.at, v.id LIMIT $8 FOR KEY SHARE),
@@ -135,7 +121,7 @@ func replaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, span Span, limit int
 			UNION ALL
 			SELECT event_id, $1, next_at + interval '1 microsecond' FROM webhook_deliveries WHERE event_id IN (SELECT id FROM chosen) AND `+waits)+`)
 		SELECT count(*), max(at) FROM chosen`,
-		e.ID, span.From, span.To, e.Client, e.Events, types(span.Types), string(span.State), limit, replaysPerSecond).Scan(&n, &last)
+		e.ID, span.From, span.To, e.Client, e.Events, span.Types, string(span.State), limit, replaysPerSecond).Scan(&n, &last)
 	return n, last, fault.At(err, "webhook.replaySpan(%s)", e.ID)
 }
 
@@ -146,8 +132,8 @@ func again(deliveries string) string {
 		ON CONFLICT (endpoint_id, event_id) DO UPDATE SET state = 'pending', attempts = 0, next_at = excluded.next_at, finished_at = NULL`
 }
 
-// lockEnabled locks an endpoint, so that a replay and the record of what was sent are serialized,
-// and rejects one that is disabled: nothing would be sent.
+// lockEnabled locks an endpoint to which something is sent because somebody asks for it, so that this and the
+// record of what was sent are serialized, and rejects one that is disabled: nothing would be sent.
 func lockEnabled(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	var disabled bool
 	err := tx.QueryRow(ctx, `SELECT p.disabled_at IS NOT NULL FROM webhook_endpoints p WHERE id = $1 AND `+notDeleted+` FOR NO KEY UPDATE`, id).Scan(&disabled)
@@ -157,7 +143,7 @@ func lockEnabled(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	case err != nil:
 		return fmt.Errorf("webhook.lockEnabled(%s): %w", id, err)
 	case disabled:
-		return fault.New(fault.StateConflict, "the endpoint %s is disabled: enable it first", id)
+		return fault.New(fault.StateConflict, "the endpoint is disabled: enable it first")
 	}
 	return nil
 }

@@ -35,33 +35,23 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int)
 	if err := checkKey(ctx, tx, e.MadeBy); err != nil {
 		return Endpoint{}, err
 	}
-	var b pgx.Batch
-	b.Queue(`SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client) // so that two at once count each other
-	var made Endpoint
-	var found bool
-	b.Queue(`
+	// Two at once count each other.
+	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('webhook_endpoints ' || $1, 0))`, e.Client); err != nil {
+		return Endpoint{}, fmt.Errorf("webhook.Create: %w", err)
+	}
+	made, err := postgres.CollectOne(ctx, tx, scan, `
 		INSERT INTO webhook_endpoints AS p (id, client, url, events, description, made_by, verified_at)
 		SELECT $1, $2, $3, $4, $5, nullif($8, ''), $9
 		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+notDeleted+`) < $6
 		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $6 + $7
-		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, most, mostLeft, e.MadeBy, e.VerifiedAt).
-		Query(func(rows pgx.Rows) (err error) {
-			all, err := pgx.CollectRows(rows, scan)
-			if found = len(all) == 1; found {
-				made = all[0]
-			}
-			return err
-		})
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return Endpoint{}, fmt.Errorf("webhook.Create: %w", err)
-	}
-	if !found {
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, most, mostLeft, e.MadeBy, e.VerifiedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints, which is the maximum; delete one first (a deleted endpoint counts for some minutes)", e.Client, most)
 	}
-	if err := addSecret(ctx, tx, e.ID, sealed, 0); err != nil {
-		return Endpoint{}, err
+	if err == nil {
+		err = addSecret(ctx, tx, e.ID, sealed, 0)
 	}
-	return made, nil
+	return made, fault.At(err, "webhook.Create")
 }
 
 // Get returns an endpoint, or a not-found Error.

@@ -17,19 +17,11 @@ import (
 // maxPayloadBytes bounds the payload of an event.
 const maxPayloadBytes = 256 << 10
 
-// QueueEvents writes events that no trigger of a table writes: Client, Type, Subject, Version
-// and CampaignID of each. One that no endpoint wants is not stored. It locks nothing.
-func QueueEvents(b *pgx.Batch, events []Event) {
-	n := len(events)
-	clients, types, subjects, versions, campaigns := make([]*string, n), make([]string, n), make([]uuid.UUID, n), make([]*int64, n), make([]*uuid.UUID, n)
-	for i, e := range events {
-		clients[i], types[i], subjects[i], versions[i], campaigns[i] = e.Client, e.Type, e.Subject, e.Version, e.CampaignID
-	}
-	b.Queue(`SELECT emit_webhooks($1, $2, $3, $4, $5)`, clients, types, subjects, versions, campaigns)
-}
-
 // Test stores a test event for an endpoint, of a type that it need not want, and its delivery.
 func Test(ctx context.Context, tx pgx.Tx, e Endpoint) (Event, error) {
+	if err := lockEnabled(ctx, tx, e.ID); err != nil {
+		return Event{}, err
+	}
 	event, err := postgres.CollectOne(ctx, tx, scanEvent, `
 		WITH made AS (INSERT INTO webhook_events (id, client, type, subject) VALUES (webhook_event_id(), $1, $2, $3) RETURNING *),
 		     sent AS (INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT id, $3, at FROM made)

@@ -5,8 +5,6 @@ import "time"
 // What tests use.
 var (
 	AddSecret     = addSecret
-	SecretsAfter  = secretsAfter
-	Reseal        = reseal
 	StorePayloads = storePayloads
 	Message       = message
 	Patch         = patch

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/key"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/webhook"
@@ -41,8 +40,9 @@ func (w *world) revoke(keyID, successor string) (endpoints int, err error) {
 }
 
 // madeBy makes an endpoint with a key.
-func (w *world) madeBy(tx pgx.Tx, key string) (webhook.Endpoint, error) {
-	return webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: "shop", URL: "https://shop.example/hooks", Events: []string{"*"}, MadeBy: key}, []byte("sealed"), 16)
+func (w *world) madeBy(tx pgx.Tx, key string) (e webhook.Endpoint, err error) {
+	e, _, err = w.create(tx, webhook.Endpoint{MadeBy: key}, 16)
+	return e, err
 }
 
 func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {

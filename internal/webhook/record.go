@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -116,15 +115,9 @@ func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Dur
 		queueSent(&b, e.ID, r.Sent)
 	}
 	if now.DisabledAt != nil {
-		QueueEvents(&b, []Event{{Client: &e.Client, Type: EndpointDisabled, Subject: e.ID}})
+		b.Queue(`SELECT emit_webhooks(ARRAY[$1::text], ARRAY[$2::text], ARRAY[$3::uuid], ARRAY[NULL::bigint], ARRAY[NULL::uuid])`, e.Client, EndpointDisabled, e.ID)
 	}
-	if b.Len() == 0 {
-		return now, nil
-	}
-	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-		return Endpoint{}, fmt.Errorf("webhook.Record(%s): %w", e.ID, err)
-	}
-	return now, nil
+	return now, fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.Record(%s)", e.ID)
 }
 
 // writeFenced is a write of a worker: no row means that it was fenced.

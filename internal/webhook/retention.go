@@ -1,12 +1,9 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
@@ -23,10 +20,7 @@ func FailDisabled(ctx context.Context, db postgres.DB, limit int) (n int, err er
 			WHERE p.disabled_at IS NOT NULL LIMIT $1)
 		UPDATE webhook_deliveries d SET state = 'failed', next_at = NULL, finished_at = clock_timestamp()
 		FROM chosen c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id`, limit)
-	if err != nil {
-		return 0, fmt.Errorf("webhook.FailDisabled: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
+	return int(tag.RowsAffected()), fault.At(err, "webhook.FailDisabled")
 }
 
 // DeleteEndpoints deletes up to limit deliveries, with their attempts, of endpoints that were
@@ -35,8 +29,8 @@ func FailDisabled(ctx context.Context, db postgres.DB, limit int) (n int, err er
 //
 // An endpoint stays for a minute: a transaction that has found it before it was deleted may
 // still be about to commit a delivery. DeleteEvents finds deliveries by their endpoints.
-func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err error) {
-	err = tx.QueryRow(ctx, `
+func DeleteEndpoints(ctx context.Context, db postgres.DB, limit int) (n int, err error) {
+	err = db.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT d.event_id, d.endpoint_id FROM webhook_endpoints p
 			CROSS JOIN LATERAL (SELECT event_id, endpoint_id FROM webhook_deliveries WHERE endpoint_id = p.id LIMIT $1 FOR UPDATE SKIP LOCKED) d
@@ -44,21 +38,17 @@ func DeleteEndpoints(ctx context.Context, tx pgx.Tx, limit int) (n int, err erro
 		     attempts AS (DELETE FROM webhook_attempts a USING chosen c WHERE a.event_id = c.event_id AND a.endpoint_id = c.endpoint_id),
 		     deliveries AS (DELETE FROM webhook_deliveries d USING chosen c WHERE d.event_id = c.event_id AND d.endpoint_id = c.endpoint_id RETURNING 1)
 		SELECT count(*) FROM deliveries`, limit).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("webhook.DeleteEndpoints: %w", err)
+	if err != nil || n > 0 { // more may be left
+		return n, fault.At(err, "webhook.DeleteEndpoints")
 	}
-	if n > 0 { // more may be left
-		return n, nil
-	}
-	var ids int
-	err = tx.QueryRow(ctx, `
+	err = db.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT id FROM webhook_endpoints p
 			WHERE p.deleted_at <= clock_timestamp() - interval '1 minute' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE endpoint_id = p.id) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED),
 		     secrets AS (DELETE FROM webhook_secrets s USING chosen c WHERE s.endpoint_id = c.id),
 		     gone AS (DELETE FROM webhook_endpoints p USING chosen c WHERE p.id = c.id RETURNING 1)
-		SELECT count(*) FROM gone`, limit).Scan(&ids)
-	return ids, fault.At(err, "webhook.DeleteEndpoints")
+		SELECT count(*) FROM gone`, limit).Scan(&n)
+	return n, fault.At(err, "webhook.DeleteEndpoints")
 }
 
 // DeleteEvents deletes up to limit events that happened longer ago than keep, with their
@@ -85,13 +75,7 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 			  AND d.event_id BETWEEN (SELECT id FROM chosen ORDER BY id LIMIT 1) AND (SELECT id FROM chosen ORDER BY id DESC LIMIT 1)),
 		     events AS (DELETE FROM webhook_events e USING chosen c WHERE e.id = c.id RETURNING e.at)
 		SELECT count(*), max(at) FROM events`, keep.Seconds(), from, limit).Scan(&n, &to)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return 0, from, fmt.Errorf("webhook.DeleteEvents: %w", err)
-	}
-	if to == nil {
-		to = from
-	}
-	return n, to, nil
+	return n, cmp.Or(to, from), fault.At(err, "webhook.DeleteEvents")
 }
 
 // Backlog is how many deliveries wait, and for how long the oldest has been due.

@@ -22,7 +22,7 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	const events, few = 200, 12
 	w := newWorld(t)
 	e, db := w.hooks("shop"), w.db
-	w.emit("shop", webhook.HoldCreated, 2*events) // half of them wait for the next round
+	w.emit("shop", "hold.created", 2*events) // half of them wait for the next round
 
 	steps := make(map[string]int) // rows that the steps of a statement have made or left out, by its query
 	config := db.Config().ConnConfig
@@ -56,7 +56,7 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	round := webhook.Round{Arrived: true}
 	for _, d := range due {
 		payloads[d.ID] = json.RawMessage(`{}`)
-		round.Sent = append(round.Sent, webhook.Sent{Attempt: webhook.Attempt{EventID: d.ID, EndpointID: e.ID, At: time.Now()}, Due: d.Due})
+		round.Sent = append(round.Sent, webhook.Sent{Attempt: webhook.Attempt{EventID: d.ID, At: time.Now()}, Due: d.Due})
 	}
 	if stored, err := webhook.StorePayloads(t.Context(), conn, payloads); err != nil || len(stored) != events {
 		t.Fatalf("%d payloads are stored, %v", len(stored), err)
@@ -165,7 +165,7 @@ func TestMessagesAreStoredInTheOrderOfTheirEvents(t *testing.T) {
 func (w *world) due(n int) (due []webhook.DueEvent) {
 	w.t.Helper()
 	e := w.hooks("shop")
-	w.emit("shop", webhook.HoldCreated, n)
+	w.emit("shop", "hold.created", n)
 	due, err := webhook.DueEvents(w.t.Context(), w.db, e.ID, n)
 	if err != nil || len(due) != n {
 		w.t.Fatalf("%d are due, %v", len(due), err)

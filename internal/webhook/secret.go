@@ -57,22 +57,6 @@ func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[
 	return of, fault.At(err, "webhook.SecretsOf")
 }
 
-// secretsAfter returns up to limit secrets of all endpoints in the order of their ids, after
-// the given one (zero: from the start). It is for sealing them anew.
-func secretsAfter(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Secret, error) {
-	list, err := postgres.Collect(ctx, db, scanSecret, `
-		SELECT `+sealedColumns+` FROM webhook_secrets
-		WHERE ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
-	return list, fault.At(err, "webhook.secretsAfter")
-}
-
-// reseal replaces what a secret is sealed with. done is false when it is not sealed as was
-// any more, or gone.
-func reseal(ctx context.Context, db postgres.DB, id uuid.UUID, was, sealed []byte) (done bool, err error) {
-	tag, err := db.Exec(ctx, `UPDATE webhook_secrets SET sealed = $3, sealed_at = clock_timestamp() WHERE id = $1 AND sealed = $2`, id, was, sealed)
-	return tag.RowsAffected() == 1, fault.At(err, "webhook.reseal(%s)", id)
-}
-
 // row is what a secret is sealed for: it opens for its endpoint only, and for no draw.
 func row(endpointID uuid.UUID) []byte { return append([]byte("webhook endpoint "), endpointID[:]...) }
 
@@ -98,7 +82,7 @@ type Rotation struct {
 // batch of them at a time. It may be repeated, and run beside deliveries.
 func RotateSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring, batch int) (r Rotation, err error) {
 	for after := uuid.Nil; ; {
-		page, err := secretsAfter(ctx, db, after, batch)
+		page, err := postgres.Collect(ctx, db, scanSecret, `SELECT `+sealedColumns+` FROM webhook_secrets WHERE id > $1 ORDER BY id LIMIT $2`, after, batch)
 		if err != nil {
 			return r, fmt.Errorf("webhook.RotateSecrets: %w", err)
 		}
@@ -113,13 +97,11 @@ func RotateSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring, ba
 			if string(sealed) == string(s.Sealed) {
 				continue
 			}
-			done, err := reseal(ctx, db, s.ID, s.Sealed, sealed)
+			tag, err := db.Exec(ctx, `UPDATE webhook_secrets SET sealed = $3, sealed_at = clock_timestamp() WHERE id = $1 AND sealed = $2`, s.ID, s.Sealed, sealed)
 			if err != nil {
 				return r, fmt.Errorf("webhook.RotateSecrets: %w", err)
 			}
-			if done {
-				r.Resealed++
-			}
+			r.Resealed += int(tag.RowsAffected()) // none: it is gone, or was sealed anew meanwhile
 		}
 		if len(page) < batch {
 			return r, nil

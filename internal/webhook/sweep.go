@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/sweep"
@@ -30,10 +28,7 @@ func Prunes(db postgres.Pool, keep time.Duration) []sweep.Prune {
 		sweep.OlderThan("webhook_events_deleted", db, keep, DeleteEvents),
 		{Count: "webhook_endpoints_deleted", Begin: func() sweep.Delete {
 			return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
-				err = postgres.InTx(ctx, db, func(tx pgx.Tx) (err error) {
-					deleted, err = DeleteEndpoints(ctx, tx, limit)
-					return err
-				})
+				deleted, err = DeleteEndpoints(ctx, db, limit)
 				return deleted, deleted > 0, err
 			}
 		}},

@@ -2,15 +2,13 @@ package webhook
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
@@ -41,18 +39,14 @@ func recordChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, failed *string,
 	return writeFenced(ctx, tx, "recordChallenge", e.ID, sql, args)
 }
 
-// challenged is the data of a challenge.
-type challenged struct {
-	ID        uuid.UUID `json:"id"`
-	Challenge string    `json:"challenge"`
-}
-
 // verify asks the URL of an endpoint once whether it wants events. Its events wait until it has
 // echoed the challenge, which only the message has: no API shows it, and no table.
 func (d *run) verify(ctx context.Context) error {
-	answer, err := d.challenge(ctx)
-	if err != nil {
-		return err
+	answer := sender.Answer{Status: http.StatusOK} // a URL that the operator has named need not be asked
+	if !d.sender.Named(d.endpoint.URL) {
+		challenge := sender.NewChallenge()
+		message := body(EndpointVerification, time.Now(), fmt.Appendf(nil, `{"id":%q,"challenge":%q}`, d.endpoint.ID, challenge))
+		answer = d.sender.Challenge(ctx, d.endpoint.URL, sender.Message{ID: uuidv7.New().String(), Body: message, Secrets: d.secrets}, challenge)
 	}
 	if answer.Err != nil && ctx.Err() != nil {
 		return nil //nolint:nilerr // cut off: as if it was never sent
@@ -65,7 +59,7 @@ func (d *run) verify(ctx context.Context) error {
 	d.hit("webhooks.challenged")
 	ctx = context.WithoutCancel(ctx)
 	var now Endpoint
-	err = postgres.RetryLocked(ctx, func() error {
+	err := postgres.RetryLocked(ctx, func() error {
 		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {
 			now, err = recordChallenge(ctx, tx, d.endpoint, failed, wait)
 			return err
@@ -81,18 +75,4 @@ func (d *run) verify(ctx context.Context) error {
 		d.logger.Info("a webhook endpoint has not echoed a challenge: no events are sent to it", "endpoint", now.ID, "client", now.Client, "error", answer.Text())
 	}
 	return nil
-}
-
-// challenge sends a challenge. A URL that the operator has named need not be asked.
-func (d *run) challenge(ctx context.Context) (sender.Answer, error) {
-	if d.sender.Named(ctx, d.endpoint.URL) {
-		return sender.Answer{Status: 200}, nil
-	}
-	challenge := sender.NewChallenge()
-	data, err := json.Marshal(challenged{d.endpoint.ID, challenge})
-	if err != nil {
-		return sender.Answer{}, fault.At(err, "webhook.challenge")
-	}
-	message := body(EndpointVerification, time.Now(), data)
-	return d.sender.Challenge(ctx, d.endpoint.URL, sender.Message{ID: uuidv7.New().String(), Body: message, Secrets: d.secrets}, challenge), nil
 }

@@ -47,10 +47,8 @@ func (w *world) public(r *receiver) *webhook.Deliverer {
 // unverified makes an endpoint that has to echo a challenge.
 func (w *world) unverified() (e webhook.Endpoint) {
 	w.t.Helper()
-	id, url := uuidv7.New(), publicURL
 	w.tx(func(tx pgx.Tx) (err error) {
-		e, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: id, Client: "shop", URL: url, Events: []string{"*"}},
-			webhook.Seal(fixture.Key(w.t), id, sender.NewSecret()), 16)
+		e, _, err = w.create(tx, webhook.Endpoint{URL: publicURL}, 16)
 		return err
 	})
 	return e
@@ -90,7 +88,7 @@ func TestNothingIsSentToAnAddressThatHasNotEchoedAChallengeAlsoAfterAChange(t *t
 			r.then(nil)
 		}
 		before := len(r.messages())
-		w.emit("shop", webhook.PurchaseCompleted, 3)
+		w.emit("shop", "purchase.completed", 3)
 		if result := w.run(d, e); !result.Claimed || result.Delivered != 0 || result.More {
 			t.Fatalf("without an echo: %+v", result)
 		}

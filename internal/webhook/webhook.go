@@ -10,8 +10,7 @@
 // endpoint gets nothing; its events stay for a replay.
 //
 // Events. Triggers write events in the transaction of their effect, for every writer of a
-// table. [QueueEvents] writes events that no table has. The id of an event is that of its
-// messages. Its payload is stored before it is first sent, and never changes. An endpoint gets
+// table. The id of an event is that of its messages. Its payload is stored before it is first sent, and never changes. An endpoint gets
 // events of its own client's resources and of every campaign, from its creation on, and older
 // ones by replay.
 //
@@ -41,36 +40,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// Types of events. What each of them says is in the contract.
+// Types of events that the program treats in a way of their own. All types, and what each of them says, are in
+// the contract.
 const (
-	PurchaseCompleted     = "purchase.completed"
-	PurchaseFailed        = "purchase.failed" // of a purchase that was begun; a refusal is job.failed only
-	RefundFailed          = "refund.failed"   // or it waits for a person
-	DisputeCreated        = "dispute.created" // its subject is the purchase
-	HoldCreated           = "hold.created"
-	HoldExpired           = "hold.expired"
-	CampaignSoldOut       = "campaign.sold_out"
 	CampaignFrozen        = "campaign.frozen"
 	CampaignVoidAnnounced = "campaign.void_announced"
-	CampaignDrawn         = "campaign.drawn"
-	JobFailed             = "job.failed" // of workers; the sender of a command has its answer
-
-	WalletCredit = "wallet.credit"
 
 	EndpointTest     = "webhook-endpoint.test"     // asked for; goes to its endpoint, also when that does not want the type
 	EndpointDisabled = "webhook-endpoint.disabled" // goes to the client's other endpoints
 
 	EndpointVerification = "webhook-endpoint.verification" // a challenge: sent to an endpoint, and stored nowhere
 )
-
-// Types lists the types of events.
-var Types = []string{
-	"purchase.awaiting_action", PurchaseCompleted, PurchaseFailed, "purchase.cancelled", "purchase.partially_cancelled",
-	"purchase.refunded", RefundFailed, DisputeCreated, "dispute.closed", HoldCreated, "hold.released", "hold.used", HoldExpired,
-	"campaign.paused", "campaign.resumed", CampaignSoldOut, "campaign.drawing", CampaignFrozen, CampaignVoidAnnounced,
-	CampaignDrawn, "campaign.cancelled", JobFailed, WalletCredit, "wallet.debit", "wallet.transfer", "wallet.purchase",
-	"wallet.refund", "wallet.authorize", "wallet.capture", "wallet.void", "wallet.expire", EndpointTest, EndpointDisabled,
-}
 
 // Reason is why an endpoint is disabled.
 type Reason string
@@ -158,11 +138,10 @@ type Delivery struct {
 
 // Attempt is one request, and its result.
 type Attempt struct {
-	EventID    uuid.UUID
-	EndpointID uuid.UUID
-	At         time.Time // when it began
-	Duration   time.Duration
-	Status     *int    // of the answer; nil: there was none
-	Error      *string // with details, for operators; nil: it has arrived
-	Failure    *string // as apps see it: timeout, tls, unreachable; nil: there was an answer
+	EventID  uuid.UUID
+	At       time.Time // when it began
+	Duration time.Duration
+	Status   *int    // of the answer; nil: there was none
+	Error    *string // with details, for operators; nil: it has arrived
+	Failure  *string // as apps see it: timeout, tls, unreachable; nil: there was an answer
 }

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -152,18 +153,42 @@ func (w *world) rows(table string) int {
 	return servers.Value[int](w.t, w.db, `SELECT count(*) FROM `+table)
 }
 
+// hooksURL is an address to which nothing is sent.
+const hooksURL = "https://shop.example/hooks"
+
+// create makes an endpoint of a client that has fewer than most; without more, it is the shop's, for all events.
+func (w *world) create(tx pgx.Tx, draft webhook.Endpoint, most int) (made webhook.Endpoint, secret string, err error) {
+	draft.ID, secret = uuidv7.New(), sender.NewSecret()
+	draft.Client, draft.URL = cmp.Or(draft.Client, "shop"), cmp.Or(draft.URL, hooksURL)
+	if len(draft.Events) == 0 {
+		draft.Events = []string{"*"}
+	}
+	made, err = webhook.Create(w.t.Context(), tx, draft, webhook.Seal(fixture.Key(w.t), draft.ID, secret), most)
+	return made, secret, err
+}
+
+// endpoint makes a verified endpoint and returns it with its secret.
+func (w *world) endpoint(client, url string, events ...string) (made webhook.Endpoint, secret string) {
+	w.t.Helper()
+	now := time.Now()
+	w.tx(func(tx pgx.Tx) (err error) {
+		made, secret, err = w.create(tx, webhook.Endpoint{Client: client, URL: url, Events: events, VerifiedAt: &now}, 16)
+		return err
+	})
+	return made, secret
+}
+
 // hooks makes an endpoint for all events of a client, to which nothing is sent.
 func (w *world) hooks(client string) webhook.Endpoint {
 	w.t.Helper()
-	e, _ := w.endpoint(client, "https://shop.example/hooks")
+	e, _ := w.endpoint(client, hooksURL)
 	return e
 }
 
 // tried creates an endpoint, if its client has fewer than most.
 func (w *world) tried(client string, most int) (e webhook.Endpoint, err error) {
-	now := time.Now()
 	err = w.try(func(tx pgx.Tx) (err error) {
-		e, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: uuidv7.New(), Client: client, URL: "https://shop.example/hooks", Events: []string{"*"}, VerifiedAt: &now}, []byte("sealed"), most)
+		e, _, err = w.create(tx, webhook.Endpoint{Client: client}, most)
 		return err
 	})
 	return e, err
@@ -184,8 +209,10 @@ func (w *world) replaySpan(e webhook.Endpoint, limit, want int) {
 // sweepEndpoints deletes what is left of endpoints that were deleted.
 func (w *world) sweepEndpoints() {
 	w.t.Helper()
-	for n := 1; n > 0; {
-		w.tx(func(tx pgx.Tx) (err error) { n, err = webhook.DeleteEndpoints(w.t.Context(), tx, 3); return err })
+	for n, err := 1, error(nil); n > 0; {
+		if n, err = webhook.DeleteEndpoints(w.t.Context(), w.db, 3); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 }
 
@@ -194,38 +221,21 @@ func (w *world) delete(e webhook.Endpoint) {
 	w.tx(func(tx pgx.Tx) error { return webhook.Delete(w.t.Context(), tx, e.ID) })
 }
 
-// endpoint makes an endpoint and returns it with its secret.
-func (w *world) endpoint(client, url string, events ...string) (made webhook.Endpoint, secret string) {
-	w.t.Helper()
-	if len(events) == 0 {
-		events = []string{"*"}
-	}
-	id, now := uuidv7.New(), time.Now()
-	secret = sender.NewSecret()
-	w.tx(func(tx pgx.Tx) (err error) {
-		made, err = webhook.Create(w.t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: url, Events: events, VerifiedAt: &now}, webhook.Seal(fixture.Key(w.t), id, secret), 16)
-		return err
-	})
-	return made, secret
-}
-
 // emit writes n events of a client.
 func (w *world) emit(client, kind string, n int) (subjects []uuid.UUID) {
 	w.t.Helper()
-	events := make([]webhook.Event, n)
-	for i := range events {
-		events[i] = webhook.Event{Client: &client, Type: kind, Subject: uuidv7.New()}
-		if client == "" {
-			events[i].Client = nil
-		}
-		subjects = append(subjects, events[i].Subject)
+	for range n {
+		subjects = append(subjects, uuidv7.New())
 	}
-	w.tx(func(tx pgx.Tx) error {
-		var b pgx.Batch
-		webhook.QueueEvents(&b, events)
-		return tx.SendBatch(w.t.Context(), &b).Close()
-	})
+	w.tx(func(tx pgx.Tx) error { return emitIn(tx, client, kind, subjects...) })
 	return subjects
+}
+
+func emitIn(tx pgx.Tx, client, kind string, subjects ...uuid.UUID) error {
+	_, err := tx.Exec(context.Background(), `
+		SELECT emit_webhooks(array_agg(nullif($1::text, '')), array_agg($2::text), array_agg(id), array_agg(NULL::bigint), array_agg(NULL::uuid))
+		FROM unnest($3::uuid[]) AS id`, client, kind, subjects)
+	return err
 }
 
 // outcome is what a turn has come to.

@@ -47,9 +47,8 @@ func (s *shop) endpoint(client, set string) (id uuid.UUID) {
 }
 
 func event(tx pgx.Tx, client string) error {
-	var b pgx.Batch
-	webhook.QueueEvents(&b, []webhook.Event{{Client: &client, Type: webhook.HoldCreated, Subject: uuidv7.New()}})
-	return tx.SendBatch(context.Background(), &b).Close()
+	_, err := tx.Exec(context.Background(), `SELECT emit_webhooks(ARRAY[$1::text], ARRAY['hold.created'], ARRAY[$2::uuid], ARRAY[NULL::bigint], ARRAY[NULL::uuid])`, client, uuidv7.New())
+	return err
 }
 
 // tasks returns how many tasks were made by now.

@@ -124,14 +124,14 @@ func TestAnAppIsToldWhatGetShows(t *testing.T) {
 	}
 	s.AwaitDrawn(id)
 	servers.Eventually(t, "an app is told of everything", func() bool {
-		return app.of(webhook.PurchaseCompleted) == 6 && app.of(webhook.CampaignSoldOut) == 1 && app.of(webhook.CampaignDrawn) == 1 &&
-			app.of(webhook.JobFailed) == 1 && other.of(webhook.CampaignDrawn) == 1
+		return app.of("purchase.completed") == 6 && app.of("campaign.sold_out") == 1 && app.of("campaign.drawn") == 1 &&
+			app.of("job.failed") == 1 && other.of("campaign.drawn") == 1
 	})
 	app.mu.Lock()
 	defer app.mu.Unlock()
 	for name, data := range app.messages {
 		kind, resource, _ := strings.Cut(name, " ")
-		path := map[string]string{webhook.PurchaseCompleted: "/v1/purchases/", webhook.CampaignDrawn: "/v1/campaigns/", webhook.JobFailed: "/v1/jobs/"}[kind]
+		path := map[string]string{"purchase.completed": "/v1/purchases/", "campaign.drawn": "/v1/campaigns/", "job.failed": "/v1/jobs/"}[kind]
 		if path == "" {
 			continue // it was drawing, and is completed
 		}

@@ -466,7 +466,7 @@ func told(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		t.Fatal(due, err)
 	}
 	status := 200
-	sent := webhook.Sent{Attempt: webhook.Attempt{EventID: due[0].ID, EndpointID: id, At: time.Now(), Status: &status}, Due: due[0].Due}
+	sent := webhook.Sent{Attempt: webhook.Attempt{EventID: due[0].ID, At: time.Now(), Status: &status}, Due: due[0].Due}
 	err = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		_, err := webhook.Record(t.Context(), tx, e, webhook.Round{Sent: []webhook.Sent{sent}, Arrived: true}, time.Hour)
 		return err

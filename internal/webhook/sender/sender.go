@@ -24,9 +24,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -135,9 +132,8 @@ func (a Answer) ClientText() string { return cmp.Or(a.Failure, a.Text()) }
 
 // Sender sends messages. Any number of goroutines may use it.
 type Sender struct {
-	guard        Guard
+	Guard
 	timeout      time.Duration
-	resolver     *net.Resolver
 	https, plain *http.Transport // without an http.Client around them: nothing is followed, and a timeout is ours
 }
 
@@ -149,7 +145,7 @@ type Options struct {
 
 // NewSender returns a Sender whose requests end after timeout.
 func NewSender(guard Guard, timeout time.Duration, options Options) *Sender {
-	return &Sender{guard: guard, timeout: timeout, resolver: cmp.Or(options.Resolver, net.DefaultResolver), https: newTransport(guard, false, timeout, options), plain: newTransport(guard, true, timeout, options)}
+	return &Sender{Guard: guard, timeout: timeout, https: newTransport(guard, false, timeout, options), plain: newTransport(guard, true, timeout, options)}
 }
 
 func newTransport(guard Guard, plain bool, timeout time.Duration, options Options) *http.Transport {
@@ -180,7 +176,7 @@ func (s *Sender) Send(ctx context.Context, to string, m Message) Answer {
 
 // post is Send, and writes the first bytes of the answer's body.
 func (s *Sender) post(ctx context.Context, to string, m Message, answered io.Writer) Answer {
-	if err := s.guard.CheckURL(to); err != nil { // the setting may have changed since
+	if err := s.CheckURL(to); err != nil { // the setting may have changed since
 		return Answer{Err: fmt.Errorf("the URL %w", err), Failure: Unreachable}
 	}
 	headers, err := m.sign(time.Now())
@@ -294,21 +290,4 @@ func echoes(body []byte, challenge string) bool {
 		Challenge string `json:"challenge"`
 	}
 	return string(bytes.TrimSpace(body)) == challenge || json.Unmarshal(body, &object) == nil && object.Challenge == challenge
-}
-
-const lookupTimeout = 5 * time.Second
-
-// Named is that of the Guard, and looks up the name as well.
-func (s *Sender) Named(ctx context.Context, text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || len(s.guard.networks) == 0 {
-		return false
-	}
-	if s.guard.Named(text) {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	all, err := s.resolver.LookupNetIP(ctx, "ip", u.Hostname())
-	return err == nil && len(all) > 0 && !slices.ContainsFunc(all, func(at netip.Addr) bool { return !s.guard.names(at) })
 }

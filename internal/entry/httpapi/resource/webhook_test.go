@@ -54,9 +54,9 @@ func TestACrowdOfWalletEventsIsReadWithAsFewStatementsAsOne(t *testing.T) {
 	version := int64(1)
 	var events []webhook.Event
 	for _, owner := range []string{"a", "b", "c", "d", "e"} {
-		events = append(events, webhook.Event{ID: uuidv7.New(), Type: webhook.WalletCredit, Subject: fixture.Wallet(t, db, owner, 10), Version: &version})
+		events = append(events, webhook.Event{ID: uuidv7.New(), Type: "wallet.credit", Subject: fixture.Wallet(t, db, owner, 10), Version: &version})
 	}
-	gone := webhook.Event{ID: uuidv7.New(), Type: webhook.WalletCredit, Subject: uuid.New(), Version: &version}
+	gone := webhook.Event{ID: uuidv7.New(), Type: "wallet.credit", Subject: uuid.New(), Version: &version}
 	read := func(list ...webhook.Event) (asked int) {
 		t.Helper()
 		c := &counted{db: db}
@@ -83,8 +83,8 @@ func TestEventsCarryWhatTheyAreAbout(t *testing.T) {
 	}
 	back := servers.Value[uuid.UUID](t, db, `SELECT id FROM refunds WHERE purchase_id = $1`, bought)
 	servers.Exec(t, db, `INSERT INTO freezes (campaign_id, root, sold, record) VALUES ($1, $2, 0, '{"count":0}')`, id, make([]byte, 32))
-	events := []webhook.Event{{Type: webhook.DisputeCreated, Subject: bought}, {Type: webhook.RefundFailed, Subject: back}, {Type: webhook.CampaignFrozen, Subject: id},
-		{Type: webhook.CampaignDrawn, Subject: id}}
+	events := []webhook.Event{{Type: "dispute.created", Subject: bought}, {Type: "refund.failed", Subject: back}, {Type: webhook.CampaignFrozen, Subject: id},
+		{Type: "campaign.drawn", Subject: id}}
 	for i := range events {
 		events[i].ID = uuidv7.New()
 	}
