@@ -75,7 +75,7 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	}
 	for until := time.Now().Add(b.timeout); ; to = b.retrying {
 		done, err := to.Of(by).Do(ctx, c)
-		if err != nil || !errors.Is(done.Err, errBusy) || time.Now().After(until) {
+		if err != nil || !errors.Is(done.Err, ErrBusy) || time.Now().After(until) {
 			return done, err
 		}
 		for _, id := range wallets { // which of them is locked it does not know

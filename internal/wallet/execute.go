@@ -3,7 +3,6 @@ package wallet
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -205,9 +204,6 @@ func (e *Executor) try(ctx context.Context, commands []Command, mode postgres.Lo
 	return nil, fault.Wrap(fault.Unavailable, err, "too many concurrent changes; retry with the same Idempotency-Key")
 }
 
-// errBusy is the answer to commands on a wallet that another transaction has locked.
-var errBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
-
 // session is what the commands of one transaction share.
 type session struct {
 	documents Documents
@@ -231,29 +227,17 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 	}
 	answers := make([]job.Answer, len(commands))
 	for i, c := range commands {
-		answers[i] = s.answer(c)
+		err := s.check(c)
+		if err == nil {
+			answers[i].Body, err = c.Action.do(s)
+		}
+		answers[i].Refusal = err
 	}
 	if err := s.unit.Write(ctx, tx); err != nil {
 		return nil, err
 	}
 	failpoint.Hit("wallets.written", func() []string { return touched(commands) })
 	return answers, nil
-}
-
-// answer decides one command.
-func (s *session) answer(c Command) job.Answer {
-	err := s.check(c)
-	var body any
-	if err == nil {
-		body, err = c.Action.do(s)
-	}
-	switch {
-	case errors.Is(err, ErrBusy):
-		return job.Answer{Refusal: errBusy}
-	case err != nil:
-		return job.Answer{Refusal: err}
-	}
-	return job.Answer{Body: body}
 }
 
 // wanted is everything that commands need to read.

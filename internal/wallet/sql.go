@@ -99,7 +99,7 @@ func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (
 var ErrBroken = errors.New("wallet: its row does not equal the sum of its events")
 
 // ErrBusy means that another transaction has locked the wallet.
-var ErrBusy = errors.New("wallet: busy")
+var ErrBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
 
 func (u *UnitOfWork) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 	var w Wallet
