@@ -68,63 +68,50 @@ func line(service types.ServiceConfig) string {
 	return strings.Join(slices.Concat(service.Entrypoint, service.Command), " ")
 }
 
-// needs is what each service must have beyond what all must.
-var needs = map[string]struct {
-	waits   map[string]string // on others, until
-	set     []string          // variables
-	command []string          // parts of it
-	volume  bool
-}{
-	"postgres": {volume: true},
-	"redis":    {volume: true, command: []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass "}}, // it forgets nothing
-	"migrate": {waits: map[string]string{"postgres": types.ServiceConditionHealthy}, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL"},
-		command: []string{"triprize migrate up"}},
-	"scheduler": {waits: afterAll, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL"}},
-	"worker":    {waits: afterAll, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL", "TRIPRIZE_DRAW_SECRET_KEY"}},
-	"api":       {waits: afterAll, set: []string{"TRIPRIZE_POSTGRES_URL", "TRIPRIZE_REDIS_URL", "TRIPRIZE_DRAW_SECRET_KEY", "TRIPRIZE_API_LISTEN"}},
+// described says what a service waits for, which of our variables it has a value for, and what is special.
+func described(s types.ServiceConfig) string {
+	var words []string
+	add := func(is bool, word string) {
+		if is {
+			words = append(words, word)
+		}
+	}
+	for on, of := range s.DependsOn {
+		add(true, on+":"+strings.TrimPrefix(of.Condition, "service_"))
+	}
+	for name := range s.Environment {
+		setting, ours := strings.CutPrefix(name, "TRIPRIZE_")
+		add(ours && value(s, name) != "", setting)
+	}
+	for _, part := range []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass ", "triprize migrate up"} {
+		add(strings.Contains(line(s), part), part)
+	}
+	add(len(s.Volumes) > 0 && s.Volumes[0].Type == types.VolumeTypeVolume && s.Volumes[0].Source != "", "in a volume")
+	add(s.HealthCheck != nil && !s.HealthCheck.Disable && len(s.HealthCheck.Test) > 0, "checked")
+	add(s.Restart == types.RestartPolicyNo, "once")
+	add(s.ContainerName == "" && len(s.Ports) == 0 && s.GetScale() == 1, "scalable")
+	add(s.NetworkMode == "host", "host network")
+	slices.Sort(words)
+	return strings.Join(words, ", ")
 }
 
-// afterAll: the schema comes before the fleet.
-var afterAll = map[string]string{"migrate": types.ServiceConditionCompletedSuccessfully, "postgres": types.ServiceConditionHealthy, "redis": types.ServiceConditionHealthy}
-
+// The schema comes before the fleet, Redis forgets nothing, and the api is not on the host's network, where it would
+// listen on all addresses.
 func TestEveryServiceIsThereWithWhatItNeeds(t *testing.T) {
-	services := project(t).Services
-	for name, want := range needs {
-		service, ok := services[name]
-		if !ok {
-			t.Errorf("there is no service %s", name)
-			continue
-		}
-		for on, condition := range want.waits {
-			if got := service.DependsOn[on].Condition; got != condition {
-				t.Errorf("%s waits for %s to be %q, not %q", name, on, got, condition)
-			}
-		}
-		for _, variable := range want.set {
-			if value(service, variable) == "" {
-				t.Errorf("%s: %s is not set", name, variable)
-			}
-		}
-		for _, part := range want.command {
-			if !strings.Contains(line(service), part) {
-				t.Errorf("%s: the command %q lacks %q", name, line(service), part)
-			}
-		}
-		if named := len(service.Volumes) > 0 && service.Volumes[0].Type == types.VolumeTypeVolume && service.Volumes[0].Source != ""; want.volume && !named {
-			t.Errorf("%s keeps its data in %v, not in a named volume", name, service.Volumes)
-		}
-		if check := service.HealthCheck; want.volume && (check == nil || check.Disable || len(check.Test) == 0) {
-			t.Errorf("%s has no health check, so nobody can wait for it", name)
-		}
+	services := make(map[string]string)
+	for name, service := range project(t).Services {
+		services[name] = described(service)
 	}
-	if restart := services["migrate"].Restart; restart != types.RestartPolicyNo {
-		t.Errorf("migrate has the restart policy %q and would never be completed", restart)
-	}
-	if worker := services["worker"]; worker.ContainerName != "" || len(worker.Ports) > 0 || worker.GetScale() != 1 {
-		t.Errorf("workers cannot be scaled: name %q, ports %v, scale %d", worker.ContainerName, worker.Ports, worker.GetScale())
-	}
-	if services["api"].NetworkMode == "host" {
-		t.Error("the api is on the host's network, where it would listen on all addresses")
+	const afterAll = ", checked, migrate:completed_successfully, postgres:healthy, redis:healthy"
+	if want := map[string]string{
+		"postgres":  "checked, in a volume, scalable",
+		"redis":     "--appendonly yes, --maxmemory-policy noeviction, checked, in a volume, requirepass , scalable",
+		"migrate":   "POSTGRES_URL, REDIS_URL, once, postgres:healthy, scalable, triprize migrate up",
+		"scheduler": "PAYMENTS_ALLOW_TEST, POSTGRES_URL, REDIS_URL, SCHEDULER_LISTEN" + afterAll + ", scalable",
+		"worker":    "DRAW_SECRET_KEY, PAYMENTS_ALLOW_TEST, POSTGRES_URL, REDIS_URL, WORKER_LISTEN" + afterAll + ", scalable",
+		"api":       "API_LISTEN, API_METRICS_LISTEN, DRAW_SECRET_KEY, PAYMENTS_ALLOW_TEST, POSTGRES_URL, REDIS_URL" + afterAll,
+	}; !maps.Equal(services, want) {
+		t.Errorf("the services are %q, want %q", services, want)
 	}
 }
 
