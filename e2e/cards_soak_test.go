@@ -307,6 +307,53 @@ func TestAWorkerStoppedAnywhereInAPaymentPastEveryDeadlineChargesNothing(t *test
 	}
 }
 
+// The first card is declined, and the second one pays. The worker dies around the one or the other.
+func TestAWorkerKilledAroundADeclineChargesTheOtherCardOnce(t *testing.T) {
+	t.Parallel()
+	const first, second = "pm_card_chargeDeclined", "pm_card_mastercard"
+	for _, moment := range someOf([]string{
+		"payments.confirm.called@" + first, "payments.declined.store@" + first, "payments.declined.stored@" + first,
+		"payments.claimed@" + second, "payments.confirm.call@" + second, "payments.confirm.called@" + second, "payments.capturing.store@" + second,
+	}) {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			s := cardSystem(t, fleet.Options{Workers: -1})
+			doomed := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=" + moment + "=kill")
+			id := buyByCard(s, s.Campaign(3), "alice", first)
+			if strings.HasSuffix(moment, first) {
+				died(t, "the worker at "+moment, doomed)
+				s.RunWorker()
+			}
+			fleet.Want(t, http.StatusAccepted, bringCard(s, awaitDecline(s, id).PurchaseID, second))
+			if strings.HasSuffix(moment, second) {
+				died(t, "the worker at "+moment, doomed)
+				s.RunWorker()
+			}
+			s.AwaitJob(0, id)
+			ended := viewJob(s, id)
+			expectEnd(t, s, second, ended, ended)
+			if ended.State != job.Succeeded {
+				t.Errorf("the job is %s: %+v", ended.State, ended.Problem)
+			}
+		})
+	}
+}
+
+func TestAnAPIKilledBeforeItAnswersAWebhookLosesNothing(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{}, "TRIPRIZE_PAYMENTS_RECHECK=10m") // without an event nobody looks
+	campaign := s.Campaign(3)
+	id := buyByCard(s, campaign, "alice", "pm_card_authenticationRequired")
+	page := awaitAction(s, id).NextAction.URL
+	servers.NoError(t, s.APIs[0].Signal(syscall.SIGKILL))
+	authenticate(t, page, "succeed") // its webhook finds nobody, and is sent again
+	s.RunAPI()
+	s.Sandbox.SendTo(s.URLs[1] + "/webhooks/stripe")
+	if a := s.AwaitJob(1, id); a.State != job.Succeeded || a.Status != http.StatusOK {
+		t.Errorf("the job: %s", a)
+	}
+}
+
 // seeds is how many random runs a test makes.
 func seeds() uint64 {
 	if testing.Short() {
