@@ -4,16 +4,22 @@ package e2e
 
 import (
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"triprize/devkit/devstack"
+	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -29,7 +35,7 @@ func TestTheGuidesWorkAsPasted(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	env := []string{"API=" + dev.APIURL, "OPERATOR=" + dev.OperatorKey, "APP=" + dev.AppKey, "TOKEN=" + strings.TrimSpace(token),
-		"SANDBOX=" + dev.SandboxURL, "SANDBOX_KEY=" + dev.SandboxKey, "USER_ID=curl", "COUNT=2"}
+		"SANDBOX=" + dev.SandboxURL, "SANDBOX_KEY=" + dev.SandboxKey}
 	const cards = "\n## Cards\n"
 	aboutCards := chapter(t, guide, cards, "\n## ")
 	for _, page := range []struct {
@@ -65,7 +71,6 @@ func TestTheGuidesWorkAsPasted(t *testing.T) {
 			`"kind":"cancellation","state":"succeeded"`, `"state":"refunding"`, `"method":"card"`, // refunded
 			`"kind":"campaign-cancellation","state":"succeeded"`, `"refunds":{"total":`, `"reason":"campaign-cancelled"`, `"refunds":[]`, // and over.
 		}},
-		{"a client in a shell", chapter(t, "../docs/clients.md", "<!-- a test pastes this block", "\n## "), []string{`"state":"succeeded"`, `"state":"succeeded"`}},
 		{"test cards", document(t, "../docs/test-cards.md"), []string{
 			"has ended: succeeded.", `"status": "succeeded"`, `"object": "refund"`, `"amount_received": 500`, `"object": "list"`, `"amount": 250`, `"payment_intent.succeeded"`,
 			`"captured": {`, `"jpy": `, `"rate_limited": 0`, `"seed": 7`, `"seed": 0`, `"mode": "503"`, `"mode": ""`, `"lacks": [`, `"lacks": null`, `"now": `,
@@ -169,4 +174,83 @@ func TestABackupIsTakenAndRestoredAsThePageSays(t *testing.T) {
 	if after := fixture.State(t, empty); after != before || !strings.Contains(before, "job 1") {
 		t.Errorf("there was\n%s\nand what is restored is\n%s", before, after)
 	}
+}
+
+// The commands of the page about deployment bring back what was sold before a second, and nothing after it.
+func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
+	t.Parallel()
+	_, text, found := strings.Cut(document(t, "../docs/deployment.md"), "<!-- a test takes the commands of this chapter")
+	if !found {
+		t.Fatal("the commands are gone")
+	}
+	commands := strings.SplitAfter(blocks(text), "echo\n") // blocks ends each with this
+	stack := startStack(t, openDir(t))
+	dir, settings := openDir(t), servers.Defaults(t)
+	archive, base, restored := filepath.Join(dir, "archive"), filepath.Join(dir, "base"), filepath.Join(dir, "new", "postgres")
+	settings.Postgres.URL = stack.Postgres.URL("triprize")
+	servers.NoError(t, stack.Postgres.CreateDatabase(t.Context(), "triprize"))
+	for _, path := range []string{archive, filepath.Dir(restored)} {
+		servers.NoError(t, os.MkdirAll(path, 0o755))
+	}
+	giveToPostgres(t, archive)
+	env := []string{"SUPERUSER_URL=" + settings.Postgres.URL, "ARCHIVE=" + archive, "BASE=" + base, "RESTORED=" + restored}
+
+	paste(t, commands[0], env...)
+	servers.NoError(t, stack.Postgres.RestartAfter(t.Context(), 0))
+	db := servers.Pool(t, settings)
+	servers.NoError(t, schema.Migrate(t.Context(), db))
+	fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3)))
+	paste(t, commands[1], env...)
+	fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(4))) // in the log alone
+	until := servers.Value[time.Time](t, db, `SELECT clock_timestamp()`)
+	fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(2))) // too late
+	last := servers.Value[string](t, db, `SELECT pg_walfile_name(pg_switch_wal())`)
+	servers.Eventually(t, "the log is in the archive", func() bool {
+		_, err := os.Stat(filepath.Join(archive, last))
+		return err == nil
+	})
+	paste(t, commands[2], append(env, "TIME="+until.UTC().Format("2006-01-02 15:04:05.999999-07"))...)
+	giveToPostgres(t, restored)
+	at, _ := url.Parse(settings.Postgres.URL)
+	password, _ := at.User.Password()
+	servers.NoError(t, os.WriteFile(filepath.Join(dir, "new", "postgres.password"), []byte(password), 0o600))
+
+	again := startStack(t, filepath.Join(dir, "new"))
+	settings.Postgres.URL = again.Postgres.URL("triprize")
+	back := servers.Pool(t, settings)
+	servers.Eventually(t, "the recovery has ended", func() bool { return !servers.Value[bool](t, back, `SELECT pg_is_in_recovery()`) })
+	if sold := servers.Value[int](t, back, `SELECT count(*)::int FROM positions WHERE state = 'sold'`); sold != 6+10 {
+		t.Errorf("%d positions are sold", sold)
+	}
+	fixture.Sound(t, back)
+}
+
+// startStack starts servers whose data is in a folder.
+func startStack(t *testing.T, dir string) *devstack.Stack {
+	t.Helper()
+	stack, err := devstack.Start(t.Context(), devstack.Options{Dir: dir, Unsafe: true})
+	servers.NoError(t, err)
+	t.Cleanup(func() {
+		servers.NoError(t, stack.Stop())
+	})
+	return stack
+}
+
+// giveToPostgres gives a folder to the user of Postgres, which never runs as root.
+func giveToPostgres(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	owner, err := user.Lookup("postgres")
+	servers.NoError(t, err)
+	uid, _ := strconv.Atoi(owner.Uid)
+	gid, _ := strconv.Atoi(owner.Gid)
+	err = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chown(path, uid, gid)
+	})
+	servers.NoError(t, err)
 }
