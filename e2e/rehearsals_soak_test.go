@@ -24,6 +24,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/domain/shape"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -148,18 +149,27 @@ func (r *rehearsal) ask(path string, query url.Values, into any) bool {
 	return json.NewDecoder(response.Body).Decode(&struct{ Data any }{into}) == nil && response.StatusCode == http.StatusOK
 }
 
-// value returns the only value of an expression, now, or -1.
-func (r *rehearsal) value(expression string) (value float64) {
+// values returns the values of an expression, now, without those that are no number.
+func (r *rehearsal) values(expression string) (values []float64) {
 	var data struct {
 		Result []struct{ Value [2]any }
 	}
-	if !r.ask("/api/v1/query", url.Values{"query": {expression}}, &data) || len(data.Result) != 1 {
-		return -1
+	r.ask("/api/v1/query", url.Values{"query": {expression}}, &data)
+	for _, one := range data.Result {
+		var value float64
+		if _, err := fmt.Sscan(fmt.Sprint(one.Value[1]), &value); err == nil && value == value { //nolint:gocritic // not NaN
+			values = append(values, value)
+		}
 	}
-	if _, err := fmt.Sscan(fmt.Sprint(data.Result[0].Value[1]), &value); err != nil {
-		return -1
+	return values
+}
+
+// value returns the only value of an expression, or -1.
+func (r *rehearsal) value(expression string) float64 {
+	if all := r.values(expression); len(all) == 1 {
+		return all[0]
 	}
-	return value
+	return -1
 }
 
 // fires tells whether an alert fires, with a text among its labels.
@@ -451,16 +461,18 @@ func (r *rehearsal) broken(campaign uuid.UUID) {
 		"TriprizeDrawnTwice")
 }
 
-// Payments, refunds and books that need a person, and apps that hear of nothing.
+// Payments, refunds and books that need a person, and apps that hear of nothing. At the beginning
+// all is well, and every panel of the dashboards has data.
 func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
 	t.Cleanup(gone.Close)
-	r := rehearse(t, fleet.Options{Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8"},
+	r := rehearse(t, fleet.Options{Beacon: 1, Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8"},
 		Sandbox: &stripesim.Settings{Later: 50 * time.Millisecond, Dir: filepath.Join(t.TempDir(), "sandbox")}})
 	id := r.Campaign(10)
 	refused := buyPaid(r.System, id, "alice", "pm_card_refundFail")
 	paid := buyPaid(r.System, id, "bob", "pm_card_visa")
+	r.panels()
 
 	r.provoke(func() { r.AwaitJob(0, r.Cancel(r.App, refused, uuid.NewString(), "").ID) }, func() {
 		r.tool("refunds", "resolve", viewPurchase(r.System, refused).Refund().ID, "--reason", "by bank transfer")
@@ -544,4 +556,49 @@ func (r *rehearsal) tool(args ...string) string {
 		r.T.Fatalf("triprize %v: %s%s", args, stdout, stderr)
 	}
 	return stdout
+}
+
+// panels does a little of everything, and wants data in every panel of every dashboard.
+func (r *rehearsal) panels() {
+	files, err := filepath.Glob("../deploy/grafana/*.json")
+	if err != nil || len(files) == 0 {
+		r.T.Fatal(files, err)
+	}
+	var expressions []string
+	for _, file := range files {
+		var dashboard struct {
+			Panels []struct{ Targets []struct{ Expr string } }
+		}
+		if err := json.Unmarshal([]byte(document(r.T, file)), &dashboard); err != nil {
+			r.T.Fatal(file, err)
+		}
+		for _, panel := range dashboard.Panels {
+			for _, target := range panel.Targets {
+				expressions = append(expressions, target.Expr)
+			}
+		}
+	}
+	r.everything()
+	for _, expression := range expressions {
+		shown := strings.ReplaceAll(expression, "$__rate_interval", "5m")
+		servers.Eventually(r.T, "there is data for "+shown, func() bool { return len(r.values(shown)) > 0 })
+	}
+}
+
+// everything does a little of everything that a panel shows.
+func (r *rehearsal) everything() {
+	closed := r.Campaign(3)
+	fixture.SellOut(r.T, r.DB, closed)
+	r.AwaitDrawn(closed)
+	r.Buy(fleet.Order{Campaign: closed, User: "late"})
+	open, held := r.Campaign(10), r.Campaign(5)
+	wallet := r.Wallet("gina", 100000)
+	for column := range 5 { // a counter that begins with its first event has no rate before its second sample
+		r.MustHold(fleet.HoldOrder{Campaign: held, User: uuid.NewString(), At: []shape.Position{{Layer: 5, Column: column + 1}}, TTL: 1})
+		r.Execute(wallet+"/credit", fleet.Fields{"amount": 1})
+		order := fleet.Order{Campaign: open, User: "gina", Key: uuid.NewString(), ByWallet: true, Wait: true}
+		r.Buy(order)
+		r.Buy(order)
+	}
+	r.AwaitJob(0, r.Cancel(r.App, buyPaid(r.System, open, "hanna", "pm_card_visa"), uuid.NewString(), "").ID)
 }
