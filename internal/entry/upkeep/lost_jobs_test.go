@@ -77,7 +77,7 @@ func TestMessagesInWorkDoNotHideLostOnes(t *testing.T) {
 // everything else.
 func (p *setup) ownRedis() (refuse func(bool)) {
 	p.t.Helper()
-	server, _ := servers.OwnRedis(p.t)
+	server := servers.OwnRedis(p.t)
 	p.settings.Redis.URL = server.URL()
 	p.rdb = servers.Redis(p.t, p.settings)
 	p.client = queue.NewClient(p.rdb, p.settings.Redis.Namespace)
