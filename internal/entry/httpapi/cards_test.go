@@ -13,7 +13,6 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
-
 	"triprize/internal/testkit/servers"
 )
 
