@@ -152,6 +152,7 @@ func TestAsynqmonLoadsNothingFromElsewhereAndIsInNoFrame(t *testing.T) {
 			t.Errorf("a browser is not asked for the key: %v", a.Header)
 		}
 	}
+	wantAnswer(t, "an app", browse(s, "/asynqmon", s.App), 403)
 	pause := "/asynqmon/api/queues/" + s.Settings.Redis.Namespace + "-purchase:pause"
 	for site, status := range map[string]int{"same-origin": http.StatusMethodNotAllowed, "cross-site": http.StatusForbidden} { // it is read-only, and no form of another site gets there
 		wantAnswer(t, "a pause from "+site, withAuthorization(s, http.MethodPost, pause, basic(s.Operator), map[string]string{"Sec-Fetch-Site": site}), status)
