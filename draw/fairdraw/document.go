@@ -55,10 +55,10 @@ func membersOf(document any) []member {
 }
 
 // readDocument reads a document, and passes each of its sold positions to each.
-func readDocument(r io.Reader, members []member, each func(SoldLine) error) error {
+func readDocument(r io.Reader, document any, each func(SoldLine) error) error {
 	s := &scanner{r: bufio.NewReaderSize(&bounded{r, MaxDocument}, 64<<10)}
 	open := "{"
-	for _, m := range members {
+	for _, m := range membersOf(document) {
 		if err := s.expect("", fmt.Sprintf("%s%q:", open, m.name)); err != nil {
 			return err
 		}
@@ -91,11 +91,15 @@ func readDocument(r io.Reader, members []member, each func(SoldLine) error) erro
 	return nil
 }
 
-// writeDocument writes a document. It checks all values but the list before its first byte.
-func writeDocument(w io.Writer, members []member, sold iter.Seq2[SoldLine, error]) error {
+// writeDocument writes a document, unless a value of it is invalid. It checks all values but the
+// list before its first byte.
+func writeDocument(w io.Writer, document any, invalid error, sold iter.Seq2[SoldLine, error]) error {
+	if invalid != nil {
+		return invalid
+	}
 	var head, tail []byte // before the list, and after it
 	text := &head
-	for i, m := range members {
+	for i, m := range membersOf(document) {
 		*text = fmt.Appendf(*text, `,"%s":`, m.name)
 		if i == 0 {
 			(*text)[0] = '{'

@@ -78,14 +78,7 @@ func WriteProof(w io.Writer, p Proof, sold iter.Seq2[SoldLine, error]) error {
 	if p.Winners == nil {
 		p.Winners = []ProofWinner{}
 	}
-	err := p.checkValues()
-	if err == nil {
-		err = writeDocument(w, membersOf(&p), sold)
-	}
-	if err != nil {
-		return fmt.Errorf("fairdraw.WriteProof(%s): %w", p.CampaignID, err)
-	}
-	return nil
+	return writeDocument(w, &p, p.checkValues(), sold)
 }
 
 // ReadProof reads a proof document and passes its sold positions to each, line by line.
@@ -93,7 +86,7 @@ func WriteProof(w io.Writer, p Proof, sold iter.Seq2[SoldLine, error]) error {
 // another way, or has not exactly its members. Errors of r and of each come back wrapped.
 // That the parts fit together is for the other checks.
 func ReadProof(r io.Reader, each func(SoldLine) error) (p Proof, err error) {
-	if err = readDocument(r, membersOf(&p), each); err == nil {
+	if err = readDocument(r, &p, each); err == nil {
 		err = p.checkValues()
 	}
 	if err != nil {
@@ -199,21 +192,14 @@ type List struct {
 // holds one line at a time. An error in the list ends the document where it is, as in
 // [WriteProof]. That the parts fit together is not its business.
 func WriteList(w io.Writer, l List, sold iter.Seq2[SoldLine, error]) error {
-	err := checkInteger("count", l.Count)
-	if err == nil {
-		err = writeDocument(w, membersOf(&l), sold)
-	}
-	if err != nil {
-		return fmt.Errorf("fairdraw.WriteList(%s): %w", l.CampaignID, err)
-	}
-	return nil
+	return writeDocument(w, &l, checkInteger("count", l.Count), sold)
 }
 
 // ReadList reads a list document and hands over its sold positions line by line. It takes
 // exactly what WriteList writes: a *FormError says where a document is spelled in another
 // way, or has not exactly its members. Errors of r and of each come back wrapped.
 func ReadList(r io.Reader, each func(SoldLine) error) (l List, err error) {
-	if err = readDocument(r, membersOf(&l), each); err == nil {
+	if err = readDocument(r, &l, each); err == nil {
 		err = checkInteger("count", l.Count)
 	}
 	if err != nil {
