@@ -2,7 +2,6 @@ package drawing
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,10 +47,8 @@ func EndWait(ctx context.Context, db postgres.DB, id uuid.UUID) error {
 
 // Now returns the time of the database's clock, which decides what is due.
 func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
-	if err := db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
-		return now, fmt.Errorf("drawing.Now: %w", err)
-	}
-	return now, nil
+	err = db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now)
+	return now, fault.At(err, "drawing.Now")
 }
 
 // UnderWay is what is known of all draws that are not done.
