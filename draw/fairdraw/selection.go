@@ -62,13 +62,6 @@ func below(n, last uint64, next func() uint64) uint64 {
 	}
 }
 
-// Winner is the outcome of one prize. Line is nil when the prize's layer had no candidate
-// left: the prize is not awarded.
-type Winner struct {
-	Prize Prize
-	Line  *SoldLine
-}
-
 // Indexes yields indexes, each in [0, n) and as likely as any other there: a [Stream].
 type Indexes interface {
 	Below(n uint64) uint64
@@ -76,21 +69,24 @@ type Indexes interface {
 
 // Select picks the winners: for each prize in number order, the candidates are the sold
 // positions of its layer that have not won, in column order, and the next index below their
-// number picks one. sold must be sorted by layer, then column.
-func Select(prizes []Prize, sold []SoldLine, indexes Indexes) []Winner {
+// number picks one. A prize whose layer has none left is not awarded. sold must be sorted by
+// layer, then column.
+func Select(prizes []Prize, sold []SoldLine, indexes Indexes) []ProofWinner {
 	layers := make(map[int]*candidates)
-	winners := make([]Winner, 0, len(prizes))
-	for _, prize := range prizes {
+	winners := make([]ProofWinner, len(prizes))
+	for i, prize := range prizes {
 		of, ok := layers[prize.Layer]
 		if !ok {
 			of = newCandidates(inLayer(sold, prize.Layer))
 			layers[prize.Layer] = of
 		}
+		winners[i] = ProofWinner{Prize: prize.Number, Name: prize.Name, Layer: prize.Layer}
 		if of.left == 0 {
-			winners = append(winners, Winner{Prize: prize})
+			winners[i].Awarded = new(bool) // false
 			continue
 		}
-		winners = append(winners, Winner{Prize: prize, Line: of.take(int(indexes.Below(uint64(of.left))))}) //nolint:gosec // below the length of a list
+		line := of.take(int(indexes.Below(uint64(of.left)))) //nolint:gosec // below the length of a list
+		winners[i].Column, winners[i].PurchaseID = &line.Column, &line.PurchaseID
 	}
 	return winners
 }
@@ -137,18 +133,4 @@ func inLayer(sold []SoldLine, layer int) []SoldLine {
 	begin := sort.Search(len(sold), func(i int) bool { return sold[i].Layer >= layer })
 	end := sort.Search(len(sold), func(i int) bool { return sold[i].Layer > layer })
 	return sold[begin:end]
-}
-
-// Winners returns the winners as they stand in a proof document.
-func Winners(selected []Winner) []ProofWinner {
-	list := make([]ProofWinner, len(selected))
-	for i, w := range selected {
-		list[i] = ProofWinner{Prize: w.Prize.Number, Name: w.Prize.Name, Layer: w.Prize.Layer}
-		if w.Line == nil {
-			list[i].Awarded = new(bool) // false
-			continue
-		}
-		list[i].Column, list[i].PurchaseID = &w.Line.Column, &w.Line.PurchaseID
-	}
-	return list
 }

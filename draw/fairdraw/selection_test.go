@@ -43,20 +43,21 @@ func TestSelectionKeepsItsInvariants(t *testing.T) {
 		}
 		won, awarded := map[Position]bool{}, map[int]int{}
 		for i, w := range winners {
-			if w.Prize != prizes[i] {
+			if (Prize{Number: w.Prize, Layer: w.Layer, Name: w.Name}) != prizes[i] {
 				t.Fatalf("prize %d is out of order", i)
 			}
-			if w.Line == nil {
-				if awarded[w.Prize.Layer] != perLayer[w.Prize.Layer] {
-					t.Fatalf("prize %d not awarded though layer %d had candidates", i, w.Prize.Layer)
+			if w.Column == nil {
+				if awarded[w.Layer] != perLayer[w.Layer] {
+					t.Fatalf("prize %d not awarded though layer %d had candidates", i, w.Layer)
 				}
 				continue
 			}
-			if w.Line.Layer != w.Prize.Layer || won[w.Line.Position()] {
-				t.Fatalf("prize %d went to %v", i, w.Line.Position())
+			at := Position{w.Layer, *w.Column}
+			if won[at] || !slices.ContainsFunc(sold, func(l SoldLine) bool { return l.Position() == at }) {
+				t.Fatalf("prize %d went to %v", i, at)
 			}
-			won[w.Line.Position()] = true
-			awarded[w.Prize.Layer]++
+			won[at] = true
+			awarded[w.Layer]++
 		}
 		if again := Select(prizes, sold, NewStream(entropy)); !reflect.DeepEqual(again, winners) {
 			t.Fatal("the same inputs gave other winners")
@@ -101,10 +102,10 @@ func TestEveryPositionOfTheLargestLayerCanWin(t *testing.T) {
 	var indexes counted
 	won := make([]bool, len(lines)+1)
 	for _, w := range Select(prizes, lines, &indexes) {
-		if w.Line == nil || won[w.Line.Column] {
-			t.Fatalf("prize %d: %v", w.Prize.Number, w.Line)
+		if w.Column == nil || won[*w.Column] {
+			t.Fatalf("%+v", w)
 		}
-		won[w.Line.Column] = true
+		won[*w.Column] = true
 	}
 	if indexes.asked != 500_500 || indexes.largest != 500_500 {
 		t.Errorf("%+v", indexes)
@@ -153,7 +154,7 @@ func chiSquare(indexes func(*Stream) Indexes) float64 {
 	prizes, counts := []Prize{{Number: 1, Layer: inLayerSix}, {Number: 2, Layer: inLayerSix}}, map[[2]int]float64{}
 	for i := range selections {
 		won := Select(prizes, sold, indexes(NewStream(sha256.Sum256(binary.BigEndian.AppendUint64([]byte("uniform"), uint64(i))))))
-		counts[[2]int{won[0].Line.Column, won[1].Line.Column}]++
+		counts[[2]int{*won[0].Column, *won[1].Column}]++
 	}
 	const expected = float64(selections) / outcomes
 	chi := float64(outcomes-len(counts)) * expected // of those that never came

@@ -27,10 +27,7 @@ type Position struct {
 
 // Before orders positions by layer, then column: the order of lists and leaves.
 func (p Position) Before(q Position) bool {
-	if p.Layer != q.Layer {
-		return p.Layer < q.Layer
-	}
-	return p.Column < q.Column
+	return p.Layer < q.Layer || p.Layer == q.Layer && p.Column < q.Column
 }
 
 // All returns lines as [WriteProof] and [WriteList] take them.

@@ -99,8 +99,8 @@ func (v vector) check(t *testing.T) {
 	winners := Select(rules.Prizes, sold, NewStream(entropy))
 	equal(t, "winners", len(winners), len(v.Winners))
 	for i, w := range winners {
-		equal(t, "prize", w.Prize.Number, v.Winners[i].Prize)
-		equal(t, "winner", w.Line.Position(), Position{Layer: v.Winners[i].Layer, Column: v.Winners[i].Column})
+		equal(t, "prize", w.Prize, v.Winners[i].Prize)
+		equal(t, "winner", Position{w.Layer, *w.Column}, Position{Layer: v.Winners[i].Layer, Column: v.Winners[i].Column})
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"triprize.example/draw/fairdraw"
 )
 
-func (d *document) checkRules() outcome {
+func (d *document) checkRules() Check {
 	d.rulesFailed = true
 	rules, err := fairdraw.ParseRules(d.Rules)
 	if err != nil {
@@ -24,14 +24,14 @@ func (d *document) checkRules() outcome {
 	return ok("%d positions in %d layers, %d prizes", rules.Count(), len(rules.Layers), len(rules.Prizes))
 }
 
-func (d *document) checkCommitment() outcome {
+func (d *document) checkCommitment() Check {
 	if got := fairdraw.Hash(fairdraw.Commitment(d.CampaignID, d.Rules, d.Secret[:])); got != d.Commitment {
 		return failed("rules and secret give %s, and the document says %s", got, d.Commitment)
 	}
 	return ok("rules and secret are those that were committed to before the sale, if %s was published then", d.Commitment)
 }
 
-func (d *document) checkSoldList() outcome {
+func (d *document) checkSoldList() Check {
 	d.listFailed = true
 	for i, line := range d.sold {
 		switch at := line.Position(); {
@@ -45,7 +45,7 @@ func (d *document) checkSoldList() outcome {
 	return ok("%d positions of the rules, each once, in order", len(d.sold))
 }
 
-func (d *document) checkCount() outcome {
+func (d *document) checkCount() Check {
 	if len(d.sold) != d.Count {
 		return failed("%d positions are listed, and count is %d", len(d.sold), d.Count)
 	}
@@ -61,7 +61,7 @@ func (d *document) checkCount() outcome {
 	}
 }
 
-func (d *document) checkRoot() outcome {
+func (d *document) checkRoot() Check {
 	root, err := fairdraw.RootOf(d.sold)
 	if err != nil {
 		return failed("%s", err)
@@ -72,7 +72,7 @@ func (d *document) checkRoot() outcome {
 	return ok("it is the root over the list")
 }
 
-func (d *document) checkFreezeTime() outcome {
+func (d *document) checkFreezeTime() Check {
 	switch {
 	case d.rules.Unsold == nil:
 		return ok("nothing to do: the rules have no end of the sale")
@@ -85,7 +85,7 @@ func (d *document) checkFreezeTime() outcome {
 	}
 }
 
-func (d *document) checkFreezeHash() outcome {
+func (d *document) checkFreezeHash() Check {
 	record, err := d.Record().Canonical()
 	if err != nil {
 		return failed("the freeze record: %s", err)
@@ -96,7 +96,7 @@ func (d *document) checkFreezeHash() outcome {
 	return ok("it is the hash of the freeze record; compare it with the one that was shown before the draw")
 }
 
-func (d *document) checkWinners() outcome {
+func (d *document) checkWinners() Check {
 	if d.listFailed {
 		return notMade("it needs a list that is sorted, of positions of the rules")
 	}
@@ -108,7 +108,7 @@ func (d *document) checkWinners() outcome {
 		return failed("there are %d prizes, and the document has %d", n, len(d.Winners))
 	}
 	entropy := fairdraw.Entropy(d.Secret[:], d.CampaignID, d.Root, randomness)
-	want := fairdraw.Winners(fairdraw.Select(d.rules.Prizes, d.sold, fairdraw.NewStream(entropy)))
+	want := fairdraw.Select(d.rules.Prizes, d.sold, fairdraw.NewStream(entropy))
 	awarded := 0
 	for i, w := range want {
 		if !reflect.DeepEqual(w, d.Winners[i]) {
@@ -121,7 +121,7 @@ func (d *document) checkWinners() outcome {
 	return ok("the draw gives the same %d winners of %d prizes", awarded, len(want))
 }
 
-func (d *document) checkTrust() outcome {
+func (d *document) checkTrust() Check {
 	want := fairdraw.TrustOperator
 	if d.rules.Beacon != nil {
 		want = fairdraw.TrustBeacon
@@ -142,7 +142,7 @@ func (d *document) chain() beacon.Chain {
 	return beacon.Chain{PublicKey: b.PublicKey, GenesisTime: b.GenesisTime, GenesisSeed: b.GenesisSeed, ID: b.BeaconID, PeriodS: b.PeriodS}
 }
 
-func (d *document) checkChain() outcome {
+func (d *document) checkChain() Check {
 	bound := d.rules.Beacon
 	switch {
 	case bound == nil && d.Beacon == nil:
@@ -173,7 +173,7 @@ func (d *document) checkChain() outcome {
 	return ok("it is the chain that you named%s", test)
 }
 
-func (d *document) checkRound() outcome {
+func (d *document) checkRound() Check {
 	switch {
 	case d.rules.Beacon == nil && d.Round == nil:
 		return ok(noBeacon)
@@ -204,7 +204,7 @@ func due(d *document) fairdraw.Instant {
 	return fairdraw.At(d.chain().DueAt(*d.Round))
 }
 
-func (d *document) checkSignature() outcome {
+func (d *document) checkSignature() Check {
 	switch {
 	case d.Beacon == nil && d.rules.Beacon == nil:
 		return ok(noBeacon)
@@ -217,7 +217,7 @@ func (d *document) checkSignature() outcome {
 	return ok("it is the chain's signature of round %d", d.Beacon.Round)
 }
 
-func (d *document) checkRandomness() outcome {
+func (d *document) checkRandomness() Check {
 	if d.Beacon == nil {
 		return ok("nothing to do: there is no beacon")
 	}

@@ -36,7 +36,7 @@ func (r *Report) purchase(d *document, from io.Reader) error {
 	return nil
 }
 
-func (d *document) ofCampaign(p fairdraw.PurchaseProof) outcome {
+func (d *document) ofCampaign(p fairdraw.PurchaseProof) Check {
 	switch {
 	case d == nil:
 		return notMade("it needs the proof document")
@@ -50,7 +50,7 @@ func (d *document) ofCampaign(p fairdraw.PurchaseProof) outcome {
 	return ok("it is about the same campaign and the same list")
 }
 
-func (d *document) included(p fairdraw.PurchaseProof) outcome {
+func (d *document) included(p fairdraw.PurchaseProof) Check {
 	if err := p.CheckPaths(); err != nil {
 		return failed("%s", err)
 	}
@@ -104,7 +104,7 @@ func (r *Report) against(d *document, hash []byte, o Options) error {
 	return nil
 }
 
-func compare(d, other *document, report Report, same bool) outcome {
+func compare(d, other *document, report Report, same bool) Check {
 	switch {
 	case same:
 		return ok("both are the same, byte for byte")
@@ -204,6 +204,6 @@ func (d voided) proof(l fairdraw.List, sold []fairdraw.SoldLine, signature []byt
 		Count: record.Count, FrozenAt: record.FrozenAt, Round: record.Round, FreezeHash: d.Freeze.Hash, Beacon: &chain, Trust: fairdraw.TrustBeacon,
 	}
 	entropy := fairdraw.Entropy(p.Secret[:], p.CampaignID, p.Root, chain.Randomness[:])
-	p.Winners = fairdraw.Winners(fairdraw.Select(d.Rules.Prizes, sold, fairdraw.NewStream(entropy)))
+	p.Winners = fairdraw.Select(d.Rules.Prizes, sold, fairdraw.NewStream(entropy))
 	return p, nil
 }

@@ -68,20 +68,17 @@ func Shown(text string) string {
 	}, text)
 }
 
-// outcome is how a check ended, and why.
-type outcome struct {
-	status Status
-	words  string
+func ok(format string, args ...any) Check      { return checked(OK, format, args...) }
+func failed(format string, args ...any) Check  { return checked(Failed, format, args...) }
+func notMade(format string, args ...any) Check { return checked(NotMade, format, args...) }
+
+func checked(status Status, format string, args ...any) Check {
+	return Check{Status: status, Words: Shown(fmt.Sprintf(format, args...))}
 }
 
-func ok(format string, args ...any) outcome     { return outcome{OK, fmt.Sprintf(format, args...)} }
-func failed(format string, args ...any) outcome { return outcome{Failed, fmt.Sprintf(format, args...)} }
-func notMade(format string, args ...any) outcome {
-	return outcome{NotMade, fmt.Sprintf(format, args...)}
-}
-
-func (r *Report) add(name string, o outcome) {
-	r.Checks = append(r.Checks, Check{name, o.status, Shown(o.words)})
+func (r *Report) add(name string, c Check) {
+	c.Name = name
+	r.Checks = append(r.Checks, c)
 }
 
 // notOK are the checks that are not.

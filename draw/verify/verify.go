@@ -49,7 +49,7 @@ func formOf(err error) *fairdraw.FormError {
 type named struct {
 	name       string
 	needsRules bool
-	check      func(*document) outcome
+	check      func(*document) Check
 }
 
 // checks are all checks after form, in their order.
@@ -138,10 +138,10 @@ func proof(r io.Reader, o Options) (d *document, report Report, err error) {
 	}
 	made := slices.Clip(checks)
 	if o.Commitment != nil {
-		made = append(made, named{"noted-commitment", false, func(d *document) outcome { return noted(*o.Commitment, d.Commitment) }})
+		made = append(made, named{"noted-commitment", false, func(d *document) Check { return noted(*o.Commitment, d.Commitment) }})
 	}
 	if o.FreezeHash != nil {
-		made = append(made, named{"noted-freeze-hash", false, func(d *document) outcome { return noted(*o.FreezeHash, d.FreezeHash) }})
+		made = append(made, named{"noted-freeze-hash", false, func(d *document) Check { return noted(*o.FreezeHash, d.FreezeHash) }})
 	}
 	for _, c := range made {
 		switch {
@@ -157,7 +157,7 @@ func proof(r io.Reader, o Options) (d *document, report Report, err error) {
 }
 
 // noted compares what the user noted with what the document states.
-func noted(noted, stated fairdraw.Hash) outcome {
+func noted(noted, stated fairdraw.Hash) Check {
 	if stated != noted {
 		return failed("you noted %s, and the document says %s", noted, stated)
 	}

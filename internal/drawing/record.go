@@ -85,7 +85,7 @@ func (p plan) check(named string, secret []byte) error {
 // nothing else.
 func (p plan) winners(secret, root fairdraw.Hash, randomness []byte, sold []fairdraw.SoldLine) []fairdraw.ProofWinner {
 	entropy := fairdraw.Entropy(secret[:], p.id, root, randomness)
-	return fairdraw.Winners(fairdraw.Select(p.rules.Prizes, sold, fairdraw.NewStream(entropy)))
+	return fairdraw.Select(p.rules.Prizes, sold, fairdraw.NewStream(entropy))
 }
 
 // choose selects the winners. The list must still be the frozen one. It writes nothing.

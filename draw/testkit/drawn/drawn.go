@@ -134,7 +134,7 @@ func (d *Draw) Proof(t testing.TB) fairdraw.Proof {
 	must(t, err)
 	p.FreezeHash = fairdraw.FreezeHash(record)
 	entropy := fairdraw.Entropy(d.Secret[:], d.ID, root, randomness)
-	p.Winners = fairdraw.Winners(fairdraw.Select(d.Rules.Prizes, Lines(d.Sold), fairdraw.NewStream(entropy)))
+	p.Winners = fairdraw.Select(d.Rules.Prizes, Lines(d.Sold), fairdraw.NewStream(entropy))
 	return p
 }
 

@@ -3,7 +3,7 @@
 
 import { sha256 } from "@noble/hashes/sha2.js";
 import { concat, equal, hex, microseconds, show, u32, unhex, utf8 } from "./bytes.js";
-import { FormError, encode } from "./canonical.js";
+import { encode } from "./canonical.js";
 import { rulesForm } from "./form.js";
 import { chainHash, dueAt, isSigned, leadsTo, newestAt, quicknet, rootOf, selectFor, testID, version } from "./procedure.js";
 
@@ -17,12 +17,7 @@ const count = (n, what) => `${n.toLocaleString("en")} ${n === 1 ? what : `${what
 const noBeacon = "The rules promise no beacon; there is nothing to check.";
 
 export function rules(d) {
-  try {
-    rulesForm(d.rules, "rules");
-  } catch (error) {
-    if (error instanceof FormError) fail(error.message);
-    throw error;
-  }
+  rulesForm(d.rules, "rules");
   const r = d.rules;
   if (r.version !== version) fail(`the rules are of version ${JSON.stringify(r.version)}`);
   if (r.campaign_id !== d.campaign_id) fail("the rules are those of another campaign");
