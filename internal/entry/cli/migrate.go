@@ -76,18 +76,15 @@ backup and stop every process of Triprize: data written after the count is lost 
 }
 
 // mayRevert rejects a revert that loses data, unless destroy is set.
-func mayRevert(name string, losses []schema.Loss, out io.Writer, destroy bool) error {
-	var lost strings.Builder
-	for _, l := range losses {
-		fmt.Fprintf(&lost, "\n  %s", l)
-	}
+func mayRevert(name string, losses []string, out io.Writer, destroy bool) error {
+	lost := "\n  " + strings.Join(losses, "\n  ")
 	switch {
 	case len(losses) == 0:
 		say(out, "Reverting %s loses no row.", name)
 	case !destroy:
-		return fmt.Errorf("%s was not reverted: this data would be permanently lost:%s\nMake a backup first (%s), and use --destroy-data to proceed", name, &lost, backupPage)
+		return fmt.Errorf("%s was not reverted: this data would be permanently lost:%s\nMake a backup first (%s), and use --destroy-data to proceed", name, lost, backupPage)
 	default:
-		say(out, "Reverting %s permanently deletes:%s\nOnly a backup can restore it (%s).", name, &lost, backupPage)
+		say(out, "Reverting %s permanently deletes:%s\nOnly a backup can restore it (%s).", name, lost, backupPage)
 	}
 	return nil
 }

@@ -8,27 +8,9 @@ import (
 	"strings"
 )
 
-// Loss is what reverting a migration would delete.
-type Loss struct {
-	What string // a table, or table.column
-	Rows int64  // deleted rows, or rows whose value is deleted
-}
-
-// String returns such as "wallets: 3 rows" and "purchases.cancelled_at: 1 value".
-func (l Loss) String() string {
-	unit := "row"
-	if strings.Contains(l.What, ".") {
-		unit = "value"
-	}
-	if l.Rows != 1 {
-		unit += "s"
-	}
-	return fmt.Sprintf("%s: %d %s", l.What, l.Rows, unit)
-}
-
-// Losses returns the name of the newest applied migration and what reverting it now would delete; an empty name if
-// none is applied. It reads whole tables.
-func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err error) {
+// Losses returns the name of the newest applied migration and what reverting it now would delete, such as "wallets: 3
+// rows" and "purchases.cancelled_at: 1 value"; an empty name if none is applied. It reads whole tables.
+func (m *Migrator) Losses(ctx context.Context) (name string, losses []string, err error) {
 	version, err := m.provider.GetDBVersion(ctx)
 	if err != nil || version == 0 {
 		return "", nil, err
@@ -47,16 +29,19 @@ func (m *Migrator) Losses(ctx context.Context) (name string, losses []Loss, err 
 	}
 	for _, what := range lostBy(string(text)) {
 		table, column, found := strings.Cut(what, ".")
+		unit := "value"
 		if !found {
-			column = "*"
+			column, unit = "*", "row"
 		}
-		// The names come from an embedded file.
-		l := Loss{What: what}
-		if err := m.db.QueryRowContext(ctx, "SELECT count("+column+") FROM "+table).Scan(&l.Rows); err != nil {
+		var n int64
+		if err := m.db.QueryRowContext(ctx, "SELECT count("+column+") FROM "+table).Scan(&n); err != nil { // names of an embedded file
 			return name, nil, fmt.Errorf("schema.Losses: %s: %w", what, err)
 		}
-		if l.Rows > 0 {
-			losses = append(losses, l)
+		if n != 1 {
+			unit += "s"
+		}
+		if n > 0 {
+			losses = append(losses, fmt.Sprintf("%s: %d %s", what, n, unit))
 		}
 	}
 	return name, losses, nil

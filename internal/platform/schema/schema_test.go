@@ -289,11 +289,7 @@ func TestWhatIsLostIsCounted(t *testing.T) {
 	} {
 		name, losses, err := m.Losses(t.Context())
 		servers.NoError(t, err)
-		var lines []string
-		for _, l := range losses {
-			lines = append(lines, l.String())
-		}
-		if got := strings.Join(lines, ", "); name != want.name || got != want.lost {
+		if got := strings.Join(losses, ", "); name != want.name || got != want.lost {
 			t.Errorf("%s loses %q, want %s and %q", name, got, want.name, want.lost)
 		}
 		if _, err := m.Down(t.Context()); err != nil {
