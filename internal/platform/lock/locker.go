@@ -171,7 +171,7 @@ func (l *Locker) extend(ctx context.Context, mutex *redsync.Mutex, ttl time.Dura
 		if ctx.Err() != nil {
 			return false
 		}
-		if !extended && countVotes(err).isLost(len(l.clients), l.quorum()) {
+		if no, _ := countVotes(err); !extended && len(l.clients)-no < l.quorum() { // even if all failed servers have it
 			return true
 		}
 	}
@@ -255,7 +255,8 @@ func (l *Locker) lockOne(ctx context.Context, mutex *redsync.Mutex, tries int) e
 		if err == nil {
 			return nil
 		}
-		if !countVotes(err).isTaken(len(l.clients), l.quorum()) {
+		// Another holder has it if a majority answered and one rejected. If all accepted, they were too late.
+		if no, failed := countVotes(err); no == 0 || len(l.clients)-failed < l.quorum() {
 			if last != nil && ctx.Err() != nil {
 				return last // the time ended during this try: the result of the one before counts
 			}

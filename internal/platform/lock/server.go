@@ -69,36 +69,22 @@ func (c *conn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error
 	return commands.Eval(script, keysAndArgs...)
 }
 
-// votes counts the servers that did not accept.
-type votes struct {
-	no     int // the lock has another holder there, or none
-	failed int // no answer, or an error
-}
-
-// countVotes counts the votes in an error of redsync: an ErrTaken if a majority rejected, otherwise a tree with
-// one error for each server that did not accept.
-func countVotes(err error) (v votes) {
+// countVotes counts the servers that did not accept: no has those where the lock has another holder or none, failed
+// those that did not answer or returned an error. An error of redsync is an ErrTaken if a majority rejected, otherwise a
+// tree with one error for each server that did not accept.
+func countVotes(err error) (no, failed int) {
 	switch err := err.(type) { //nolint:errorlint // counts each error of the tree; errors.As would find only the first
 	case *redsync.ErrTaken:
-		v.no = len(err.Nodes)
+		return len(err.Nodes), 0
 	case *redsync.ErrNodeTaken:
-		v.no = 1
+		return 1, 0
 	case *redsync.RedisError:
-		v.failed = 1
+		return 0, 1
 	case interface{ Unwrap() []error }:
 		for _, one := range err.Unwrap() {
-			w := countVotes(one)
-			v.no += w.no
-			v.failed += w.failed
+			n, f := countVotes(one)
+			no, failed = no+n, failed+f
 		}
 	}
-	return v
+	return no, failed
 }
-
-// isTaken reports, for a failed attempt to take a lock, whether another holder has it: a majority answered, and
-// at least one server rejected. Without a majority the holder is unknown; if all accepted, they were too late.
-func (v votes) isTaken(servers, quorum int) bool { return v.no > 0 && servers-v.failed >= quorum }
-
-// isLost reports, for a failed attempt to extend a lock, whether no majority can have it, even if all failed
-// servers accepted.
-func (v votes) isLost(servers, quorum int) bool { return servers-v.no < quorum }
