@@ -94,12 +94,8 @@ func relay[T any](ctx context.Context, w *bufio.Writer, settings config.Streams,
 	idle := time.NewTimer(heartbeat)
 	defer idle.Stop()
 	for {
-		select { // checked first, so that a busy source cannot delay the end
-		case <-ctx.Done():
+		if ctx.Err() != nil { // a busy source cannot delay the end
 			return endOf(ctx), nil
-		case <-expiry.C:
-			return Age, nil
-		default:
 		}
 		var err error
 		select {
