@@ -54,6 +54,19 @@ func loads(t *testing.T, text string, reasons ...string) Settings {
 	return s
 }
 
+// row is the text of a section, and what the reason has for which it is refused; nil: it is accepted.
+type row struct {
+	file string
+	want []string
+}
+
+func section(t *testing.T, name string, rows map[string]row) {
+	t.Helper()
+	for what, c := range rows {
+		t.Run(what, func(t *testing.T) { loads(t, name+":\n  "+c.file+"\n", c.want...) })
+	}
+}
+
 func TestTheDefaultsAreThoseOfTheDocuments(t *testing.T) {
 	s := loads(t, "")
 	if l := s.Limits; l.UserRate != 10 || l.UserBurst != 20 || l.ClientRate != 20_000 || l.ClientBurst != 20_000 {
@@ -191,10 +204,7 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 	const secret = "hunter2-hunter2-hunter2-hunter2-" // 32 bytes
 	const url = "https://issuer.example/keys"
-	for name, c := range map[string]struct {
-		file string
-		want []string // nil: accepted
-	}{
+	section(t, "tokens", map[string]row{
 		"none":                   {file: "role_claim: kind"},
 		"a secret":               {file: "hs256_secret: " + secret + "\n  issuer: i\n  audience: a"},
 		"a URL":                  {file: "jwks_url: " + url + "\n  issuer: i\n  audience: a"},
@@ -210,11 +220,7 @@ func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 		"our own client":         {file: "client: system\n  hs256_secret: " + secret + "\n  issuer: i\n  audience: a", want: []string{"tokens.client"}},
 		"no claim for the role":  {file: "role_claim: ''", want: []string{"tokens.role_claim", "required"}},
 		"a life without measure": {file: "max_lifetime: -1s", want: []string{"tokens.max_lifetime", "at least 0"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			loads(t, "tokens:\n  "+c.file+"\n", c.want...)
-		})
-	}
+	})
 }
 
 func TestAQuorumIsAnOddNumberOfDifferentServers(t *testing.T) {
