@@ -11,6 +11,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (c *Coalescer[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	one := &call[T, R]{item: item, done: make(chan struct{})}
+	one := newCall[T, R](item)
 	if err := c.submit(one); err != nil {
 		return none, err
 	}
@@ -101,25 +102,22 @@ func DoAll[T, R any](ctx context.Context, items []T, of func(T) *Coalescer[T, R]
 	results, errs = make([]R, len(items)), make([]error, len(items))
 	calls := make([]*call[T, R], len(items))
 	for i, item := range items {
-		calls[i] = &call[T, R]{item: item, done: make(chan struct{})}
-		err := ctx.Err()
-		if err == nil {
-			err = of(item).submit(calls[i])
-		}
-		if err != nil {
-			calls[i].err = err
-			close(calls[i].done)
+		calls[i] = newCall[T, R](item)
+		if errs[i] = ctx.Err(); errs[i] == nil {
+			errs[i] = of(item).submit(calls[i])
 		}
 	}
 	for i, one := range calls {
-		results[i], errs[i] = one.wait(ctx)
+		if errs[i] == nil {
+			results[i], errs[i] = one.wait(ctx)
+		}
 	}
 	return results, errs
 }
 
 // Submit adds one item and does not wait for its result.
 func (c *Coalescer[T, R]) Submit(item T) error {
-	return c.submit(&call[T, R]{item: item, done: make(chan struct{})})
+	return c.submit(newCall[T, R](item))
 }
 
 // Pending returns how many items wait for a flush.
@@ -128,11 +126,7 @@ func (c *Coalescer[T, R]) Pending() int { return len(c.pending) }
 // Close rejects new items, flushes the pending ones and waits for all flushes. After Options.Drain it
 // cancels the running flushes, and the pending items get ErrClosed.
 func (c *Coalescer[T, R]) Close() {
-	drain := c.opts.Drain
-	if drain == 0 {
-		drain = c.opts.Timeout
-	}
-	defer time.AfterFunc(drain, c.end).Stop()
+	defer time.AfterFunc(cmp.Or(c.opts.Drain, c.opts.Timeout), c.end).Stop()
 	defer c.end()
 	c.closing.Lock()
 	if !c.closed {
@@ -249,6 +243,8 @@ type call[T, R any] struct {
 	done     chan struct{}
 	deadline time.Time // of retries in Queues
 }
+
+func newCall[T, R any](item T) *call[T, R] { return &call[T, R]{item: item, done: make(chan struct{})} }
 
 func (c *call[T, R]) end(result R, err error) {
 	c.result, c.err = result, err

@@ -65,7 +65,8 @@ func (q *Queues[K, T, R]) Do(ctx context.Context, key K, item T) (R, error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
-	one := &call[T, R]{item: item, done: make(chan struct{}), deadline: time.Now().Add(q.opts.Timeout)}
+	one := newCall[T, R](item)
+	one.deadline = time.Now().Add(q.opts.Timeout)
 	if err := q.submit(key, one); err != nil {
 		return none, err
 	}

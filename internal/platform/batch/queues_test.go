@@ -44,9 +44,6 @@ func (r *rows) flush(_ context.Context, f FlushInfo[string], items []int) ([]int
 	if locked {
 		return nil, errLocked
 	}
-	if slices.Contains(items, 13) {
-		return nil, errors.New("a bad item")
-	}
 	return items, nil
 }
 
@@ -157,21 +154,6 @@ func TestWhatStaysLockedFailsInTime(t *testing.T) {
 		if q.Close(); len(q.queues) > 0 || q.pending != 0 {
 			t.Errorf("%d queues and %d items are left", len(q.queues), q.pending)
 		}
-	})
-}
-
-func TestABadItemOfAQueueFailsAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := &rows{takes: time.Second}
-		q := queues(r)
-		errs := send(q, "a", 1, 2, 13, 4, 5)()
-		for i, err := range errs {
-			if (err != nil) != (i == 2) {
-				t.Errorf("item %d: %v", i, err)
-			}
-		}
-		q.Close()
 	})
 }
 
