@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -205,10 +206,68 @@ func TestTheLargestTriangleIsCheckedWhileThePageLives(t *testing.T) {
 	})()`, nil)
 	p.choose("proof", path)
 	p.done()
-	var seen struct{ Parts, Rows int }
-	p.eval(`({ Parts: parts.size, Rows: document.querySelectorAll("#winners tr").length })`, &seen)
-	if p.verdict() != "verified" || seen.Parts < 10 || seen.Rows != 1000 {
+	var seen struct {
+		Parts, Rows int
+		Colours     []string
+		Width       int
+	}
+	p.eval(`(() => {
+		const canvas = document.getElementById("canvas"), context = canvas.getContext("2d");
+		const data = context.getImageData(0, canvas.height - 3, canvas.width, 1).data, colours = new Set();
+		for (let i = 0; i < data.length; i += 4) colours.add(data.slice(i, i + 4).join());
+		return { Parts: parts.size, Rows: document.querySelectorAll("#winners tr").length, Width: canvas.width, Colours: [...colours] };
+	})()`, &seen)
+	if p.verdict() != "verified" || seen.Parts < 10 || seen.Rows != 1000 || len(seen.Colours) < 1 || seen.Width == 0 {
 		t.Errorf("%s: %+v", p.verdict(), seen)
+	}
+}
+
+// The picture has a colour for sold, unsold and won positions each, where they are.
+func TestThePictureShowsWhichPositionsWon(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	proof, _ := draw{layers: []int{2, 4}, prizes: prizes(1, 2), unsold: func(layer, column int) bool { return layer == 2 && column > 2 }}.proof(t, 0)
+	p.drop(proof)
+	p.done()
+	var cells []string
+	p.eval(`(() => {
+		const canvas = document.getElementById("canvas"), context = canvas.getContext("2d"), scale = Math.min(devicePixelRatio || 1, 2);
+		const style = getComputedStyle(document.documentElement), names = {};
+		const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+		for (const name of ["--sold", "--unsold", "--won"]) {
+			probe.fillStyle = style.getPropertyValue(name);
+			probe.fillRect(0, 0, 1, 1);
+			names[probe.getImageData(0, 0, 1, 1).data.join()] = name.slice(2);
+		}
+		const at = (column, row) => names[context.getImageData(((column - 1) * 26 + 3) * scale, ((row - 1) * 26 + 3) * scale, 1, 1).data.join()];
+		return [at(1, 1), at(2, 1), at(1, 2), at(2, 2), at(3, 2), at(4, 2)];
+	})()`, &cells)
+	if want := []string{"won", "won", "sold", "sold", "unsold", "unsold"}; !slices.Equal(cells, want) {
+		t.Errorf("the cells are %v", cells)
+	}
+}
+
+// Rules can have more positions, and more layers, than a picture can show.
+func TestRulesThatNoPictureCanShowDoNotStopThePage(t *testing.T) {
+	t.Parallel()
+	p := open(t, newSite(t, nil).URL+"/verify")
+	proof, _ := draw{unsold: func(int, int) bool { return true }}.proof(t, 0)
+	rows := make([]map[string]int, 200_000)
+	for i := range rows {
+		rows[i] = map[string]int{"layer": i + 1, "positions": 1}
+	}
+	for name, layers := range map[string]any{"positions": []map[string]int{{"layer": 1, "positions": math.MaxUint32}}, "layers": rows} {
+		p.drop(changed(t, proof, func(d map[string]any) {
+			rules := d["rules"].(map[string]any)
+			delete(rules, "base_length")
+			rules["layers"], rules["prizes"], d["winners"] = layers, []any{}, []any{}
+		}))
+		p.done()
+		var shown bool
+		p.eval(`!document.getElementById("picture").hidden`, &shown)
+		if text := p.text("verdict-text"); shown || text != "A check failed. This is not the proof of an honest draw, or not in its true form. See: commitment." {
+			t.Errorf("%s: %t, %s, %s", name, shown, text, p.text("status"))
+		}
 	}
 }
 

@@ -10,7 +10,7 @@
 // A test builds the page anew and compares.
 //
 //	engine    the checks, as functions of bytes; also run as a worker
-//	page      files, progress, report
+//	page      files, progress, report, picture
 //	build.mjs puts both, the style and their policy into page.html
 package web
 

@@ -24,6 +24,8 @@ const all = [
   ["trust", checks.trust, ["rules"]],
 ];
 
+const largestPicture = 4_000_000; // positions
+
 const longestText = 2000; // characters of what a check says: it may quote a document
 
 // verify returns {verdict, headline, onlyChainUnknown, checks: [{name, status, text}], campaign, purchase}.
@@ -35,9 +37,8 @@ const longestText = 2000; // characters of what a check says: it may quote a doc
 export function verify(proof, { purchase, chainHashes = [], commitment = null, freezeHash = null, progress = () => {} } = {}) {
   const options = { chainHashes, commitment, freezeHash };
   const results = [];
-  const ok = (name) => results.find((r) => r.name === name)?.status === "ok";
   const run = (name, needs, work) => {
-    const missing = needs.find((n) => !ok(n));
+    const missing = needs.find((n) => results.find((r) => r.name === n)?.status !== "ok");
     const result = missing ? { status: "not-made", text: `Without the check ${missing} it means nothing.` } : attempt(work);
     results.push({ name, ...result, text: shortened(result.text) });
     return results.at(-1).status === "ok";
@@ -60,6 +61,7 @@ export function verify(proof, { purchase, chainHashes = [], commitment = null, f
     run("purchase-campaign", ["form", "purchase-form"], () => checks.purchaseCampaign(mine, document));
     run("inclusion", ["form", "purchase-form"], () => checks.inclusion(mine, document));
   }
+  const ok = (...names) => names.every((name) => results.find((r) => r.name === name)?.status === "ok");
   const bad = results.filter((r) => r.status !== "ok");
   const verified = bad.length === 0;
   return {
@@ -67,7 +69,7 @@ export function verify(proof, { purchase, chainHashes = [], commitment = null, f
     headline: verified ? "verified" : "not verified",
     onlyChainUnknown: bad.length === 1 && bad[0].unknownChain === true,
     checks: results,
-    campaign: form ? campaignOf(document, ok("rules")) : null,
+    campaign: form ? campaignOf(document, ok("rules", "sold-list")) : null,
     meaning: verified ? meaning(document, options) : null,
     purchase: mine && verified ? checks.outcomeOf(mine, document) : null,
   };
@@ -88,13 +90,34 @@ function attempt(work) {
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") ? "" : ".");
 const shortened = (text) => (text.length > longestText ? text.slice(0, longestText) + "…" : text);
 
-// campaignOf returns what the page shows of a document, and how many positions sound rules have.
+// campaignOf returns what the page shows of a document. Without sound rules, and
+// with more positions than a picture shows, it has no layers.
 function campaignOf(document, sound) {
-  const { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners, rules, beacon } = document;
+  const { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners } = document;
+  const campaign = { campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners, layers: null, ownChain: document.beacon !== null && document.beacon.chain_hash !== quicknet };
+  if (!sound) return campaign;
+  const { rules } = document;
+  const positions = checks.positionsOf(rules);
   return {
-    campaign_id, count, frozen_at, commitment, freeze_hash, root, trust, winners,
-    positions: sound ? checks.positionsOf(rules) : null, ownChain: beacon !== null && beacon.chain_hash !== quicknet,
+    ...campaign, positions, layers: positions <= largestPicture ? rules.layers : null, triangle: "base_length" in rules,
+    unsold: document.sold.length < positions && positions <= largestPicture ? unsold(rules, document.sold, positions) : null,
   };
+}
+
+// unsold returns a byte per position, in order: 1 where nobody bought it.
+function unsold(rules, sold, positions) {
+  const first = new Map();
+  let sum = 0;
+  for (const { layer, positions } of rules.layers) {
+    first.set(layer, sum);
+    sum += positions;
+  }
+  const map = new Uint8Array(positions).fill(1);
+  for (let i = 0; i < sold.length; i++) {
+    const [layer, column] = sold.position(i);
+    map[first.get(layer) + column - 1] = 0;
+  }
+  return map;
 }
 
 // isHash tells whether a text is a hash as the options take it.

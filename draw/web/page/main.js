@@ -2,7 +2,7 @@
 // document as text, never as markup.
 
 import { download, downloadLabels, Undrawn } from "./download.js";
-import { byID, showBack, showReport, showStatus } from "./report.js";
+import { byID, draw, showBack, showReport, showStatus } from "./report.js";
 
 const { isHash } = globalThis.drawVerifier;
 
@@ -77,6 +77,8 @@ function listen() {
     event.preventDefault();
     take([...event.dataTransfer.files]);
   });
+  addEventListener("resize", draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
 // The address may name a campaign, and a chain: the page shows that it did. It names nobody that the
