@@ -627,9 +627,17 @@ func (m *model) endCampaign(rt *rapid.T) func() {
 			if err := campaign.Lock(m.t.Context(), tx, m.id); err != nil {
 				return err
 			}
-			_, err := tx.Exec(m.t.Context(), `
-				UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1 AND state = 'active'`, m.id)
-			return err
+			var held []*inventory.Hold
+			var find, b pgx.Batch
+			inventory.QueueFindActive(&find, m.id, inventory.AllHolds, &held)
+			if err := tx.SendBatch(m.t.Context(), &find).Close(); err != nil {
+				return err
+			}
+			changes := make(campaign.Changes)
+			inventory.QueueRelease(&b, held, changes)
+			changes.QueueBack(&b)
+			b.Queue(`UPDATE campaigns SET state = 'cancelled', cancelled_at = clock_timestamp(), cancelled_by = 'operator:test' WHERE id = $1 AND state = 'active'`, m.id)
+			return tx.SendBatch(m.t.Context(), &b).Close()
 		})
 		if err != nil && !postgres.IsTransient(err) {
 			m.t.Errorf("end the campaign: %v", err)
