@@ -7,20 +7,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// pollEvery is how often a server polls its queues for tasks without a wakeup.
+// pollEvery is how often a server polls its queues for tasks without a wakeup and for delays that are over.
 const pollEvery = time.Second
 
 // unreadableAfter is how long after the expiry of its lease a task is deleted as unreadable. asynq's
 // recoverer runs once a minute and takes a readable task 30 seconds after the expiry.
 const unreadableAfter = 3 * time.Minute
 
-// pollScript pushes a wakeup for each queue that has pending tasks and no wakeup. It deletes what would
-// block asynq: keys of another type, pending and delayed tasks whose record is no hash, and tasks that
-// asynq's recoverer could not read. Their work is in Postgres, and a sweep issues it again. It also adds the
-// queues to asynq's set, as asynq does once in the life of a client: FLUSHALL empties the set.
+// pollScript enqueues delayed tasks whose delay is over, as asynq's forwarder does with two scripts for each
+// queue, and pushes wakeups for these, or one if there are tasks without a wakeup. It deletes what would block
+// asynq: keys of another type, pending and delayed tasks whose record is no hash, and tasks that asynq's
+// recoverer could not read. Their work is in Postgres, and a sweep issues it again. It also adds the queues to
+// asynq's set, as asynq does once in the life of a client: FLUSHALL empties the set.
 //
 //	KEYS     asynq's set of queues; for each queue: pending, paused, scheduled, retry, wakeup, active, lease
-//	ARGV     how long after its lease a task is unreadable, in s; for each queue: the prefix of its task keys
+//	ARGV     how long after its lease a task is unreadable, in s; the most wakeups; for each queue: the prefix of
+//	         its task keys
 var pollScript = redis.NewScript(`
 local function read(command, key, ...) -- a key of another type is deleted first
 	local answer = redis.pcall(command, key, ...)
@@ -32,9 +34,10 @@ local function read(command, key, ...) -- a key of another type is deleted first
 	end
 	return redis.call(command, key, ...)
 end
-local now = tonumber(redis.call('TIME')[1])
+local time = redis.call('TIME')
+local now = tonumber(time[1])
 for i = 2, #KEYS, 7 do
-	local task = ARGV[(i + 12) / 7]
+	local task = ARGV[(i + 19) / 7]
 	local function lost(id) return redis.call('TYPE', task .. id).ok ~= 'hash' end
 	read('SADD', KEYS[1], string.match(task, '{(.*)}'))
 	read('LLEN', KEYS[i + 5])
@@ -48,15 +51,20 @@ for i = 2, #KEYS, 7 do
 			redis.call('LREM', KEYS[i], -1, id)
 		end
 	end
-	local wakeups = read('LLEN', KEYS[i + 4])
-	if wakeups == 0 and redis.call('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
-		redis.call('LPUSH', KEYS[i + 4], '')
-	end
+	local wakeups, wanted = read('LLEN', KEYS[i + 4]), 1
 	for j = i + 2, i + 3 do
 		for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 100)) do
-			if lost(id) then
-				redis.call('ZREM', KEYS[j], id)
+			redis.call('ZREM', KEYS[j], id)
+			if not lost(id) then
+				redis.call('LPUSH', KEYS[i], id)
+				redis.call('HSET', task .. id, 'state', 'pending', 'pending_since', string.format('%s%06d000', time[1], time[2]))
+				wanted = math.min(wanted + 1, tonumber(ARGV[2]))
 			end
+		end
+	end
+	if redis.call('LLEN', KEYS[i]) > 0 and redis.call('EXISTS', KEYS[i + 1]) == 0 then
+		for _ = wakeups + 1, wanted do
+			redis.call('LPUSH', KEYS[i + 4], '')
 		end
 	end
 end`)
@@ -79,7 +87,7 @@ func (s *Server) poll(ctx context.Context) {
 func (s *Server) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pollEvery)
 	defer cancel()
-	keys, args := []string{"asynq:queues"}, []any{int(unreadableAfter.Seconds())}
+	keys, args := []string{"asynq:queues"}, []any{int(unreadableAfter.Seconds()), maxWakeups}
 	for _, one := range s.kinds {
 		key := func(part string) string { return asynqKey(s.namespace, one.kind, part) }
 		keys = append(keys, key("pending"), key("paused"), key("scheduled"), key("retry"), wakeupKey(s.namespace, one.kind), key("active"), key("lease"))

@@ -91,7 +91,7 @@ func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logg
 			server: asynq.NewServerFromRedisClient(waiter, asynq.Config{
 				Concurrency:              c.Concurrency,
 				TaskCheckInterval:        emptySleep,
-				DelayedTaskCheckInterval: time.Second,
+				DelayedTaskCheckInterval: time.Hour, // polls enqueue what was delayed
 				JanitorInterval:          time.Hour, // it deletes completed tasks that are retained: ours are not
 				RetryDelayFunc:           retryDelay,
 				IsFailure:                func(err error) bool { return !isSnoozed(err) },

@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxWait bounds a wait for a wakeup. asynq counts the lease of a task, 30 s, from before the wait.
-	maxWait = 10 * time.Second
+	maxWait = 5 * time.Second
 	// errorBackoff is the pause after a Redis error. asynq has none (hibiken/asynq#1058).
 	errorBackoff = 200 * time.Millisecond
 	// answerGrace is how much longer than maxWait Redis may take to answer. Then the connection is dead and is replaced.
@@ -63,11 +63,8 @@ func (w *waiter) Eval(ctx context.Context, script string, keys []string, args ..
 }
 
 func (w *waiter) run(ctx context.Context, keys []string, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	switch {
-	case slices.Equal(keys, w.keys):
+	if slices.Equal(keys, w.keys) {
 		return w.take(ctx, eval)
-	case forwards(w.namespace, keys):
-		return w.forward(ctx, eval)
 	}
 	return w.notifier.run(ctx, keys, eval)
 }
@@ -115,18 +112,6 @@ func (w *waiter) pause() {
 	}
 }
 
-// forward runs asynq's script that enqueues tasks whose delay is over, and pushes a wakeup for each.
-func (w *waiter) forward(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	cmd := eval(w.UniversalClient)
-	if n, _ := cmd.Int(); n > 0 {
-		_, _ = w.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			wake(ctx, pipe, wakeupKey(w.namespace, w.kind), n)
-			return nil
-		})
-	}
-	return cmd
-}
-
 // maxWakeups bounds a wakeup list. A leftover wakeup costs one take from an empty queue.
 const maxWakeups = 16
 
@@ -156,7 +141,7 @@ func (r notifier) run(ctx context.Context, keys []string, eval func(redis.Script
 	var cmd *redis.Cmd
 	_, _ = r.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		cmd = eval(pipe)
-		wake(ctx, pipe, wakeupKey(r.namespace, kind), 1)
+		wake(ctx, pipe, wakeupKey(r.namespace, kind))
 		return nil
 	})
 	return cmd
@@ -167,29 +152,15 @@ func (r notifier) run(ctx context.Context, keys []string, eval func(redis.Script
 func (r notifier) enqueues(keys []string) (kind string, ok bool) {
 	for i, key := range keys {
 		if kind, ok := cutKey(r.namespace, key, "pending"); ok {
-			return kind, i > 0 && !forwards(r.namespace, keys)
+			return kind, i > 0
 		}
 	}
 	return "", false
 }
 
-// forwards reports whether a script with these keys enqueues tasks whose delay is over: scheduled or retry, pending.
-func forwards(namespace string, keys []string) bool {
-	if len(keys) != 2 {
-		return false
-	}
-	_, scheduled := cutKey(namespace, keys[0], "scheduled")
-	_, retry := cutKey(namespace, keys[0], "retry")
-	return scheduled || retry
-}
-
-// wake wakes up to n workers, those that have waited longest.
-func wake(ctx context.Context, c redis.Cmdable, key string, n int) {
-	wakeups := make([]any, min(n, maxWakeups))
-	for i := range wakeups {
-		wakeups[i] = ""
-	}
-	c.LPush(ctx, key, wakeups...)
+// wake wakes the worker that has waited longest.
+func wake(ctx context.Context, c redis.Cmdable, key string) {
+	c.LPush(ctx, key, "")
 	c.LTrim(ctx, key, 0, maxWakeups-1)
 }
 

@@ -21,7 +21,7 @@ func TestAfterAProcessStoodStillNoTaskIsTakenWithAnOldLease(t *testing.T) {
 	w.empty = true
 	now := time.Now()
 	w.now = func() time.Time { now = now.Add(maxWait + waitGrace + 1); return now }
-	wake(t.Context(), rdb, wakeupKey(settings.Redis.Namespace, "purchase"), 1)
+	wake(t.Context(), rdb, wakeupKey(settings.Redis.Namespace, "purchase"))
 	runs := 0
 	eval := func(redis.Scripter) *redis.Cmd { runs++; return redis.NewCmdResult("task", nil) }
 	if cmd := w.take(t.Context(), eval); runs != 0 || !errors.Is(cmd.Err(), redis.Nil) {
