@@ -178,15 +178,13 @@ func patchOf(change contract.CampaignPatch, defaults campaign.Policies) campaign
 		p.Metadata = new(metadata.Map(given))
 	}
 	if change.Currency != nil {
-		currency := money.Currency(*change.Currency)
-		p.Currency = &currency
+		p.Currency = new(money.Currency(*change.Currency))
 	}
 	if change.Layers != nil {
 		p.Layers = layersOf(*change.Layers)
 	}
 	if change.Policies != nil {
-		policies := policiesOf(change.Policies, defaults)
-		p.Policies = &policies
+		p.Policies = new(policiesOf(change.Policies, defaults))
 	}
 	return p
 }

@@ -202,7 +202,12 @@ func classify(err error) *fault.Error {
 		return f
 	}
 	if f, ok := errors.AsType[*fiber.Error](err); ok {
-		return ofFramework(f)
+		if known, ok := framework[f.Code]; ok {
+			return known
+		}
+		if f.Code != http.StatusInternalServerError {
+			return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, Host is missing, or a field was sent twice")
+		}
 	}
 	switch {
 	case errors.Is(err, batch.ErrFull), errors.Is(err, postgres.ErrNoPermit):
@@ -224,16 +229,6 @@ var framework = map[int]*fault.Error{
 	http.StatusUnsupportedMediaType:        fault.New(fault.UnsupportedMediaType, "send the body as application/json"),
 	http.StatusRequestTimeout:              fault.New(fault.RequestTimeout, "the request did not arrive in time"),
 	http.StatusRequestHeaderFieldsTooLarge: fault.New(fault.HeadersTooLarge, "the header fields are larger than this server accepts"),
-}
-
-func ofFramework(f *fiber.Error) *fault.Error {
-	if known, ok := framework[f.Code]; ok {
-		return known
-	}
-	if f.Code == http.StatusInternalServerError {
-		return fault.From(f)
-	}
-	return fault.Wrap(fault.InvalidRequest, f, "the request cannot be read: its header, path or query is not valid HTTP, Host is missing, or a field was sent twice")
 }
 
 // requireStarted refuses requests while the process waits for Postgres.

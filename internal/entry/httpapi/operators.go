@@ -82,8 +82,7 @@ func (s *server) ListSweeps(ctx context.Context, _ operations.ListSweepsRequestO
 	for _, sweep := range s.sweeper.Sweeps {
 		one := contract.Sweep{Name: sweep.Name, IntervalSeconds: float32(sweep.Every.Seconds())}
 		if last, ok := reports[sweep.Name]; ok {
-			report := reportJSON(last)
-			one.LastReport = &report
+			one.LastReport = new(reportJSON(last))
 		}
 		answer.Sweeps = append(answer.Sweeps, one)
 	}

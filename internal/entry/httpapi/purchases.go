@@ -286,8 +286,7 @@ func (s *server) includeCampaigns(ctx context.Context, who call.Caller, purchase
 	}
 	byID := make(map[uuid.UUID]*contract.CampaignSummary, len(found))
 	for _, c := range found {
-		summary := resource.CampaignSummary(c, who.Role)
-		byID[c.ID] = &summary
+		byID[c.ID] = new(resource.CampaignSummary(c, who.Role))
 	}
 	for i, p := range purchases {
 		purchases[i].Campaign = byID[p.CampaignID]

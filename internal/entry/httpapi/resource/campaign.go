@@ -56,8 +56,7 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 		document.Layers = append(document.Layers, d)
 	}
 	if c.Commitment != nil {
-		commitment := hex.EncodeToString(c.Commitment.Commitment)
-		document.Rules, document.Commitment = c.Commitment.Rules, &commitment
+		document.Rules, document.Commitment = c.Commitment.Rules, new(hex.EncodeToString(c.Commitment.Commitment))
 	}
 	return document
 }
@@ -121,8 +120,7 @@ func hexOf(h *fairdraw.Hash) *string {
 	if h == nil {
 		return nil
 	}
-	text := h.String()
-	return &text
+	return new(h.String())
 }
 
 // roundJSON is the number of a round, which is far below 2^63.
@@ -130,8 +128,7 @@ func roundJSON(round *uint64) *int64 {
 	if round == nil {
 		return nil
 	}
-	number := int64(*round) //nolint:gosec // a round is at most 2^53
-	return &number
+	return new(int64(*round)) //nolint:gosec // a round is at most 2^53
 }
 
 // DrawLabels is what people call the positions of a campaign.

@@ -66,8 +66,7 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		Payment: contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
 		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: timelineJSON(p, details.steps[p.ID], who), Metadata: metadataFor(p.Metadata, who)}
 	if p.Failure != nil {
-		code := string(*p.Failure)
-		d.Failure = &code
+		d.Failure = new(string(*p.Failure))
 	}
 	if c := p.Cancellation; c != nil {
 		d.Cancellation = &contract.Cancellation{At: c.At, By: roleFor(c.By, who), Reason: c.Reason}
@@ -118,8 +117,7 @@ func positionsJSON(items []purchase.Item) []contract.PricedPosition {
 func Payment(p payment.Payment) contract.Payment {
 	d := contract.Payment{Method: contract.PaymentMethod(purchase.Card), Reference: p.IntentID, PaymentMethod: &p.PaymentMethod, Livemode: p.Livemode, Decline: decline(p.Decline)}
 	if p.Phase.BeforeCapture() {
-		until := p.OverAt()
-		d.ExpiresAt = &until
+		d.ExpiresAt = new(p.OverAt())
 	}
 	return d
 }
@@ -184,8 +182,7 @@ func Refund(r payment.Refund, who Role) contract.Refund {
 		d.Failure = nil
 	}
 	if r.ForOperator() {
-		waiter := string(Operator)
-		d.WaitingFor = &waiter
+		d.WaitingFor = new(string(Operator))
 	}
 	if r.ResolvedBy != nil && r.ResolveReason != nil { // the table allows both or neither
 		d.Resolution = &contract.RefundResolution{By: roleFor(*r.ResolvedBy, who), Reason: *r.ResolveReason}

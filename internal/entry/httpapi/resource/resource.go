@@ -105,8 +105,7 @@ func problemOfJob(p *job.Problem) *contract.Problem {
 	if p == nil {
 		return nil
 	}
-	described := Problem(p.Err())
-	return &described
+	return new(Problem(p.Err()))
 }
 
 // Role is who reads a document, or asks for work; the contract lists the roles of each

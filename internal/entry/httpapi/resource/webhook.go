@@ -40,8 +40,7 @@ func WebhookEndpoint(e webhook.Endpoint, secrets []webhook.Secret) contract.Webh
 		d.State = contract.Unverified
 	}
 	if e.DisabledReason != nil {
-		reason := string(*e.DisabledReason)
-		d.DisabledReason = &reason
+		d.DisabledReason = new(string(*e.DisabledReason))
 	}
 	for i, s := range secrets {
 		d.Secrets[i] = contract.WebhookSecret{ID: s.ID, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
