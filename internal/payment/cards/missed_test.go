@@ -7,11 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"triprize/internal/domain/payprovider"
-	"triprize/internal/payment/cards"
-	"triprize/internal/platform/stripe"
 	"triprize/internal/testkit/provider"
 	"triprize/internal/testkit/servers"
 )
@@ -40,8 +36,8 @@ func (l *list) ListEvents(_ context.Context, from, to time.Time, _ []string, yie
 func TestMissedEventsAreListedInSpansAndNoteHowFarTheyCame(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	registry := prometheus.NewRegistry()
-	e, l := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry), &list{}
+	e, registry := b.countedEvents()
+	l := &list{}
 	start := time.Now().Add(-50 * time.Minute).Truncate(time.Second)
 	for i := range 2500 { // more than are taken at once
 		one := event(fmt.Sprintf("evt_%04d", i), "payment_intent.succeeded", "pi", "", "succeeded")

@@ -68,8 +68,7 @@ func TestRefundsByOthersAreRecordedAsTheirEventsSay(t *testing.T) {
 		"an operator has said that it is paid":  {"paid", "refund.created re_hand succeeded", "re_hand succeeded; recorded; 1 others, 0 beside ours; " + noted},
 	} {
 		b := newBench(t)
-		registry := prometheus.NewRegistry()
-		e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
+		e, registry := b.countedEvents()
 		id, ours := b.reserve("pm_card_visa"), uuid.New()
 		intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
 		if c.ours == "paid" { // the provider's answer was lost
@@ -110,8 +109,7 @@ func TestRefundsByOthersAreRecordedAsTheirEventsSay(t *testing.T) {
 func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	registry := prometheus.NewRegistry()
-	e := cards.NewEvents(b.db, stripe.NewReader(false), servers.Logger(t), registry)
+	e, registry := b.countedEvents()
 	outcome := func(id string) string {
 		t.Helper()
 		return servers.Value[string](t, b.db, `SELECT coalesce(outcome, 'open') FROM payment_events WHERE id = $1`, id)

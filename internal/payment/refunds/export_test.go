@@ -5,6 +5,3 @@ var (
 	Write        = write
 	QueueResolve = queueResolve
 )
-
-// MostResolved is how many refunds one request resolves at most.
-const MostResolved = mostResolved

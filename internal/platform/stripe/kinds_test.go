@@ -3,8 +3,6 @@ package stripe_test
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -168,20 +166,6 @@ func TestACallThatIsGivenUpBeforeItWasSentDidNothing(t *testing.T) {
 	_, err := client.CaptureIntent(ctx, "pi_1", "capture:1", 1000)
 	if e := fault(t, err); e.Kind != payprovider.KindLimited || len(server.requests()) != 0 {
 		t.Errorf("got %v after %d requests", err, len(server.requests()))
-	}
-}
-
-func TestWhereNobodyListensNothingWasDone(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	client := connect(t, settings(server.URL))
-	_, err := client.ConfirmIntent(t.Context(), "pi_1", "confirm:1", "pm_card_visa", "")
-	if e := fault(t, err); e.Kind != payprovider.KindUnavailable || e.Status != 0 || e.Err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v", err)
-	}
-	if n := client.counted(t, "triprize_stripe_request_duration_seconds", "confirm"); n != 3 {
-		t.Errorf("%g requests", n)
 	}
 }
 
