@@ -54,7 +54,7 @@ type Provider interface {
 // Reader parses the provider's events. It makes no calls.
 type Reader interface {
 	Live() bool         // the key moves real money
-	APIVersion() string // of events; empty: any
+	APIVersion() string // of events
 	// Subjects returns the known types of events with their subjects.
 	Subjects() map[string]Subject
 	// IntentIn and RefundIn parse the intent or refund of an event.
