@@ -54,7 +54,8 @@ func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 	zeros := strings.Repeat("0", 64)
 	for _, text := range []string{"tp_" + strings.Repeat("\xff", 12) + "_" + zeros, "tp_00000000000\x00_" + zeros, "tp_00000000000G_" + zeros, "tp_000000000000_" + strings.Repeat("\xff", 64),
 		"tp_' OR '1'='1_" + zeros, "TP_000000000000_" + zeros, "tp_000000000000_" + zeros + "\n", "\x00", "malformed", "tp_0_" + zeros, "tp_000000000000_0",
-		"tp_" + strings.Repeat("0", 1000) + "_" + zeros, strings.Repeat("tp_", 1000)} {
+		"tp_" + strings.Repeat("0", 1000) + "_" + zeros, strings.Repeat("tp_", 1000), "", "tp_" + prefix, "tp_" + prefix + "_", good[:len(good)-1], good + "0", good + "_", " " + good + " ",
+		"tp_" + prefix[1:] + "_" + secret, "tp_0" + prefix + "_" + secret, "sk_" + prefix + "_" + secret, prefix + "_" + secret, "tp_" + prefix + "_" + strings.ToUpper(secret)} {
 		_, err := v.Verify(t.Context(), text)
 		refused(t, text, err)
 	}
@@ -63,23 +64,10 @@ func TestNobodyLearnsWhichPartOfAKeyWasRight(t *testing.T) {
 	}
 	for range 2 { // the second time from memory
 		for what, text := range map[string]string{
-			"nothing":                   "",
-			"one word":                  "hello",
-			"no secret":                 "tp_" + prefix,
-			"an empty secret":           "tp_" + prefix + "_",
-			"a short secret":            good[:len(good)-1],
-			"a long secret":             good + "0",
-			"a short prefix":            "tp_" + prefix[1:] + "_" + secret,
-			"a long prefix":             "tp_0" + prefix + "_" + secret,
-			"another marker":            "sk_" + prefix + "_" + secret,
-			"no marker":                 prefix + "_" + secret,
-			"a fourth part":             good + "_",
-			"blanks around":             " " + good + " ",
 			"an unknown prefix":         "tp_" + strings.Repeat("0", 12) + "_" + secret,
 			"a wrong secret":            "tp_" + prefix + "_" + strings.Repeat("0", 64),
 			"the secret of another key": "tp_" + prefix + "_" + otherSecret,
 			"the prefix of another key": "tp_" + otherPrefix + "_" + secret,
-			"another case":              "tp_" + prefix + "_" + strings.ToUpper(secret),
 			"a revoked key":             revokedText,
 		} {
 			k, err := v.Verify(t.Context(), text)

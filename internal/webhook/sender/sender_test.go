@@ -155,6 +155,7 @@ func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
 	for name, head := range map[string]string{
 		"a status below all": "HTTP/1.1 042 Odd\r\nContent-Length: 0\r\n\r\n",
 		"status zero":        "HTTP/1.1 000 Odd\r\nContent-Length: 0\r\n\r\n",
+		"another protocol":   "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
 		"NUL in a header":    "HTTP/1.1 200 OK\r\nno\x00header\r\n\r\n",
 		"no UTF-8":           "HTTP/1.1 200 OK\r\nno\xff\x1b[2Jheader\r\n\r\n",
 		"a very long header": "HTTP/1.1 200 OK\r\n" + strings.Repeat("\xc3\xa4", 4000) + "\r\n\r\n",
@@ -172,25 +173,6 @@ func TestWhatAnAnswerSaysCanBeStored(t *testing.T) {
 				t.Errorf("got %q", text)
 			}
 		})
-	}
-}
-
-// After 101 the connection is the caller's, and a read of it ends with nothing but the connection.
-func TestAnAnswerThatSwitchesProtocolsHoldsUpNobody(t *testing.T) {
-	t.Parallel()
-	left := make(chan error, 1)
-	url := raw(t, func(c net.Conn) {
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
-		_ = c.SetReadDeadline(time.Now().Add(unhurried))
-		_, err := io.Copy(io.Discard, c) // until the sender closes it
-		left <- err
-	})
-	answer := sender(t, unhurried, Options{}).Send(t.Context(), url, Message{ID: "1", Secrets: []string{NewSecret()}})
-	if answer.Status != 0 || !answer.Unavailable() || answer.Failure != Unreachable {
-		t.Errorf("got %+v", answer)
-	}
-	if err := <-left; err != nil {
-		t.Error(err)
 	}
 }
 
