@@ -330,7 +330,7 @@ func TestAWorkerKilledAroundADeclineChargesTheOtherCardOnce(t *testing.T) {
 				s.RunWorker()
 			}
 			s.AwaitJob(0, id)
-			ended := viewJob(s, id)
+			ended := s.Job(id)
 			expectEnd(t, s, second, ended, ended)
 			if ended.State != job.Succeeded {
 				t.Errorf("the job is %s: %+v", ended.State, ended.Problem)

@@ -23,15 +23,6 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// underWay lets orders be sent, and all others as soon as some have bought: what happens
-// next happens in the middle of the sale.
-func (r *saleRun) underWay() {
-	r.s.T.Helper()
-	r.let(cap(r.turns) / 4)
-	servers.Eventually(r.s.T, "the sale is under way", func() bool { return r.s.CampaignNow(r.campaign).Counts.Sold > 5 })
-	r.let(cap(r.turns) - cap(r.turns)/4)
-}
-
 // In the middle of one sale a worker is killed, and one is asked to end, which loses nothing; an api that is asked to end
 // answers who waits there.
 func TestEveryProcessFinishesWhatItHoldsAtShutdown(t *testing.T) {

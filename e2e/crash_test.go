@@ -273,3 +273,21 @@ func drawable(s *fleet.System, withBeacon bool) uuid.UUID {
 	}
 	return fixture.CampaignOn(s.T, s.DB, draft, chain)
 }
+
+// underWay lets orders be sent, and all others as soon as some have bought: what happens
+// next happens in the middle of the sale.
+func (r *saleRun) underWay() {
+	r.s.T.Helper()
+	r.let(cap(r.turns) / 4)
+	servers.Eventually(r.s.T, "the sale is under way", func() bool { return r.s.CampaignNow(r.campaign).Counts.Sold > 5 })
+	r.let(cap(r.turns) - cap(r.turns)/4)
+}
+
+func TestPostgresRestartedInTheMiddleOfASale(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true, Workers: 2})
+	sale := queueUp(s, s.Campaign(10), 10, 8)
+	sale.underWay()
+	servers.NoError(t, s.Stack.Postgres.RestartAfter(t.Context(), 2*time.Second))
+	sale.wantSoldOut(55)
+}

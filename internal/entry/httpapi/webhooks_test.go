@@ -122,6 +122,36 @@ func TestKeylessBodiesOfAnAddressKeepNoEventsOfAnotherOut(t *testing.T) {
 	}
 }
 
+// While the table is locked the first batches wait for it, and all other events share the
+// next one or two.
+func TestEventsThatArriveTogetherShareTransactions(t *testing.T) {
+	t.Parallel()
+	const many = 150
+	s := fleet.Start(t, fleet.Options{APIs: 1, Workers: -1, Schedulers: -1, Env: takingCards})
+	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
+	s.URLs = nil
+	s.RunAPI("TRIPRIZE_POSTGRES_URL=" + tap.URL)
+	unlock := locked(t, s.DB, `LOCK payment_events`)
+	answers := make(chan fleet.Answer, many)
+	for i := range many {
+		go func() {
+			body := event(fmt.Sprintf("evt_%d", i%(many/2))) // each twice
+			answers <- webhookRaw(s, body, signed(body, webhookSecret, time.Now()))
+		}()
+	}
+	s.AwaitMetric(0, "triprize_provider_events_storing", many)
+	unlock()
+	for range many {
+		wantAnswer(t, "", <-answers, 200)
+	}
+	wantEqual(t, "stored events", count(s, events), many/2)
+	// Two that were alone or nearly, then batches of up to a hundred, and some room for
+	// those that were only about to join one.
+	if n := tap.Count("INSERT INTO payment_events"); n > many/4 {
+		t.Errorf("%d events took %d statements", many, n)
+	}
+}
+
 func TestAnEventThatCannotBeStoredIsToComeAgain(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: append([]string{"TRIPRIZE_ACCEPT_TIMEOUT=200ms"}, takingCards...)})
