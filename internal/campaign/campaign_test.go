@@ -30,9 +30,7 @@ func put(t *testing.T, db *pgxpool.Pool, state campaign.State) uuid.UUID {
 		       CASE WHEN $2 <> 'pending' THEN now() END, CASE WHEN $2 IN ('drawing', 'completed') THEN now() END,
 		       CASE WHEN $2 = 'completed' THEN now() END,
 		       CASE WHEN $2 = 'cancelled' THEN now() END, CASE WHEN $2 = 'cancelled' THEN 'operator:ops' END`, id, string(state))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return id
 }
 
@@ -47,9 +45,7 @@ func exec(t *testing.T, db postgres.DB, sql string, id uuid.UUID, args ...any) {
 func attempt(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	refusal := do(tx)
 	if err := tx.Commit(t.Context()); err != nil && !errors.Is(err, pgx.ErrTxCommitRollback) {
 		t.Fatal(err)
@@ -61,9 +57,7 @@ func attempt(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) error {
 func begin(t *testing.T, db *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -78,18 +72,14 @@ func behind(t *testing.T, db *pgxpool.Pool, first pgx.Tx, commit bool, second fu
 	if commit {
 		end = first.Commit
 	}
-	if err := end(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, end(t.Context()))
 	return <-done
 }
 
 func get(t *testing.T, db postgres.DB, id uuid.UUID) campaign.Campaign {
 	t.Helper()
 	c, err := campaign.Get(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return c
 }
 
@@ -103,9 +93,7 @@ func everything(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (text string) {
 			(SELECT jsonb_agg(to_jsonb(p) ORDER BY number) FROM prizes p WHERE campaign_id = $1),
 			(SELECT to_jsonb(c) FROM commitments c WHERE campaign_id = $1),
 			(SELECT to_jsonb(f) FROM freezes f WHERE campaign_id = $1))::text`, id).Scan(&text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return text
 }
 

@@ -55,9 +55,7 @@ func TestACancelledCampaignGivesBackAndSellsNothing(t *testing.T) {
 func rollback(t *testing.T, db postgres.Beginner, queue func(b *pgx.Batch)) error {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	var b pgx.Batch
 	queue(&b)

@@ -31,9 +31,7 @@ func claim(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Execution {
 func execution(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (holder uuid.UUID, version int64) {
 	t.Helper()
 	var lock uuid.NullUUID
-	if err := db.QueryRow(t.Context(), `SELECT execution_lock_id, execution_version FROM campaigns WHERE id = $1`, id).Scan(&lock, &version); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, db.QueryRow(t.Context(), `SELECT execution_lock_id, execution_version FROM campaigns WHERE id = $1`, id).Scan(&lock, &version))
 	return lock.UUID, version
 }
 
@@ -74,9 +72,7 @@ func TestALockLastsAsLongAsItsLeaseFromTheLastRenewal(t *testing.T) {
 		t.Errorf("claimed within the lease: %v, %v", ok, err)
 	}
 	silence(t, db, id, 2*lease)
-	if err := e.Renew(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, e.Renew(t.Context(), db))
 	if _, ok, err := campaign.Claim(t.Context(), db, id, "a worker", lease); err != nil || ok {
 		t.Errorf("claimed after a renewal: %v, %v", ok, err)
 	}
@@ -136,9 +132,7 @@ func TestAClaimWaitsForTheEndOfACompletion(t *testing.T) {
 		e := claim(t, db, id)
 		silence(t, db, id, 2*lease)
 		tx := begin(t, db)
-		if err := e.Complete(t.Context(), tx); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, e.Complete(t.Context(), tx))
 		var claimed bool
 		if err := behind(t, db, tx, commit, func() (err error) {
 			_, claimed, err = campaign.Claim(t.Context(), db, id, "a worker", lease)
@@ -174,14 +168,10 @@ func TestStaleLocksAreReleasedAFewAtATimeAndLockedRowsLeftAlone(t *testing.T) {
 	put(t, db, campaign.Drawing) // no worker has it
 	slices.SortFunc(stale, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 	holder := begin(t, db)
-	if err := campaign.Lock(t.Context(), holder, stale[1]); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, campaign.Lock(t.Context(), holder, stale[1]))
 	release := func(limit int) []uuid.UUID {
 		released, err := campaign.ReleaseStale(t.Context(), db, lease, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		slices.SortFunc(released, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
 		return released
 	}
@@ -191,9 +181,7 @@ func TestStaleLocksAreReleasedAFewAtATimeAndLockedRowsLeftAlone(t *testing.T) {
 	if got := release(2); !slices.Equal(got, stale[3:]) {
 		t.Errorf("the rest: %v of %v", got, stale)
 	}
-	if err := holder.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, holder.Rollback(t.Context()))
 	if got := release(2); !slices.Equal(got, stale[1:2]) {
 		t.Errorf("after its row was let go: %v of %v", got, stale)
 	}

@@ -53,9 +53,7 @@ func TestEveryPrizeIsAwardedOnceToAPositionOfItsLayer(t *testing.T) {
 	award := func(id uuid.UUID, numbers, columns []int) error {
 		return pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return campaign.AwardPrizes(t.Context(), tx, id, numbers, columns) })
 	}
-	if err := award(id, []int{3, 1}, []int{4, 1}); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, award(id, []int{3, 1}, []int{4, 1}))
 	before := everything(t, db, id)
 	for name, c := range map[string]struct{ numbers, columns []int }{
 		"a prize that was awarded":           {[]int{3}, []int{1}},

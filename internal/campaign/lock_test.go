@@ -19,9 +19,7 @@ func locked(t *testing.T, tx pgx.Tx, mode postgres.LockMode, ids ...uuid.UUID) (
 	t.Helper()
 	var b pgx.Batch
 	campaign.QueueLock(&b, ids, mode, func(id uuid.UUID) { got = append(got, id) })
-	if err := tx.SendBatch(t.Context(), &b).Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, tx.SendBatch(t.Context(), &b).Close())
 	return got
 }
 
@@ -31,9 +29,7 @@ func statuses(t *testing.T, db postgres.DB, ids ...uuid.UUID) map[uuid.UUID]*cam
 	var b pgx.Batch
 	found := make(map[uuid.UUID]*campaign.Status)
 	campaign.QueueStatuses(&b, ids, found)
-	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, db.SendBatch(t.Context(), &b).Close())
 	return found
 }
 
@@ -56,15 +52,11 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 		"rollback": func(tx pgx.Tx) error { return tx.Rollback(t.Context()) },
 	} {
 		holder, second := begin(t, db), begin(t, db)
-		if err := campaign.Lock(t.Context(), holder, ids[1]); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, campaign.Lock(t.Context(), holder, ids[1]))
 		if got := locked(t, second, postgres.SkipLocked, backwards...); !slices.Equal(got, []uuid.UUID{ids[0], ids[2]}) {
 			t.Errorf("while one is locked: %v of %v", got, ids)
 		}
-		if err := end(holder); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, end(holder))
 		if got := locked(t, second, postgres.SkipLocked, backwards...); !slices.Equal(got, ids) {
 			t.Errorf("after the %s: %v of %v", name, got, ids)
 		}
@@ -72,9 +64,7 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 		if got := locked(t, third, postgres.SkipLocked, backwards...); len(got) != 0 {
 			t.Errorf("what the second has locked was locked again: %v", got)
 		}
-		if err := second.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, second.Rollback(t.Context()))
 	}
 }
 
@@ -100,12 +90,8 @@ func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
 	} {
 		id := put(t, db, campaign.Active)
 		holder, waiter := begin(t, db), begin(t, db)
-		if err := campaign.Lock(t.Context(), holder, id); err != nil {
-			t.Fatal(err)
-		}
-		if err := count(t, holder, campaign.Changes{id: {Reserved: 3, Sold: 4}}); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, campaign.Lock(t.Context(), holder, id))
+		servers.NoError(t, count(t, holder, campaign.Changes{id: {Reserved: 3, Sold: 4}}))
 		var read campaign.Status
 		if err := behind(t, db, holder, true, func() (err error) { read, err = lock(waiter, id); return err }); err != nil || read.Counts != (campaign.Counts{Total: 10, Reserved: 3, Sold: 4}) {
 			t.Errorf("%s: the waiter read %+v, older than its wait; %v", name, read, err)
@@ -145,9 +131,7 @@ func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 		changes.Add(a, campaign.Counts{Reserved: 1, Sold: 3})
 		changes.Add(a, campaign.Counts{Sold: -1})
 		changes.Add(b, campaign.Counts{Sold: 5})
-		if err := attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }))
 	}
 	for _, changes := range []campaign.Changes{
 		{a: {Sold: 5}}, {a: {Reserved: 5}}, {a: {Reserved: -3}}, {a: {Sold: -5}}, {b: {Sold: 1}}, {b: {Reserved: 1}},

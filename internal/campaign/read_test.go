@@ -16,9 +16,7 @@ import (
 func page(t *testing.T, db *pgxpool.Pool, p campaign.Page) (ids []uuid.UUID) {
 	t.Helper()
 	list, err := campaign.List(t.Context(), db, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, c := range list {
 		ids = append(ids, c.ID)
 		if p.State != "" && c.State != p.State {

@@ -179,17 +179,13 @@ func TestAPatchChangesTheShapeAsAWhole(t *testing.T) {
 func TestKnownShapesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	tx, err := servers.DB(t).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	servers.Exec(t, tx, `ALTER TABLE layers DROP CONSTRAINT layers_campaign_id_fkey`) // no campaigns are needed
 	facts, ids := campaign.NewFacts(), make([]uuid.UUID, 60)
 	known := func(id uuid.UUID) bool {
 		found := map[uuid.UUID]*campaign.Status{id: {ID: id, State: campaign.Active}}
-		if err := facts.Fill(t.Context(), tx, found); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, facts.Fill(t.Context(), tx, found))
 		return found[id].Shape.Count() > 0
 	}
 	for i := range ids {
@@ -222,9 +218,7 @@ func TestTheShapeOfADraftIsReadAgainAndThatOfAPublishedCampaignIsKnown(t *testin
 	fill := func(of pgx.Tx, state campaign.State) shape.Shape {
 		t.Helper()
 		found := map[uuid.UUID]*campaign.Status{id: {ID: id, State: state}}
-		if err := shapes.Fill(t.Context(), of, found); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, shapes.Fill(t.Context(), of, found))
 		return found[id].Shape
 	}
 	for _, step := range []struct {
@@ -234,9 +228,7 @@ func TestTheShapeOfADraftIsReadAgainAndThatOfAPublishedCampaignIsKnown(t *testin
 	}{{campaign.Pending, 5, 10}, {campaign.Pending, 6, 11}, {campaign.Active, 7, 12}, {campaign.Active, 1, 12}, {campaign.Completed, 2, 12}} {
 		exec(t, db, `UPDATE layers SET positions = $2 WHERE campaign_id = $1 AND layer = 2`, id, step.second)
 		tx, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		if n := fill(tx, step.state).Count(); n != step.want {
 			t.Errorf("%s with %d: %d positions, want %d", step.state, step.second, n, step.want)
 		}

@@ -15,9 +15,7 @@ import (
 func columns(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (won []int) {
 	t.Helper()
 	err := db.QueryRow(t.Context(), `SELECT array_agg(coalesce(winning_column, 0) ORDER BY number) FROM prizes WHERE campaign_id = $1`, id).Scan(&won)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return won
 }
 

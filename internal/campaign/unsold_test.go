@@ -21,9 +21,7 @@ func bound(t *testing.T, db *pgxpool.Pool, end time.Time) uuid.UUID {
 	d := fixture.Draft(4)
 	d.SaleEndsAt, d.Policies.Unsold = &end, campaign.UnsoldDraw
 	id := create(t, db, d)
-	if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.BindEnd(t.Context(), tx, id) }); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, attempt(t, db, func(tx pgx.Tx) error { return campaign.BindEnd(t.Context(), tx, id) }))
 	exec(t, db, `UPDATE campaigns SET state = 'active', published_at = now() WHERE id = $1`, id)
 	return id
 }

@@ -37,9 +37,7 @@ func fullDraft() campaign.Draft {
 func create(t *testing.T, db *pgxpool.Pool, d campaign.Draft) uuid.UUID {
 	t.Helper()
 	id := uuidv7.New()
-	if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, attempt(t, db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }))
 	return id
 }
 
@@ -72,9 +70,7 @@ func TestADraftIsStoredAsItIsAndReplacedWithNothingOfTheOldOneLeft(t *testing.T)
 	other, id := create(t, db, fullDraft()), create(t, db, without)
 	expectDraft(t, db, id, without)
 	for _, d := range []campaign.Draft{fixture.Draft(6), fixture.Draft(3), without, fullDraft()} {
-		if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Replace(t.Context(), tx, id, d) }); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, attempt(t, db, func(tx pgx.Tx) error { return campaign.Replace(t.Context(), tx, id, d) }))
 		expectDraft(t, db, id, d)
 	}
 	expectDraft(t, db, other, fullDraft())
@@ -93,9 +89,7 @@ func TestPublicationBindsTheCampaign(t *testing.T) {
 		t.Errorf("before publication: %v, %v", bound, err)
 	}
 	want := campaign.Commitment{Rules: []byte(`{"b":1,"a":2}`), Commitment: make([]byte, 32)}
-	if err := attempt(t, db, func(tx pgx.Tx) error { return campaign.Activate(t.Context(), tx, id, want) }); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, attempt(t, db, func(tx pgx.Tx) error { return campaign.Activate(t.Context(), tx, id, want) }))
 	if got, bound, err := campaign.CommitmentOf(t.Context(), db, id); err != nil || !bound || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, %v", got, bound, err)
 	}
@@ -161,9 +155,7 @@ func TestAPauseLastsFromTheFirstToTheResumption(t *testing.T) {
 		change func(context.Context, pgx.Tx, uuid.UUID) error
 		paused bool
 	}{{campaign.Resume, false}, {campaign.Pause, true}, {campaign.Pause, true}, {campaign.Resume, false}, {campaign.Pause, true}} {
-		if err := attempt(t, db, func(tx pgx.Tx) error { return step.change(t.Context(), tx, id) }); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, attempt(t, db, func(tx pgx.Tx) error { return step.change(t.Context(), tx, id) }))
 		c := get(t, db, id)
 		if step.paused != (c.PausedAt != nil) || c.State != campaign.Active {
 			t.Fatalf("step %d: %+v", i, c)

@@ -262,9 +262,7 @@ func lie(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, number uint64) {
 	t.Helper()
 	for _, signature := range [][]byte{forgerOf(t, chain).Sign(number).Signature, chain.Sign(number + 1).Signature, []byte("none"), {}} {
 		r := beacon.Round{Number: number, Signature: signature, Randomness: sha256.Sum256(signature)}
-		if err := drawing.InsertRound(t.Context(), db, chain.Hash(), r); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, drawing.InsertRound(t.Context(), db, chain.Hash(), r))
 	}
 }
 
@@ -279,9 +277,7 @@ func TestAStoredRoundThatDoesNotVerifyStopsNoDraw(t *testing.T) {
 			ref := withBeacon(t, db, chain)
 			id := ref.CampaignID
 			now, err := drawing.Now(t.Context(), db)
-			if err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, err)
 			lie(t, db, chain, chain.RoundAt(now)+1_000_000) // as if the clock were behind
 			served := newRelays(db)
 			drawer := drawerWith(t, db, drawing.DrawerOptions{Beacon: served})
@@ -339,9 +335,7 @@ func TestAFalseRoundIsRemovedByTheOwnerBeforeAVoid(t *testing.T) {
 func removeFalse(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, number uint64) {
 	t.Helper()
 	rows, err := drawing.RowsOf(t.Context(), db, chain.Hash(), number)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	in(t, db, func(tx pgx.Tx) error {
 		servers.Exec(t, tx, `ALTER TABLE beacon_rounds DISABLE TRIGGER beacon_rounds_are_immutable`)
 		for _, r := range rows {

@@ -36,9 +36,7 @@ func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
 		t.Errorf("lock %v, version %d", lock, version)
 	}
 	var result drawing.Result
-	if err := json.Unmarshal(fixture.Job(t, db, ref.ID).Result, &result); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, json.Unmarshal(fixture.Job(t, db, ref.ID).Result, &result))
 	if len(result.Winners) != 4 || result.Trust != fairdraw.TrustOperator || result.Secret == "" {
 		t.Errorf("the result is %+v", result)
 	}

@@ -38,9 +38,7 @@ func newChain(t *testing.T) *drandsim.Chain {
 	seed := make([]byte, 32)
 	_, _ = rand.Read(seed)
 	chain, err := drandsim.NewChain(seed, time.Now().Add(-time.Hour), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	chains.Store(string(chain.PublicKey), chain)
 	return chain
 }
@@ -49,9 +47,7 @@ func newChain(t *testing.T) *drandsim.Chain {
 func forgerOf(t *testing.T, chain *drandsim.Chain) *drandsim.Chain {
 	t.Helper()
 	forger, err := chain.Fork()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return forger
 }
 
@@ -59,18 +55,14 @@ func forgerOf(t *testing.T, chain *drandsim.Chain) *drandsim.Chain {
 func come(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, chain *drandsim.Chain, number uint64) {
 	t.Helper()
 	now, err := drawing.Now(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	clock.MoveOn(max(0, chain.DueAt(number).Sub(now)))
 }
 
 // know stores a round as if it had come before its time.
 func know(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, number uint64) {
 	t.Helper()
-	if err := drawing.InsertRound(t.Context(), db, chain.Hash(), chain.Sign(number)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, drawing.InsertRound(t.Context(), db, chain.Hash(), chain.Sign(number)))
 }
 
 var errAway = errors.New("the relays are away")
@@ -224,9 +216,7 @@ func frozen(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) (ref job.Ref,
 func freezeOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) drawing.Freeze {
 	t.Helper()
 	f, _, err := drawing.FreezeOf(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return f
 }
 
@@ -239,18 +229,14 @@ func isFrozen(t *testing.T, db *pgxpool.Pool, id uuid.UUID) bool {
 func execution(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (lock *uuid.UUID, version int64) {
 	t.Helper()
 	err := db.QueryRow(t.Context(), `SELECT execution_lock_id, execution_version FROM campaigns WHERE id = $1`, id).Scan(&lock, &version)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return lock, version
 }
 
 func state(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.State {
 	t.Helper()
 	c, err := campaign.Get(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return c.State
 }
 
@@ -263,7 +249,5 @@ func ask(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 
 func in(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
 	t.Helper()
-	if err := postgres.InTx(t.Context(), db, do); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, postgres.InTx(t.Context(), db, do))
 }

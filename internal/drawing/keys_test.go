@@ -25,9 +25,7 @@ import (
 func ring(t *testing.T, current, previous string) keyring.Keyring {
 	t.Helper()
 	keys, err := keyring.Parse(current, previous)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return keys
 }
 
@@ -112,13 +110,9 @@ func TestADrawThatFailsTwiceInARowIsFailing(t *testing.T) {
 func secretOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) []byte {
 	t.Helper()
 	sealed, err := drawing.SecretOf(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	secret, err := fixture.Key(t).Open(sealed, id[:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return secret
 }
 
@@ -191,9 +185,7 @@ func TestSecretsAreSealedAnewWithoutADrawThatFails(t *testing.T) {
 	}
 	for _, id := range ids[:4] {
 		sealed, err := drawing.SecretOf(t.Context(), db, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		if secret, err := fresh.Open(sealed, id[:]); err != nil || !bytes.Equal(secret, secrets[id]) {
 			t.Errorf("the new key opens %x, %v", secret, err)
 		}

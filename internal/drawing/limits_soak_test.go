@@ -47,9 +47,7 @@ func peak(t *testing.T) int {
 	}
 	_, rest, _ := bytes.Cut(status, []byte("VmHWM:"))
 	kib, err := strconv.Atoi(string(bytes.Fields(rest)[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return kib >> 10
 }
 
@@ -139,9 +137,7 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 		return err
 	})
 	some, err := postgres.Collect(t.Context(), db, pgx.RowTo[uuid.UUID], `SELECT id FROM purchases WHERE campaign_id = $1 LIMIT 1`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	timed(t, "the proof of a purchase", func() error {
 		own := purchaseOf(t, db, some[0])
 		_, err := proofs.Purchase(t.Context(), own)

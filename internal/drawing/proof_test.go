@@ -27,13 +27,9 @@ import (
 func written(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (tag string, text []byte) {
 	t.Helper()
 	document, err := drawing.NewProofs(db).Document(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	var out bytes.Buffer
-	if err := document.Write(t.Context(), &out); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, document.Write(t.Context(), &out))
 	return document.Tag, out.Bytes()
 }
 
@@ -54,9 +50,7 @@ func verified(t *testing.T, db *pgxpool.Pool, id uuid.UUID, o verify.Options) (p
 func purchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (all []purchase.Purchase) {
 	t.Helper()
 	ids, err := postgres.Collect(t.Context(), db, pgx.RowTo[uuid.UUID], `SELECT id FROM purchases WHERE campaign_id = $1 ORDER BY id`, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, one := range ids {
 		all = append(all, purchaseOf(t, db, one))
 	}
@@ -66,9 +60,7 @@ func purchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID) (all []purchase.Pur
 func purchaseOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) purchase.Purchase {
 	t.Helper()
 	p, err := purchase.Get(t.Context(), db, access.Everything(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return p
 }
 
@@ -100,13 +92,9 @@ func TestAListThatIsNotTheFrozenOneHasNoProof(t *testing.T) {
 	fixture.TamperList(t, db, id)
 	service := drawing.NewProofs(db)
 	document, err := service.Document(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	list, err := service.List(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	var proofText, listText bytes.Buffer
 	for out, d := range map[*bytes.Buffer]*drawing.Proof{&proofText: document, &listText: list} {
 		if err := d.Write(t.Context(), out); !errors.Is(err, drawing.ErrNotFrozenList) {
@@ -155,13 +143,9 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 	read := func() (tag string, text []byte, l fairdraw.List, lines []fairdraw.SoldLine) {
 		t.Helper()
 		document, err := service.List(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		var out bytes.Buffer
-		if err := document.Write(t.Context(), &out); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, document.Write(t.Context(), &out))
 		text = bytes.Clone(out.Bytes())
 		if l, err = fairdraw.ReadList(&out, func(line fairdraw.SoldLine) error { lines = append(lines, line); return nil }); err != nil {
 			t.Fatal(err)
@@ -181,9 +165,7 @@ func TestTheListIsThereFromTheFreezeOnAndIsThatOfTheProof(t *testing.T) {
 	round := chain.Sign(*now.Progress.Round)
 	know(t, db, chain, round.Number)
 	var rules fairdraw.Rules
-	if err := json.Unmarshal(now.Rules, &rules); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, json.Unmarshal(now.Rules, &rules))
 	computed := fairdraw.Select(rules.Prizes, lines, fairdraw.NewStream(fairdraw.Entropy(now.Freeze.Secret[:], id, l.Root, round.Randomness[:])))
 	drawn(t, drawer, ref)
 	p, sold := verified(t, db, id, verify.Options{Chains: []fairdraw.Hash{chain.Hash()}})

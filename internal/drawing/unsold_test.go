@@ -58,9 +58,7 @@ func TestAtItsEndACampaignIsDrawnOverWhatIsSold(t *testing.T) {
 			}
 			drawn(t, drawer, ref)
 			var result drawing.Result
-			if err := json.Unmarshal(fixture.Job(t, db, ref.ID).Result, &result); err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, json.Unmarshal(fixture.Job(t, db, ref.ID).Result, &result))
 			proof, _ := verified(t, db, id, verify.Options{})
 			awarded := make(map[int]int)
 			for i, w := range result.Winners {

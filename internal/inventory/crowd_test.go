@@ -294,9 +294,7 @@ func TestARefusalSaysWhenThePositionsAreFreeIfNobodyBuysThem(t *testing.T) {
 		}
 		unpaid, _ := fixture.Reserve(t, db, id, "d", 1, time.Hour)
 		reserved, err := purchase.Get(t.Context(), db, access.Everything(), unpaid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", reserved.Items[0].Position))
 		p := fixture.Payment(t, db, unpaid)
 		if refusal, ok := errors.AsType[*fault.Error](err); !ok || refusal.RetryAt.Sub(p.Deadline).Abs() > time.Minute || p.Latest.Sub(p.Deadline) < 2*time.Minute {

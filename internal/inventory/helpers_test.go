@@ -219,9 +219,7 @@ func fill(t *testing.T, db *pgxpool.Pool, baseLength int) uuid.UUID {
 func begin(t *testing.T, db *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	return tx
 }
@@ -234,9 +232,7 @@ func needs(id uuid.UUID, layer, count int) inventory.Need {
 func find(t *testing.T, tx pgx.Tx, needs ...inventory.Need) []inventory.Free {
 	t.Helper()
 	free, err := inventory.FindFree(t.Context(), tx, needs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return free
 }
 
@@ -245,9 +241,7 @@ func peek(t *testing.T, db *pgxpool.Pool, needs ...inventory.Need) (free []inven
 	t.Helper()
 	tx := begin(t, db)
 	free = find(t, tx, needs...)
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, tx.Rollback(t.Context()))
 	return free
 }
 
@@ -302,9 +296,7 @@ func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID
 func all(t *testing.T, db postgres.DB, id uuid.UUID) []inventory.Position {
 	t.Helper()
 	positions, err := inventory.All(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return positions
 }
 
@@ -313,9 +305,7 @@ func all(t *testing.T, db postgres.DB, id uuid.UUID) []inventory.Position {
 func ranked(t *testing.T, db *pgxpool.Pool, id uuid.UUID, layer int) (free []inventory.Free) {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `SELECT layer, col, rank, price, version FROM positions WHERE campaign_id = $1 AND state = 'available' AND $2 IN (0, layer) ORDER BY rank`, id, layer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	f := inventory.Free{PositionID: inventory.PositionID{CampaignID: id}}
 	if _, err := pgx.ForEachRow(rows, []any{&f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version}, func() error { free = append(free, f); return nil }); err != nil {
 		t.Fatal(err)

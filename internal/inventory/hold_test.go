@@ -187,9 +187,7 @@ func TestAPageOfHoldsReadsNoMoreThanItHas(t *testing.T) {
 		SELECT (lpad(to_hex(1700000000000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))::uuid, CASE WHEN i < 3000 THEN $2::uuid ELSE $3::uuid END, 'user-' || i % 1000, CASE WHEN i % 1000 = 500 THEN 'kiosk' ELSE 'shop' END,
 		       '[{"layer":1,"column":1,"price":100}]', 'JPY', 1, CASE WHEN i % 3000 = 0 THEN 'active' ELSE 'released' END, now() + interval '1 hour', now() + interval '1 hour', CASE WHEN i % 3000 > 0 THEN now() END
 		FROM generate_series(1, $1::int) AS i`, n, old, campaign)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	servers.Exec(t, db, `VACUUM (ANALYZE, INDEX_CLEANUP ON) holds`)
 	reads, all := servers.CountReads(t, db), access.Everything()
 	for name, c := range map[string]struct {

@@ -43,9 +43,7 @@ func TestRequestsWithOneKeyHaveOneJob(t *testing.T) {
 		t.Errorf("%d jobs, and %d in messages", n, jobs)
 	}
 	_, messages, err := job.Accept(t.Context(), db, []job.Request{request("of a task", "a")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	m := messages[0]
 	if back, err := job.MessageOf(m.Task()); err != nil || back.ID != m.ID || back.Kind != m.Kind || back.Delivery != 1 || len(back.Jobs) != 1 || back.Jobs[0] != m.Jobs[0] {
 		t.Errorf("%+v became %+v, %v", m, back, err)
@@ -122,9 +120,7 @@ func TestACancellationWhoseKeyHasJustBeenDeletedIsNotRefused(t *testing.T) {
 	cancellation.ID = uuidv7.New()
 	var b pgx.Batch
 	campaign.QueueCancel(&b, id, "operator:ops", "a test", false)
-	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, db.SendBatch(t.Context(), &b).Close())
 	if accepted, _, err := job.Accept(t.Context(), swept{db, func() { servers.Exec(t, db, `DELETE FROM jobs`) }}, []job.Request{purchase, cancellation}); fault.CodeOf(err) != fault.Unavailable {
 		t.Errorf("%+v, %v", accepted, err)
 	}

@@ -22,9 +22,7 @@ func TestAJobIsSettledOnce(t *testing.T) {
 	ids := accepted(t, db, 2)
 	id := ids[0]
 	for _, o := range []job.Outcome{{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}, {ID: ids[1], Problem: &job.Problem{Code: "sold-out", Detail: "all 10 are sold"}}} {
-		if err := finalize(t, db, o); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, finalize(t, db, o))
 	}
 	for name, o := range map[string]job.Outcome{
 		"again":       {ID: id, Result: json.RawMessage(`{}`)},
@@ -83,18 +81,14 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 		t.Fatalf("the third delivery is counted as %d, %v", n, err)
 	}
 	for range 2 { // nobody knows whether the first was committed
-		if err := job.Uncount(t.Context(), db, append(at(2, ids[0]), at(0, ids[2])...)); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, job.Uncount(t.Context(), db, append(at(2, ids[0]), at(0, ids[2])...)))
 	}
 	for i, want := range []int{2, 2, 0} {
 		if j := fixture.Job(t, db, ids[i]); j.Attempts != want {
 			t.Errorf("after a transient fault: %d attempts at job %d", j.Attempts, i)
 		}
 	}
-	if err := finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}))
 	if n, err := job.Begin(t.Context(), db, at(2, ids[0])); err != nil || n != 0 {
 		t.Errorf("a delivery of a finalized job is counted as %d, %v", n, err)
 	}
@@ -112,9 +106,7 @@ func TestRefusedJobsAreListedForTheSweepThatDeletesThem(t *testing.T) {
 		job.Refused(ids[2], errors.New("a defect")),
 		job.Refused(ids[3], fault.New(fault.InsufficientFunds, "too little")),
 	})
-	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, db.SendBatch(t.Context(), &b).Close())
 	var listed []uuid.UUID
 	if err := db.QueryRow(t.Context(), `SELECT jobs FROM refused_jobs`).Scan(&listed); err != nil { // one row
 		t.Fatal(err)

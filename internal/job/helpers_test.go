@@ -31,9 +31,7 @@ func request(key, content string) job.Request {
 func accept(t *testing.T, db postgres.DB, requests ...job.Request) (told, messages string) {
 	t.Helper()
 	done, sent, err := job.Accept(t.Context(), db, requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return toldOf(requests, done), sizes(sent)
 }
 
@@ -85,9 +83,7 @@ func accepted(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 // inTx does something in a transaction that must not fail.
 func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
 	t.Helper()
-	if err := postgres.InTx(context.WithoutCancel(t.Context()), db, do); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, postgres.InTx(context.WithoutCancel(t.Context()), db, do))
 }
 
 func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {

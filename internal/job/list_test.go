@@ -28,9 +28,7 @@ func many(t *testing.T, db *pgxpool.Pool, n int, first, second uuid.UUID) {
 		       CASE WHEN i % 100 = 7 THEN 'failed' ELSE 'succeeded' END, CASE WHEN i % 100 = 7 THEN '{"code":"sold-out","detail":"x"}'::json END, now(),
 		       CASE WHEN i % 500 = 7 THEN json_build_object('payment', json_build_object('reference', 'order-' || i % 1000)) END, now() + interval '1 day'
 		FROM generate_series(1, $1::int) AS i`, n, first, second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	servers.Exec(t, db, `VACUUM (ANALYZE, INDEX_CLEANUP ON) jobs`)
 }
 
@@ -88,9 +86,7 @@ func all(t *testing.T, db postgres.DB, f job.Filter) (ids []uuid.UUID) {
 	t.Helper()
 	for p := (postgres.ListPage{Limit: 7}); ; {
 		page, next, err := job.List(t.Context(), db, f, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		for _, j := range page {
 			ids = append(ids, j.ID)
 		}
@@ -133,9 +129,7 @@ func TestEachFilterFindsItsJobsAndNoOther(t *testing.T) {
 		{job.Filter{Reference: "order-507", UserID: "user-507", State: job.Failed}, `user_id = 'user-507' AND state = 'failed'`},
 	} {
 		rows, err := db.Query(t.Context(), `SELECT id FROM jobs WHERE `+c.want+` ORDER BY id DESC`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		want, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 		if got := all(t, db, c.filter); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%+v: %d jobs, want %d, %v", c.filter, len(got), len(want), err)

@@ -40,9 +40,7 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 		},
 	} {
 		first, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		servers.Exec(t, first, `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE`, ids[0])
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -31,9 +31,7 @@ func each(t *testing.T, db *pgxpool.Pool, requests ...job.Request) (done []job.D
 		}
 		return answers, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return done, fresh
 }
 
@@ -90,9 +88,7 @@ func TestARefusalInABatchStaysOrLeavesTheKeyFree(t *testing.T) {
 		}
 		return answers, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if got, want := toldOf(requests, done), "oh, "+refusals["invalid"].Error()+", 3, 4, 5, "+refusals["unavailable"].Error()+", 7, "+refusals["invalid"].Error()+", "+done[8].Err.Error(); got != want ||
 		fault.CodeOf(done[8].Err) != fault.KeyReused {
 		t.Errorf("%s", got)

@@ -68,9 +68,7 @@ func resume(t *testing.T, db *pgxpool.Pool, now time.Time, limit int, campaigns 
 func walk(t *testing.T, db *pgxpool.Pool, backoff job.Backoff, few int, each func(ids []uuid.UUID)) {
 	t.Helper()
 	for messages, err := range job.Overdue(t.Context(), db, backoff, few) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		ids := make([]uuid.UUID, len(messages))
 		for i, m := range messages {
 			ids[i] = m.ID
@@ -143,9 +141,7 @@ func TestTheBackoffDoublesOnlyAfterMoreDeathsThanAJobSurvives(t *testing.T) {
 		reissue(t, db, ids, ids)
 	}
 	age(t, db, 61*time.Hour)
-	if err := job.MarkSeen(t.Context(), db, overdue(t, db, backoff)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, job.MarkSeen(t.Context(), db, overdue(t, db, backoff)))
 	if ids := overdue(t, db, backoff); len(ids) != 0 {
 		t.Errorf("overdue though they have been seen: %v", ids)
 	}
@@ -185,9 +181,7 @@ func TestJobsWaitForTheirCampaignAndGoOnTogether(t *testing.T) {
 	servers.Exec(t, db, `UPDATE outbox_messages SET delivery = 3`)
 	for range 2 { // a message that is gone changes nothing
 		for _, id := range overdue(t, db, job.Backoff{}) {
-			if err := job.Snooze(t.Context(), db, id, nil); err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, job.Snooze(t.Context(), db, id, nil))
 		}
 	}
 	age(t, db, time.Hour)
@@ -264,14 +258,10 @@ func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
 	}
 	wallets := []uuid.UUID{refs[0].ID, refs[1].ID, refs[2].ID}
 	for _, message := range overdue(t, db, job.Backoff{}) {
-		if err := job.Snooze(t.Context(), db, message, wallets); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, job.Snooze(t.Context(), db, message, wallets))
 	}
 	_, now, err := job.FindAwaited(t.Context(), db, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for i, after := range []time.Duration{0, 250 * time.Millisecond, 4 * time.Second, 10 * time.Second} {
 		messages, _ := resume(t, db, now.Add(after), 9, id)
 		if want := refs[[]int{3, 0, 1, 2}[i]].ID; len(messages) != 1 || len(messages[0].Jobs) != 1 || messages[0].Jobs[0].ID != want {

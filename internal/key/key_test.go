@@ -25,9 +25,7 @@ func TestMain(m *testing.M) { servers.Main(m) }
 func create(t *testing.T, db *pgxpool.Pool, role key.Role, client string) (text, prefix, secret string) {
 	t.Helper()
 	text, err := key.Create(t.Context(), db, role, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	parts := strings.Split(text, "_")
 	if len(parts) != 3 {
 		t.Fatalf("the key has %d parts", len(parts))
@@ -38,9 +36,7 @@ func create(t *testing.T, db *pgxpool.Pool, role key.Role, client string) (text,
 func list(t *testing.T, db *pgxpool.Pool) []key.Key {
 	t.Helper()
 	keys, err := key.List(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return keys
 }
 

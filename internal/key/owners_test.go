@@ -36,18 +36,14 @@ func TestOnlyTheOwnerOfTheTablesMakesOperators(t *testing.T) {
 	_, revoked, _ := create(t, db, key.Operator, "ops")
 	revoke(t, db, revoked)
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	servers.Exec(t, tx, asFleet)
 	// as returns what a role gets, and leaves nothing behind.
 	as := func(role string, do func(pgx.Tx) error) error {
 		t.Helper()
 		sub, err := tx.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		defer func() { _ = sub.Rollback(t.Context()) }()
 		servers.Exec(t, sub, `SET LOCAL ROLE `+role)
 		return do(sub)

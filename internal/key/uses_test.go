@@ -85,9 +85,7 @@ func TestALockedKeyHoldsNobodyUp(t *testing.T) {
 	text, prefix, _ := create(t, db, key.App, "shop")
 	other, otherPrefix, _ := create(t, db, key.App, "shop")
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	servers.Exec(t, tx, `SELECT FROM api_keys WHERE prefix = $1 FOR UPDATE`, prefix)
 	v := key.NewVerifier(db, time.Hour)

@@ -20,9 +20,7 @@ import (
 
 func revoke(t *testing.T, db *pgxpool.Pool, prefix string) {
 	t.Helper()
-	if err := key.Revoke(t.Context(), db, prefix); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, key.Revoke(t.Context(), db, prefix))
 }
 
 func verifier(t *testing.T, db postgres.DB, ttl time.Duration) *key.Verifier {

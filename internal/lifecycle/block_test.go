@@ -64,9 +64,7 @@ func TestFreePositionsAreBlockedAndBlockedOnesUnblockedAllOrNone(t *testing.T) {
 	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "s", sold))
 	fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "c", Selection: fixture.Chosen(reserved),
 		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}}), time.Hour)
-	if err := block(t, s, id, "sight", seen); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, block(t, s, id, "sight", seen))
 	expectRefused(t, "all kinds", block(t, s, id, "", free, kept, sold, reserved, seen), fault.PositionTaken,
 		fault.Field{Pointer: "/positions/1", Detail: "position 4/1 is held"}, fault.Field{Pointer: "/positions/2", Detail: "position 4/2 is sold"},
 		fault.Field{Pointer: "/positions/3", Detail: "position 4/3 is reserved"}, fault.Field{Pointer: "/positions/4", Detail: "position 4/4 is blocked"})
@@ -94,9 +92,7 @@ func TestOnlyASaleThatIsDrawnAtItsEndHasBlockedPositions(t *testing.T) {
 	db, clock := servers.DBWithClock(t)
 	s := newService(t, db)
 	drawn, staying, cancelled := fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day)), fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day))
-	if err := block(t, s, drawn, "", fixture.At(1, 1)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, block(t, s, drawn, "", fixture.At(1, 1)))
 	servers.Exec(t, db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'operator:test' WHERE id = $1`, cancelled)
 	for what, id := range map[string]uuid.UUID{"a draft": pending(t, db, fixture.Draft(4)), "one that is drawn sold out": staying, "a cancelled one": cancelled} {
 		expectRefused(t, what, block(t, s, id, "", fixture.At(2, 1)), fault.StateConflict)
@@ -111,9 +107,7 @@ func TestWhatIsBlockedIsNeverChosenAndASaleWithItIsDrawnAtItsEnd(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	s, id := newService(t, db), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day))
-	if err := block(t, s, id, "house", fixture.At(2, 1), fixture.At(4, 4)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, block(t, s, id, "house", fixture.At(2, 1), fixture.At(4, 4)))
 	fixture.SellOut(t, db, id)
 	expectCounts(t, db, id, campaign.Counts{Total: 10, Sold: 8, Blocked: 2}) // it is no draw: all is not sold
 	for i, j := range fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "a", 2, 1)) {
@@ -121,9 +115,7 @@ func TestWhatIsBlockedIsNeverChosenAndASaleWithItIsDrawnAtItsEnd(t *testing.T) {
 			t.Errorf("order %d of what is sold or blocked: %s, %+v", i, j.State, j.Problem)
 		}
 	}
-	if err := unblock(t, s, id, fixture.At(2, 1)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, unblock(t, s, id, fixture.At(2, 1)))
 	if j := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 2, 1))[0]; j.State != job.Succeeded {
 		t.Errorf("one that is on sale again: %+v", j.Problem)
 	}
@@ -148,9 +140,7 @@ func TestACrowdGetsNoBlockedPositionWhileOperatorsBlockAndUnblock(t *testing.T) 
 		CREATE TRIGGER only_free_ones BEFORE UPDATE ON positions FOR EACH ROW
 		WHEN ((OLD.state = 'blocked') <> (NEW.state = 'blocked') AND 'available' NOT IN (OLD.state, NEW.state)) EXECUTE FUNCTION only_free_ones()`)
 	always := []shape.Position{fixture.At(20, 1), fixture.At(20, 2), fixture.At(20, 3)}
-	if err := block(t, s, id, "wheelchair", always...); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, block(t, s, id, "wheelchair", always...))
 	const rounds = 25
 	refusals := []fault.Code{"", fault.PositionTaken, fault.StateConflict, fault.NoneAvailable, fault.SoldOut, fault.HoldLimitExceeded}
 	allowed := func(what string, err error) {
@@ -202,9 +192,7 @@ func TestAPauseOfALockedCampaignEndsAndNamesTheSession(t *testing.T) {
 	db := servers.DB(t)
 	s, id := newService(t, db), fixture.Campaign(t, db, fixture.Draft(4))
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`)
 	servers.Exec(t, tx, `SET LOCAL application_name = 'somebody'`)
@@ -216,9 +204,7 @@ func TestAPauseOfALockedCampaignEndsAndNamesTheSession(t *testing.T) {
 	if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), fmt.Sprintf("pid %d and application_name %q", tx.Conn().PgConn().PID(), "somebody")) {
 		t.Errorf("while it is locked: %v", err)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, tx.Rollback(t.Context()))
 	if done, err := s.Pause(t.Context(), pause); err != nil || done.Replayed || done.Job.Problem != nil {
 		t.Errorf("with the same key, when it is free: %+v, %v", done, err)
 	}

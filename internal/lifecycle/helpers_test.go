@@ -37,9 +37,7 @@ func newService(t *testing.T, db *pgxpool.Pool) *lifecycle.Service {
 func pending(t *testing.T, db *pgxpool.Pool, d campaign.Draft) uuid.UUID {
 	t.Helper()
 	id := uuidv7.New()
-	if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return campaign.Create(t.Context(), tx, id, d) }))
 	return id
 }
 
@@ -54,9 +52,7 @@ func request(kind job.Kind, id uuid.UUID) job.Request {
 func order(t *testing.T, db *pgxpool.Pool, campaignID uuid.UUID, o lifecycle.CancelOrder) job.Ref {
 	t.Helper()
 	payload, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	r := request(job.KindCampaignCancellation, campaignID)
 	r.Payload = payload
 	return fixture.Accept(t, db, r)[0]
@@ -76,9 +72,7 @@ func ends(t *testing.T, c *lifecycle.Canceller, ref job.Ref) (r lifecycle.Cancel
 	if err != nil || outcome.Problem != nil {
 		t.Fatalf("%+v, %v", outcome.Problem, err)
 	}
-	if err := json.Unmarshal(outcome.Result, &r); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, json.Unmarshal(outcome.Result, &r))
 	return r
 }
 
@@ -110,9 +104,7 @@ func refused(t *testing.T, db *pgxpool.Pool, ref job.Ref, code fault.Code) {
 func campaignOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Campaign {
 	t.Helper()
 	c, err := campaign.Get(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return c
 }
 
@@ -173,9 +165,7 @@ func (m mixed) check(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 	seen := make(map[uuid.UUID]bool)
 	for after := uuid.Nil; ; {
 		page, err := payment.RefundsOfCampaign(t.Context(), db, access.Everything(), id, "", after, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		for _, r := range page {
 			seen[r.PurchaseID], after = true, r.ID
 		}

@@ -50,9 +50,7 @@ func boundStatements(t *testing.T, db *pgxpool.Pool) {
 			INSERT INTO changed SELECT 0, count(*) FROM gone; RETURN NULL; END $$;
 		CREATE TRIGGER bound_inserts AFTER INSERT ON positions REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION bound_inserts();
 		CREATE TRIGGER bound_deletes AFTER DELETE ON positions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION bound_deletes()`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 }
 
 // complete checks that a board has every position once, at the price of the draft, in a random order.
@@ -113,9 +111,7 @@ func TestALargeCampaignIsPublishedInStepsAndNobodySeesHalfOfIt(t *testing.T) {
 		fixture.Sound(t, db)
 	})
 	defer remove()
-	if err := publish(t.Context(), newService(t, db), id); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, publish(t.Context(), newService(t, db), id))
 	if seen != steps {
 		t.Errorf("%d steps, want %d", seen, steps)
 	}
@@ -158,9 +154,7 @@ func TestAPublicationThatWasCutOffIsContinuedOrBegunAnew(t *testing.T) {
 			}
 			fixture.Sound(t, db)
 			c.change(t, db, service, id)
-			if err := publish(t.Context(), service, id); err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, publish(t.Context(), service, id))
 			complete(t, db, id, c.baseLength)
 			if n := servers.Value[int](t, db, `SELECT sum(inserted) FROM changed`); n != c.made {
 				t.Errorf("%d positions were made in all, want %d", n, c.made)

@@ -34,9 +34,7 @@ const day = 24 * time.Hour
 func minutes(t *testing.T) *drandsim.Chain {
 	t.Helper()
 	chain, err := drandsim.NewChain([]byte(strings.Repeat("5e", 32)), time.Now().Add(-time.Hour), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return chain
 }
 
@@ -50,9 +48,7 @@ func stuck(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) (draws job.Ref
 		t.Fatalf("it does not wait for its round: %v", err)
 	}
 	f, _, err := drawing.FreezeOf(t.Context(), db, draws.CampaignID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return draws, chain.Sign(*f.Round)
 }
 
@@ -69,9 +65,7 @@ func drawer(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) *drawing.Draw
 func arrive(t *testing.T, db *pgxpool.Pool, clock *servers.Clock, at time.Time) {
 	t.Helper()
 	now, err := drawing.Now(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	clock.MoveOn(at.Sub(now))
 }
 
@@ -99,9 +93,7 @@ func voidWithoutItsJob(b *pgx.Batch, id uuid.UUID) {
 func refusedBy(t *testing.T, db *pgxpool.Pool, constraint, sql string, id uuid.UUID, then ...func(*pgx.Batch, uuid.UUID)) {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	var b pgx.Batch
 	b.Queue(sql, id)
@@ -164,9 +156,7 @@ func TestADrawWithoutABeaconIsVoidedAfterADayFrozenOrNot(t *testing.T) {
 		started := servers.Value[time.Time](t, db, `SELECT draw_started_at FROM campaigns WHERE id = $1`, id)
 		if frozen {
 			f := drawing.Freeze{CampaignID: id, Record: []byte("{}"), Root: fairdraw.Hash{1}, Count: 6, FrozenAt: time.Now()}
-			if err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawing.InsertFreeze(t.Context(), tx, f, nil, nil) }); err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return drawing.InsertFreeze(t.Context(), tx, f, nil, nil) }))
 		}
 		arrive(t, db, clock, started.Add(day-time.Hour))
 		tooEarly(t, db, id, started.Add(day))

@@ -26,9 +26,7 @@ func TestAPageOfPurchasesReadsNoMoreThanItHas(t *testing.T) {
 		       100, 'JPY', 'external', CASE WHEN i % 2 = 0 THEN 'order-' || i ELSE 'cash' END, CASE WHEN i % 100 = 7 THEN 'cancelled' ELSE 'completed' END,
 		       CASE WHEN i % 100 = 7 THEN now() END, CASE WHEN i % 100 = 7 THEN 'app:shop' END, now(), decode(md5(i::text), 'hex')
 		FROM generate_series(1, $1::int) AS i`, n, old, campaign)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	servers.Exec(t, db, `VACUUM (ANALYZE, INDEX_CLEANUP ON) purchases`)
 	reads, all := servers.CountReads(t, db), access.Everything()
 	for name, c := range map[string]struct {
@@ -67,9 +65,7 @@ func TestNoSoldPositionIsLostBetweenTwoPages(t *testing.T) {
 	fixture.SellOut(t, db, id)
 	var want []fairdraw.SoldLine
 	for line, err := range purchase.SoldLines(t.Context(), db, id) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		want = append(want, line)
 	}
 	if len(want) != 10 {
@@ -78,9 +74,7 @@ func TestNoSoldPositionIsLostBetweenTwoPages(t *testing.T) {
 	for size := 1; size <= 11; size++ { // the pages end within layers and at their ends
 		var got []fairdraw.SoldLine
 		for line, err := range purchase.SoldLinesBy(t.Context(), db, id, size) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, err)
 			got = append(got, line)
 		}
 		if !slices.Equal(got, want) {

@@ -169,21 +169,15 @@ func TestCardsOfABuyerAreCountedByOneTransactionAtATime(t *testing.T) {
 	db, id := campaignOn(t, 8)
 	refs := fixture.Accept(t, db, fixture.CardRequest(t, id, "mallory", 0, 1), fixture.CardRequest(t, id, "alice", 0, 1))
 	counting, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = counting.Rollback(context.Background()) }()
 	var b pgx.Batch
 	payment.QueueCards(&b, []payment.Buyer{{Client: "test", ID: "mallory"}}, uuid.Nil, true, nil, nil)
-	if err := counting.SendBatch(t.Context(), &b).Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, counting.SendBatch(t.Context(), &b).Close())
 	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 1 || report.Busy[0] != refs[0] || len(report.Payments) != 1 {
 		t.Errorf("%+v", report)
 	}
-	if err := counting.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, counting.Rollback(t.Context()))
 	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 0 || len(report.Payments) != 1 {
 		t.Errorf("later: %+v", report)
 	}
@@ -234,9 +228,7 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 	db, id := campaignOn(t, 3)
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 9, 1), fixture.CardRequest(t, id, "a", 0, 1)) // there is no layer 9
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	servers.Exec(t, tx, `SELECT FROM jobs WHERE id = $1 FOR NO KEY UPDATE`, refs[0].ID)
 	sells := make(chan sale.Report, 1)
@@ -295,22 +287,16 @@ func TestTheJobsOfABatchAreFoundByTheirIDs(t *testing.T) {
 		for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
 			for what, sql := range sale.ReadsOfJobs {
 				tx, err := db.Begin(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				servers.NoError(t, err)
 				servers.Exec(t, tx, `SET LOCAL plan_cache_mode = `+mode)
 				servers.Exec(t, tx, `PREPARE reading AS `+sql)
 				plan, err := postgres.Collect(t.Context(), tx, pgx.RowTo[string], `EXPLAIN EXECUTE reading (ARRAY['`+uuid.NewString()+`', '`+uuid.NewString()+`']::uuid[], ARRAY['`+campaign.String()+`']::uuid[])`)
-				if err != nil {
-					t.Fatal(err)
-				}
+				servers.NoError(t, err)
 				if used := index.FindAllString(strings.Join(plan, "\n"), -1); !slices.Equal(used, []string{"jobs_pkey"}) {
 					t.Errorf("%s after %s, %s: %q", what, statistics, mode, plan)
 				}
 				servers.Exec(t, tx, `DEALLOCATE reading`)
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				servers.NoError(t, tx.Rollback(t.Context()))
 			}
 		}
 	}

@@ -95,9 +95,7 @@ func (c *checkout) step(words []string) {
 		c.clock.MoveOn(d)
 	case "extend": // as a worker does whose calls are in vain
 		c.payment.Deadline = c.payment.Deadline.Add(d)
-		if err := fixture.Lead(c.t, c.db, &c.payment, payment.Always); err != nil {
-			c.t.Fatal(err)
-		}
+		servers.NoError(c.t, fixture.Lead(c.t, c.db, &c.payment, payment.Always))
 		c.payment.Version++
 	case "expire":
 		fixture.Advance(c.t, c.db, c.payment.PurchaseID, payment.Confirming)

@@ -33,9 +33,7 @@ const aLongSale = 24 * time.Hour
 func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want string) {
 	t.Helper()
 	end, err := fixture.Seller(db).EndSale(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	got := fmt.Sprintf("%s, %d holds, %d payments, %d draws", campaignOf(t, db, id).State, end.Holds, end.GivenUp, len(end.Messages))
 	if got != want || end.Ended != (len(end.Messages) == 1) {
 		t.Errorf("%s, %+v; want %s", got, end, want)

@@ -249,9 +249,7 @@ func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) 
 	fixture.Sound(t, db)
 	money := fixture.Payment(t, db, bought)
 	money.Phase, money.Received = payment.Captured, money.Amount
-	if err := payment.Write(t.Context(), db, &money, payment.Always, 0, nil); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, payment.Write(t.Context(), db, &money, payment.Always, 0, nil))
 	fixture.FinalizePayments(t, db, ref)
 	if p := purchaseOf(t, db, bought); p.State != purchase.Refunding {
 		t.Errorf("late money: the purchase is %s", p.State)

@@ -178,9 +178,7 @@ func setPayment(t *testing.T, db *pgxpool.Pool, id uuid.UUID, set string) {
 func purchaseOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) purchase.Purchase {
 	t.Helper()
 	p, err := purchase.Get(t.Context(), db, access.Everything(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return p
 }
 
@@ -195,9 +193,7 @@ func positionsOf(p purchase.Purchase) (all []shape.Position) {
 func campaignOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.Campaign {
 	t.Helper()
 	c, err := campaign.Get(t.Context(), db, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return c
 }
 
@@ -217,9 +213,7 @@ func expectState(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want campaign.Sta
 func stepsOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) string {
 	t.Helper()
 	steps, err := payment.StepsOf(t.Context(), db, []uuid.UUID{id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	events := make([]string, len(steps))
 	for i, s := range steps {
 		events[i] = s.Event
@@ -252,9 +246,7 @@ func nowOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID, ref job.Ref) (n now) {
 		SELECT (SELECT coalesce(max(reason), '') FROM refunds WHERE purchase_id = $1 AND amount = $2 AND method = 'card' AND state = 'open' AND due_at IS NOT NULL),
 		       count(*) FILTER (WHERE state = 'reserved'), count(*) FILTER (WHERE state = 'sold') FROM positions WHERE purchase_id = $1`, id, p.Amount).
 		Scan(&n.Refund, &n.Reserved, &n.Sold)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return n
 }
 

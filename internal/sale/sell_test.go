@@ -273,9 +273,7 @@ func TestAJobIsPaidOnce(t *testing.T) {
 		}
 		return unit.Write(t.Context(), tx)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	changed := fixture.Watch(t, db)
 	if report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); !wallet.Lost(err) || report.Sold != 0 {
 		t.Errorf("%+v, %v", report, err)

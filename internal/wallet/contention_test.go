@@ -283,9 +283,7 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	expect(t, db, ids[0], 100, 50, 3)
 	var expired atomic.Int64
 	together(6, func(int) {

@@ -128,9 +128,7 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 	} {
 		one, other := withBalance(t, db, 0), withBalance(t, db, 0)
 		middle, err := db.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		servers.Exec(t, middle, sql)
 		var wg sync.WaitGroup
 		wg.Go(func() {

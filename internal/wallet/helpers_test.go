@@ -34,9 +34,7 @@ func withBalance(t *testing.T, db *pgxpool.Pool, balance money.Amount) uuid.UUID
 // with lets do use a unit on wallets, and writes and commits what it decides.
 func with(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(u *wallet.UnitOfWork)) {
 	t.Helper()
-	if err := try(t, db, want, do); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, try(t, db, want, do))
 }
 
 func try(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(u *wallet.UnitOfWork)) error {
@@ -93,9 +91,7 @@ func authorized(t *testing.T, db *pgxpool.Pool, id uuid.UUID, amount money.Amoun
 func soundButForPurchases(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	violations, err := upkeep.Check(t.Context(), db, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, v := range violations {
 		if !strings.HasPrefix(v.Invariant, "what a wallet paid for a purchase") {
 			t.Errorf("broken: %s: %s", v.Invariant, v.Subject)
@@ -149,9 +145,7 @@ func amount(n money.Amount) wallet.Movement { return wallet.Movement{Amount: n} 
 func do(t *testing.T, at *wallet.Executor, commands ...wallet.Command) []job.Done {
 	t.Helper()
 	done, err := at.Do(t.Context(), commands)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return done
 }
 
@@ -195,9 +189,7 @@ func codeOf(d job.Done) fault.Code {
 func expect(t *testing.T, db *pgxpool.Pool, id uuid.UUID, balance, held money.Amount, version int64) {
 	t.Helper()
 	w, err := wallet.Get(t.Context(), db, access.Everything(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if w.Balance != balance || w.Held != held || w.Version != version {
 		t.Errorf("the wallet has %d, %d held, version %d; want %d, %d, %d", w.Balance, w.Held, w.Version, balance, held, version)
 	}

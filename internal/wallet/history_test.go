@@ -64,9 +64,7 @@ func TestHistoryIsReadInBothDirectionsAndByPlaces(t *testing.T) {
 	places, want := []wallet.EventID{{Wallet: uuidv7.New(), Version: 1}, {Wallet: b, Version: 99}}, make(map[wallet.EventID]wallet.Event)
 	read := func(page wallet.Page) (text string) {
 		events, err := wallet.History(t.Context(), db, a, page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		for _, v := range events {
 			e, at := v.Entry, wallet.EventID{Wallet: a, Version: v.Version}
 			if places, want[at] = append(places, at), v; e.Reference.Scope == "" {

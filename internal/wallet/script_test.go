@@ -53,15 +53,11 @@ func (s *script) is(name string) string {
 	s.t.Helper()
 	if h, ok := s.holds[name]; ok {
 		now, err := wallet.GetAuthorization(s.t.Context(), s.db, h.WalletID, h.ID)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		servers.NoError(s.t, err)
 		return fmt.Sprintf("%s %s %d/%d", name, now.State, now.Captured, now.Amount)
 	}
 	w, err := wallet.Get(s.t.Context(), s.db, access.Everything(), s.ids[name])
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	return fmt.Sprintf("%s %d held %d v%d", name, w.Balance, w.Held, w.Version)
 }
 

@@ -132,9 +132,7 @@ func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 	}
 	found, err := wallet.Find(t.Context(), db, append(owners[:3:3], wallet.Owner{Client: "kiosk", ID: "owner-1", Currency: "JPY"}))
 	if err != nil || len(found) != 3 || found[owners[2]] != ids[owners[2]] {

@@ -137,9 +137,7 @@ func (s *shop) holdService(t *testing.T) {
 				return
 			}
 			var bought sale.Result
-			if err := json.Unmarshal(j.Result, &bought); err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, json.Unmarshal(j.Result, &bought))
 			var requests []job.Request
 			for _, item := range bought.Positions[:2] {
 				requests = append(requests, fixture.CancelRequestOf(t, campaignID,
@@ -175,9 +173,7 @@ func (s *shop) holdService(t *testing.T) {
 			id := s.campaign()
 			ref := fixture.Accept(t, s.db, fixture.CardRequest(t, id, user(), 0, 1))[0]
 			report, err := fixture.Seller(s.db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
-			if err != nil {
-				t.Fatal(err)
-			}
+			servers.NoError(t, err)
 			if len(report.Payments) == 0 {
 				return // nothing was free
 			}
@@ -233,9 +229,7 @@ func (s *shop) any(condition string) (id, campaignID uuid.UUID, ok bool) {
 func (s *shop) cancelCampaign(t *testing.T, campaignID uuid.UUID) {
 	t.Helper()
 	payload, err := json.Marshal(lifecycle.CancelOrder{By: "operator:ops", Reason: "the organiser is ill"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	id := uuidv7.New()
 	ref := fixture.Accept(t, s.db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
 		Payload: payload, Keep: time.Hour})[0]

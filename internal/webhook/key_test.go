@@ -16,9 +16,7 @@ import (
 func (w *world) key(client string) string {
 	w.t.Helper()
 	text, err := key.Create(w.t.Context(), w.db, key.App, client)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	return strings.Split(text, "_")[1]
 }
 

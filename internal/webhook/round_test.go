@@ -40,13 +40,9 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 		}
 	}
 	conn, err := pgx.ConnectConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = conn.Close(t.Context()) }()
-	if err := db.Config().AfterConnect(t.Context(), conn); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, db.Config().AfterConnect(t.Context(), conn))
 
 	due, err := webhook.DueEvents(t.Context(), conn, e.ID, events)
 	if err != nil || len(due) != events {
@@ -119,9 +115,7 @@ func TestOfTwoMessagesThatAreStoredAtOnceBothSendersGetTheFirst(t *testing.T) {
 		third[id] = json.RawMessage(`{"n":3}`)
 	}
 	later, err := webhook.StorePayloads(t.Context(), db, third)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for id, message := range got.stored {
 		want := `{"n":1}`
 		if id == due[0].ID {

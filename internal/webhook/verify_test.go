@@ -29,9 +29,7 @@ func (w *world) public(r *receiver) *webhook.Deliverer {
 	server := httptest.NewTLSServer(r)
 	w.t.Cleanup(server.Close)
 	guard, err := sender.NewGuard("")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	sender := sender.NewSender(guard, unhurried, sender.Options{Transport: func(_ bool, made *http.Transport) {
 		made.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 		made.TLSClientConfig.ServerName = "example.com"
@@ -180,9 +178,7 @@ func TestAChallengeThatIsCutOffCountsAsNeverSent(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	d := w.public(newReceiver(t, func(http.ResponseWriter, message) { cancel(errors.New("draining")); <-ctx.Done() }))
 	e := w.unverified()
-	if err := d.Run(ctx, w.now(e).Item()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, d.Run(ctx, w.now(e).Item()))
 	if now := w.now(e); now.Failures != 0 || now.VerifiedAt != nil {
 		t.Errorf("%+v", now)
 	}

@@ -126,9 +126,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) deliverer(concurrency int, timeout time.Duration) *webhook.Deliverer {
 	w.t.Helper()
 	guard, err := sender.NewGuard("127.0.0.0/8")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	sender := sender.NewSender(guard, timeout, sender.Options{})
 	w.t.Cleanup(sender.Close)
 	return webhook.NewDeliverer(w.db, fixture.Key(w.t), sender, w.renderer,
@@ -142,9 +140,7 @@ func (w *world) try(do func(tx pgx.Tx) error) error {
 
 func (w *world) tx(do func(tx pgx.Tx) error) {
 	w.t.Helper()
-	if err := w.try(do); err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, w.try(do))
 }
 
 // rows counts rows of a table, or of a table with a condition.
@@ -257,17 +253,13 @@ func (w *world) run(d *webhook.Deliverer, e webhook.Endpoint) (o outcome) {
 	}
 	before := w.now(e)
 	arrived, failed := attempts()
-	if err := d.Run(w.t.Context(), before.Item()); err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, d.Run(w.t.Context(), before.Item()))
 	after := w.now(e)
 	o.Delivered, o.Failed = attempts()
 	o.Delivered, o.Failed = o.Delivered-arrived, o.Failed-failed
 	o.Claimed, o.Slow, o.Disabled = after.Version > before.Version, after.Slow, after.DisabledAt != nil
 	due, err := webhook.DueEvents(w.t.Context(), w.db, e.ID, 1)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	o.More = len(due) > 0 && after.VerifiedAt != nil && after.PausedUntil == nil && !o.Disabled
 	return o
 }
@@ -277,9 +269,7 @@ func (w *world) now(e webhook.Endpoint) webhook.Endpoint { return w.nowIn(w.db, 
 func (w *world) nowIn(db postgres.DB, e webhook.Endpoint) webhook.Endpoint {
 	w.t.Helper()
 	now, err := webhook.Get(w.t.Context(), db, e.ID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	return now
 }
 
@@ -287,9 +277,7 @@ func (w *world) nowIn(db postgres.DB, e webhook.Endpoint) webhook.Endpoint {
 func (w *world) deliveries(e webhook.Endpoint) map[webhook.State]int {
 	w.t.Helper()
 	list, err := webhook.Deliveries(w.t.Context(), w.db, e.ID, webhook.Filter{}, uuid.Nil, 10_000)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	by := make(map[webhook.State]int)
 	for _, d := range list {
 		by[d.State]++
@@ -305,9 +293,7 @@ func (w *world) only(e webhook.Endpoint) (webhook.Delivery, []webhook.Attempt) {
 		w.t.Fatal(list, err)
 	}
 	d, attempts, err := webhook.GetDelivery(w.t.Context(), w.db, e.ID, list[0].EventID, 100)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	return d, attempts
 }
 

@@ -34,14 +34,10 @@ func relays(t *testing.T, n int) *drandsim.Network {
 	t.Helper()
 	genesis := time.Unix(1_700_000_000, 0)
 	chain, err := drandsim.NewChain([]byte(strings.Repeat("s", 32)), genesis, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	network, err := drandsim.Start(t.Context(), drandsim.Settings{Chain: chain, Clock: func() time.Time { return genesis.Add((due - 1) * time.Second) }},
 		slices.Repeat([]string{"127.0.0.1:0"}, n)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(func() {
 		if err := network.Close(); err != nil {
 			t.Error(err)
@@ -54,9 +50,7 @@ func relays(t *testing.T, n int) *drandsim.Network {
 func set(t *testing.T, f drandsim.Faults, some ...*drandsim.Relay) {
 	t.Helper()
 	for _, r := range some {
-		if err := r.SetFaults(f); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, r.SetFaults(f))
 	}
 }
 
@@ -90,9 +84,7 @@ func clientOf(t *testing.T, chain beacon.Chain, settings config.Beacon) asking {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	c, err := drand.New(settings, registry, servers.Logger(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	t.Cleanup(c.Close)
 	return asking{c, t, registry, chain}
 }
@@ -119,9 +111,7 @@ func (a asking) wantsLatest(number uint64) {
 
 func (a asking) is(number uint64, got beacon.Round, err error) {
 	a.t.Helper()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	servers.NoError(a.t, err)
 	verified, err := a.chain.Verify(number, got.Signature)
 	if err != nil || got.Number != number || got.Randomness != verified.Randomness {
 		a.t.Errorf("got round %d, %x: %v", got.Number, got.Signature, err)
@@ -303,9 +293,7 @@ func TestManyWhoWaitForOneRoundShareOneQuestion(t *testing.T) {
 func waiting(t *testing.T) (n int) {
 	t.Helper()
 	var stacks strings.Builder
-	if err := pprof.Lookup("goroutine").WriteTo(&stacks, 1); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, pprof.Lookup("goroutine").WriteTo(&stacks, 1))
 	for _, entry := range strings.Split(stacks.String(), "\n\n") { // "40 @ 0x…\n#	…"
 		if strings.Contains(entry, "sync.(*WaitGroup).Wait") && strings.Contains(entry, "singleflight.(*Group).Do+") {
 			var count int
@@ -404,9 +392,7 @@ func TestALieIsLoggedOnceInAWhileAndNamesTheRelay(t *testing.T) {
 	set(t, drandsim.Faults{Forked: true}, n.Relays()...)
 	var log bytes.Buffer
 	c, err := drand.New(config.Beacon{Relays: n.URLs()[0], Timeout: time.Hour}, nil, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	const asked = 20
 	for number := range uint64(asked) {
 		if got, err := c.Round(t.Context(), n.Chain().Chain, number+1); err == nil {
@@ -423,9 +409,7 @@ func TestALieIsLoggedOnceInAWhileAndNamesTheRelay(t *testing.T) {
 // Every answer of a relay is a round of the chain or an error.
 func FuzzAnswersOfRelays(f *testing.F) {
 	chain, err := drandsim.NewChain([]byte(strings.Repeat("s", 32)), time.Unix(1_700_000_000, 0), time.Second)
-	if err != nil {
-		f.Fatal(err)
-	}
+	servers.NoError(f, err)
 	good := chain.Sign(7)
 	f.Add(fmt.Appendf(nil, `{"round":7,"randomness":"%x","signature":"%x"}`, good.Randomness, good.Signature))
 	f.Add(fmt.Appendf(nil, `{"round":7,"signature":"%x"}`, good.Signature))
@@ -438,9 +422,7 @@ func FuzzAnswersOfRelays(f *testing.F) {
 	body := make(chan []byte, 1)
 	url := serve(f, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(<-body) })
 	c, err := drand.New(config.Beacon{Relays: url, Timeout: servers.Patience}, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		f.Fatal(err)
-	}
+	servers.NoError(f, err)
 	f.Cleanup(c.Close)
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		body <- sent

@@ -137,9 +137,7 @@ func drafts(t *testing.T, db *pgxpool.Pool, n int) []uuid.UUID {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return ids
 }
 
@@ -257,9 +255,7 @@ func TestASnapshotShowsTheCampaign(t *testing.T) {
 			t.Errorf("told of %+v, want %+v", got, want)
 		}
 		read, err := campaign.Get(t.Context(), db, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		if same, err := progress.Of(t.Context(), db, read); err != nil || same[0] != got {
 			t.Errorf("read as %+v, told of %+v; %v", same, got, err)
 		}
@@ -273,9 +269,7 @@ func TestASnapshotShowsTheCampaign(t *testing.T) {
 		to     func(context.Context, pgx.Tx, uuid.UUID) error
 		paused bool
 	}{{campaign.Pause, true}, {campaign.Resume, false}} {
-		if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return move.to(t.Context(), tx, id) }); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return move.to(t.Context(), tx, id) }))
 		expect(progress.Progress{State: campaign.Active, Paused: move.paused, Counts: campaign.Counts{Total: 6, Reserved: 2, Sold: 1}})
 	}
 }
@@ -342,15 +336,11 @@ func TestASlowReaderGetsTheNewestOnly(t *testing.T) {
 func shut(t *testing.T, address string) (open func()) {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	name := pgx.Identifier{strings.TrimPrefix(u.Path, "/")}
 	u.Path = "/postgres"
 	admin, err := pgx.Connect(t.Context(), u.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	exec := func(sql string, args ...any) {
 		if _, err := admin.Exec(context.Background(), sql, args...); err != nil {
 			t.Error(err)
@@ -460,9 +450,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 		{"waiting for longer", wait("the round is not due", until.Add(time.Second)), true, "the round is not due"},
 		{"going on", func(ctx context.Context, tx pgx.Tx) error { return drawing.EndWait(ctx, tx, id) }, true, ""},
 	} {
-		if err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return c.do(t.Context(), tx) }); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return c.do(t.Context(), tx) }))
 		list, err := progress.Read(t.Context(), db, []uuid.UUID{id})
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)

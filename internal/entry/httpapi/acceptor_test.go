@@ -56,9 +56,7 @@ func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 		servers.AwaitBlocked(t, db, 1) // still
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if accepted := <-waited; accepted.Job.ID != first.ID {
 		t.Errorf("the one that has waited has %+v", accepted)
 	}
@@ -73,9 +71,7 @@ func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
 	var b pgx.Batch
 	campaign.QueueCancel(&b, cancelled, "operator:ops", "a test", false)
 	b.Queue(`UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, paused)
-	if err := db.SendBatch(t.Context(), &b).Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, db.SendBatch(t.Context(), &b).Close())
 	other := fixture.PurchaseRequest(t, cancelled, "mina", 1, 1)
 	other.Kind = job.KindCancellation
 	done, err := a.flush(t.Context(), []job.Request{fixture.PurchaseRequest(t, soldOut, "mina", 1, 1), fixture.PurchaseRequest(t, cancelled, "mina", 1, 1),
@@ -109,9 +105,7 @@ func TestABatchFindsTheJobThatWasMadeJustBeforeTheEnd(t *testing.T) {
 		campaign.QueueCancel(&b, id, "operator:ops", "a test", false)
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if made := <-found; made.Err != nil || !made.Replayed || made.Job.ID != request.ID {
 		t.Errorf("%+v", made)
 	}

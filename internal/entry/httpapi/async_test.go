@@ -145,9 +145,7 @@ func emptyRedis(s *fleet.System) {
 	if err == nil && len(keys) > 0 {
 		err = s.Redis.Del(s.T.Context(), keys...).Err()
 	}
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 }
 
 // cancelNow cancels a campaign that has sold nothing.
@@ -155,9 +153,7 @@ func cancelNow(s *fleet.System, id uuid.UUID) {
 	s.T.Helper()
 	var b pgx.Batch
 	campaign.QueueCancel(&b, id, "operator:ops", "a test", false)
-	if err := s.DB.SendBatch(s.T.Context(), &b).Close(); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, s.DB.SendBatch(s.T.Context(), &b).Close())
 }
 
 // A campaign closes. From then on a purchase with a new key is refused without a job, at an
@@ -253,9 +249,7 @@ func TestACampaignThatSellsAgainAfterARestoreSells(t *testing.T) {
 		servers.Exec(t, tx, `UPDATE campaigns SET state = 'active', cancelled_at = NULL, cancelled_by = NULL, cancel_reason = NULL WHERE id = $1`, id)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for range 2 {
 		wantAnswer(t, "", s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}), job.Succeeded)
 	}

@@ -25,9 +25,7 @@ func dial(s *fleet.System) net.Conn {
 	if err == nil {
 		err = conn.SetDeadline(time.Now().Add(servers.Patience))
 	}
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	s.T.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -309,14 +309,10 @@ func TestTheClientReadsWhatIsTooMuchForAnEvent(t *testing.T) {
 		t.Errorf("the first event has %d positions", len(e.Board.Positions))
 	}
 	c, err := client.New(s.URLs[0], s.App)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	states, versions := make(map[shape.Position]client.PositionState), []int64{}
 	for e, err := range c.FollowBoard(t.Context(), id) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		if whole := e.Board.Since == 0; whole != (len(versions) == 0) || len(e.Board.Positions) != map[bool]int{true: 2016, false: 1}[whole] {
 			t.Fatalf("after versions %v: %d positions since %d", versions, len(e.Board.Positions), e.Board.Since)
 		}

@@ -166,9 +166,7 @@ func TestABodyThatTakesLongLeavesTheRestOfItsRequestTheWholeTime(t *testing.T) {
 		time.Sleep(whole + whole/5)
 		_, _ = io.WriteString(conn, `"name":"new"}`)
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		_ = answer.Body.Close()
 		if status = answer.StatusCode; status == http.StatusOK {
 			return

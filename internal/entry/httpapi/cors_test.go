@@ -55,15 +55,11 @@ func TestAScriptOfAnAllowedOriginReadsEveryAnswer(t *testing.T) {
 	}
 	wantAnswer(t, "without an origin", s.Read(path), valued{"Access-Control-Allow-Origin", ""}, valued{"Vary", "Origin"})
 	request, err := http.NewRequest(http.MethodGet, s.URLs[0]+path+"/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+mina)
 	request.Header.Set("Origin", shopOrigin)
 	stream, err := fleet.StreamClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = stream.Body.Close() }()
 	if stream.StatusCode != http.StatusOK || stream.Header.Get("Access-Control-Allow-Origin") != shopOrigin {
 		t.Errorf("a stream: %s, %v", stream.Status, stream.Header)

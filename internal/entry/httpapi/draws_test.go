@@ -115,9 +115,7 @@ func TestAnybodyBringsTheRoundOfADrawWhoseRelaysAreSilent(t *testing.T) {
 	for range 2 {
 		mustAnswer(t, "", bring(right), 200, hex.EncodeToString(round.Randomness[:]))
 	}
-	if err := relay.SetFaults(drandsim.Faults{Away: drandsim.AwayRefuse}); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, relay.SetFaults(drandsim.Faults{Away: drandsim.AwayRefuse}))
 	wrong := hex.EncodeToString(s.Beacon.Chain().Sign(*now.Round + 1).Signature)
 	wantAnswer(t, "of another round", bring(wrong), 400, "/signature")
 	servers.Eventually(t, "it is drawn", func() bool { read(); return now.State == "completed" && len(now.Winners) > 0 && now.VoidsAt == nil })
@@ -198,9 +196,7 @@ func TestAnybodyFollowsADrawAndNotesItsFreezeBeforeTheRound(t *testing.T) {
 		t.Errorf("%d events; noted %+v, at the end %+v, %s", len(events), noted, last, l.Reason())
 	}
 	_, document, err := plain(t, http.MethodGet, s.URLs[0]+"/v1/campaigns/"+d.ID.String()+"/draw/proof", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	i := 0
 	p, err := fairdraw.ReadProof(bytes.NewReader(document), func(line fairdraw.SoldLine) error {
 		if i >= len(lines) || lines[i] != line {
@@ -228,9 +224,7 @@ func listOf(s *fleet.System, id uuid.UUID) (lines []fairdraw.SoldLine) {
 		s.T.Fatal(head, string(text), err)
 	}
 	l, err := fairdraw.ReadList(bytes.NewReader(text), func(line fairdraw.SoldLine) error { lines = append(lines, line); return nil })
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	if root, err := fairdraw.RootOf(lines); err != nil || root != l.Root || len(lines) != l.Count || l.CampaignID != id {
 		s.T.Errorf("%d lines with the root %s, %v: %+v", len(lines), root, err, l)
 	}
@@ -272,9 +266,7 @@ type headOf struct {
 func plain(t *testing.T, method, url string, header map[string]string) (head headOf, body []byte, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}

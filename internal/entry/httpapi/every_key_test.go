@@ -28,9 +28,7 @@ import (
 func operations(t *testing.T) []openapi.Operation {
 	t.Helper()
 	document, err := httpapi.LoadContract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return document.Operations
 }
 
@@ -164,9 +162,7 @@ func rows(s *fleet.System) map[string]int {
 	s.T.Helper()
 	found, err := s.DB.Query(s.T.Context(), `SELECT relname, (xpath('/row/n/text()', query_to_xml('SELECT count(*) AS n FROM ' || relname, false, true, '')))[1]::text::int
 		FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'draw_key_check'`)
-	if err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, err)
 	counts, name, n := make(map[string]int), "", 0
 	if _, err := pgx.ForEachRow(found, []any{&name, &n}, func() error { counts[name] = n; return nil }); err != nil {
 		s.T.Fatal(err)
@@ -314,9 +310,7 @@ func TestARecordOfAnotherRequestIsNotBelieved(t *testing.T) {
 	requests := idempotency.NewRequests(s.Redis, s.Settings.Redis.Namespace, s.Settings.Draw.SecretKey, s.Settings.Idempotency, nil)
 	defer requests.Close()
 	key, record := uuid.NewString(), idempotency.Record{Job: uuid.New(), Hash: [32]byte{2}, Answer: []byte(`{ }`)}
-	if err := requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: s.Client("shop"), Key: key}: record}); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: s.Client("shop"), Key: key}: record}))
 	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: key, Wait: true}); a.State != job.Succeeded || a.ID == record.Job || s.Purchases(id) != 1 {
 		t.Errorf("%v; %d purchases", a, s.Purchases(id))
 	}
@@ -337,13 +331,9 @@ func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
 		value, _ := s.Redis.Get(t.Context(), keys[0]).Result()
 		return strings.Contains(value, first.ID.String())
 	})
-	if err := s.Stack.Postgres.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Stack.Postgres.Stop())
 	wantAnswer(t, "got", s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}), first.ID, job.Succeeded)
-	if err := s.Stack.Postgres.RestartAfter(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Stack.Postgres.RestartAfter(t.Context(), 0))
 }
 
 // A setting that has changed since, or one of another api, refuses new requests only.

@@ -128,9 +128,7 @@ func announced(s *fleet.System, id uuid.UUID, state, announced string) {
 		problem = CASE WHEN $2 = 'failed' THEN '{"code":"payment-declined","detail":"Your card has insufficient funds.","decline_code":"insufficient_funds","advice":"try_again_later"}'::json END
 		WHERE id = $1`, id, state, announced)
 	announcements := job.NewAnnouncements(s.Redis, s.Settings.Redis.Namespace)
-	if err := announcements.Publish(s.T.Context(), []uuid.UUID{id}); err != nil {
-		s.T.Fatal(err)
-	}
+	servers.NoError(s.T, announcements.Publish(s.T.Context(), []uuid.UUID{id}))
 }
 
 // insertRefund inserts a refund of a purchase. It is taken away before the system is

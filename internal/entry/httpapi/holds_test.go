@@ -176,9 +176,7 @@ func TestAHoldKeepsWhatItsRequestSaysForWhomAndAsLong(t *testing.T) {
 func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 	t.Parallel()
 	address, err := devstack.FreeAddress()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	s := fleet.Start(t, fleet.Options{Schedulers: -1, WorkerEnv: []string{"TRIPRIZE_WORKER_LISTEN=" + address}})
 	s.URLs = append(s.URLs, "http://"+address)
 	id := s.Campaign(4)
@@ -206,9 +204,7 @@ func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 	s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil)
 	s.AwaitMetric(0, `triprize_lock_wait_seconds_count{outcome="acquired"}`, 4)
 	key := s.Settings.Redis.Namespace + ":lock:position:" + id.String() + ":1/1"
-	if err := s.Redis.Set(t.Context(), key, "of another", 15*time.Second).Err(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Redis.Set(t.Context(), key, "of another", 15*time.Second).Err())
 	s.MustHold(fleet.HoldOrder{Campaign: id, User: "e", At: []shape.Position{fixture.At(1, 1)}})
 	if a := s.BuyChosen(0, id, "a", used.ID); a.State != job.Succeeded {
 		t.Error(a)

@@ -24,9 +24,7 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 	mustAnswer(t, "got", refused, job.Failed)
 	records := func() []string {
 		keys, err := s.Redis.Keys(t.Context(), s.Settings.Redis.Namespace+":request:*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		return keys
 	}
 	if found := records(); len(found) > 0 { // the key of a purchase that succeeded must be asked for in Postgres

@@ -155,9 +155,7 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 	if b := burstOf(s, 20, hasty); len(b.refused) == 0 {
 		t.Error("nobody was limited")
 	}
-	if err := s.Stack.Redis.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Stack.Redis.Stop())
 	away := s.Metric(0, `triprize_rate_limits_total{outcome="unavailable"}`)
 	b := burstOf(s, 40, hasty)
 	if most := 3 + int(b.took.Seconds()) + 1; len(b.passed) < 3 || len(b.passed) > most {
@@ -175,8 +173,6 @@ func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 	if n := s.Metric(0, `triprize_rate_limits_total{outcome="unavailable"}`) - away; n < 41 {
 		t.Errorf("%v checks were counted as made without Redis, want 41", n)
 	}
-	if err := s.Stack.Redis.RestartAfter(context.Background(), 0); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, s.Stack.Redis.RestartAfter(context.Background(), 0))
 	servers.Eventually(t, "what is left is known again", func() bool { return s.Buy(fleet.Order{Campaign: id, User: "calm"}).Header.Get("RateLimit") != "" })
 }

@@ -20,9 +20,7 @@ import (
 func locked(t *testing.T, db *pgxpool.Pool, statement string) (unlock func()) {
 	t.Helper()
 	tx, err := db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	servers.Exec(t, tx, `SET LOCAL idle_in_transaction_session_timeout = 0`)
 	servers.Exec(t, tx, statement)
 	return func() {

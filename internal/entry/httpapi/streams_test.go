@@ -112,9 +112,7 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 		_, err := webhook.KeyRevoked(t.Context(), tx, prefix, "")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	board.WantEnd()
 	if board.Reason() != stream.Revoked {
 		t.Errorf("the stream ends with %q", board.Reason())

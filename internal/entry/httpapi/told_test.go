@@ -87,21 +87,15 @@ func toldApp(t *testing.T, s *fleet.System, client string) *told {
 	t.Helper()
 	secret, id := sender.NewSecret(), uuidv7.New()
 	key, err := standardwebhooks.NewWebhook(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	ring, err := keyring.Parse(s.Settings.Draw.SecretKey, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	a := receive(t, http.StatusOK, key)
 	err = postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
 		_, err := webhook.Create(t.Context(), tx, webhook.Endpoint{ID: id, Client: client, URL: a.URL, Events: []string{"*"}}, webhook.Seal(ring, id, secret), 16)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return a
 }
 
@@ -155,9 +149,7 @@ func TestAnAppIsToldWhatGetShows(t *testing.T) {
 func same(t *testing.T, a, b []byte) bool {
 	t.Helper()
 	var x, y any
-	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)))
 	return reflect.DeepEqual(x, y)
 }
 

@@ -70,9 +70,7 @@ func TestAWaitThatIsNotKnownIsMissing(t *testing.T) {
 	told := func() int {
 		t.Helper()
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		if len(families) == 0 {
 			return 0
 		}
@@ -85,9 +83,7 @@ func TestAWaitThatIsNotKnownIsMissing(t *testing.T) {
 	if n := told(); n != len(job.QueueKinds) {
 		t.Errorf("of queues that were never used %d waits are told", n)
 	}
-	if err := rdb.Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, rdb.Close())
 	b.read(t.Context(), servers.Logger(t))
 	if n := told(); n != 0 || b.wait(job.KindPurchase) != 0 {
 		t.Errorf("without Redis %d waits are told", n)

@@ -106,9 +106,7 @@ func TestKeylessBodiesOfAnAddressKeepNoEventsOfAnotherOut(t *testing.T) {
 	s.AwaitMetric(0, "triprize_http_requests_in_flight", before+float64(cap(cut)))
 	long := strings.Replace(event(s.User("evt_long")), `"metadata":{}`, `"metadata":{"a":"`+strings.Repeat("a", 12<<10)+`"}`, 1)
 	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.URLs[0], "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(servers.Patience))
 	if _, err := io.WriteString(conn, head(signed(long, webhookSecret, time.Now())["Stripe-Signature"], len(long))+long); err != nil {

@@ -307,9 +307,7 @@ func (b *bench) reserve(method string) uuid.UUID {
 		job.QueueBegun(&batch, []uuid.UUID{ref.ID}, []uuid.UUID{id})
 		return tx.SendBatch(context.Background(), &batch).Close()
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	servers.NoError(b.t, err)
 	return id
 }
 
@@ -328,9 +326,7 @@ func (b *bench) run(id uuid.UUID) cards.Result {
 	b.endLease(id)
 	p := b.get(id)
 	result, err := b.runner.Run(context.Background(), p.Ref().Item())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	servers.NoError(b.t, err)
 	return result
 }
 
@@ -395,9 +391,7 @@ func (b *bench) purchaseState(id uuid.UUID) string {
 func (b *bench) steps(id uuid.UUID) (events []string) {
 	b.t.Helper()
 	steps, err := payment.StepsOf(context.Background(), b.db, []uuid.UUID{id})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	servers.NoError(b.t, err)
 	for _, s := range steps {
 		events = append(events, s.Event)
 	}

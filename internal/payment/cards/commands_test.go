@@ -113,9 +113,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 func stepsOf(t *testing.T, db *pgxpool.Pool, id uuid.UUID) string {
 	t.Helper()
 	steps, err := payment.StepsOf(t.Context(), db, []uuid.UUID{id})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	var all strings.Builder
 	for _, s := range steps {
 		all.WriteString(s.Event)

@@ -41,9 +41,7 @@ func event(id, name, intent, purchase, status string) payprovider.Event {
 func (b *bench) store(e *cards.Events, events ...payprovider.Event) (open int) {
 	b.t.Helper()
 	open, err := e.Store(context.Background(), events)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	servers.NoError(b.t, err)
 	return open
 }
 
@@ -51,9 +49,7 @@ func (b *bench) work(e *cards.Events) (woken []payment.Ref) {
 	b.t.Helper()
 	for {
 		done, err := e.Work(context.Background())
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		servers.NoError(b.t, err)
 		woken = append(woken, done.Payments...)
 		if !done.More {
 			return woken

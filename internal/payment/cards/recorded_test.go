@@ -127,9 +127,7 @@ func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	b.exec(`UPDATE payments SET phase = 'captured', received = amount WHERE purchase_id = $1`, id)
 	var q pgx.Batch
 	payment.QueueFinalize(&q, []payment.Finalization{{PurchaseID: id, Version: b.get(id).Version, From: payment.Captured, To: payment.Settled}})
-	if err := b.db.SendBatch(t.Context(), &q).Close(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, b.db.SendBatch(t.Context(), &q).Close())
 	b.work(e)
 	if outcome("evt_1") != "recorded" || outcome("evt_2") != "uncaptured" || countOutOfBand(t, registry, "none") != 1 {
 		t.Errorf("with the capture they are %s and %s, counted are %g", outcome("evt_1"), outcome("evt_2"), countOutOfBand(t, registry, "none"))

@@ -227,9 +227,7 @@ func (b *bench) try(id uuid.UUID, method string) *job.Problem {
 	r.UserID = "buyer"
 	var due []lease.Item
 	done, err := commands(b.db, &due).Try(b.t.Context(), r, id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	servers.NoError(b.t, err)
 	if p := b.get(id); done.Job.Problem == nil && (len(due) != 1 || due[0] != p.Ref().Item() || p.PaymentMethod != method || p.LeaseUntil != nil) {
 		b.t.Fatalf("due are %+v, of %+v", due, p)
 	}
@@ -316,9 +314,7 @@ func TestWhatPeopleDecideIsWrittenOnlyUnderWhatWasRead(t *testing.T) {
 				t.Errorf("%s: %v", change, err)
 			}
 		}
-		if err := write(id, ""); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, write(id, ""))
 		if err := write(id, ""); fault.CodeOf(err) != fault.StateConflict {
 			t.Errorf("the second: %v", err)
 		}

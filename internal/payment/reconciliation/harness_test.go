@@ -46,9 +46,7 @@ func openAccount(t *testing.T, settings stripesim.Settings) *account {
 	settings.Key, settings.Rate, settings.EndpointRate, settings.Later = key, -1, -1, time.Hour
 	settings.Clock = func() time.Time { return time.Now().Add(-past) }
 	sim, err := stripesim.New(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	server := httptest.NewServer(sim)
 	client := stripe.New(config.Stripe{Key: key, URL: server.URL, MethodTypes: "card", Timeout: servers.Patience, Rate: 10_000, EndpointRate: 10_000},
 		servers.Logger(t), prometheus.NewRegistry())
@@ -165,18 +163,14 @@ func (s *shop) byHand(intent string) string {
 func (s *shop) dispute(b bought) string {
 	s.t.Helper()
 	id, err := s.sim.Dispute(b.charge)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 	return id
 }
 
 // must fails when there is an error.
 func (s *shop) must(err error) {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	servers.NoError(s.t, err)
 }
 
 // hear stores all events of the provider, and works them off.

@@ -445,9 +445,7 @@ func otherRefund(t *testing.T, w *world, method payment.RefundMethod) uuid.UUID 
 		b.Queue(`UPDATE refunds SET client = 'test' WHERE id = $1`, id) // there is no purchase that says so
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return id
 }
 
@@ -550,22 +548,14 @@ func TestTheLastOfTwoRefundsThatEndAtOnceRefundsThePurchase(t *testing.T) {
 		return tx.SendBatch(t.Context(), &b).Close()
 	}
 	first, err := w.db.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	defer func() { _ = first.Rollback(t.Context()) }()
-	if err := finish(first, 1); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, finish(first, 1))
 	other := make(chan error, 1)
 	go func() { other <- postgres.InTx(t.Context(), w.db, func(tx pgx.Tx) error { return finish(tx, 2) }) }()
 	servers.AwaitBlocked(t, w.db, 1)
-	if err := first.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-other; err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, first.Commit(t.Context()))
+	servers.NoError(t, <-other)
 	if got := w.now(""); got != "; 300 succeeded, 100 succeeded; refunded" {
 		t.Error(got)
 	}

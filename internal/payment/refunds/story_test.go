@@ -64,9 +64,7 @@ func purchased(t *testing.T, db *pgxpool.Pool, layers, layer int) *world {
 	w := &world{t: t, db: db, registry: prometheus.NewRegistry(), campaign: fixture.Campaign(t, db, fixture.Draft(layers))}
 	w.bought, _ = fixture.BuyByCard(t, db, w.campaign, "mina", layer, layer)
 	p, err := purchase.Get(t.Context(), db, access.Everything(), w.bought)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, item := range p.Items {
 		w.kept = append(w.kept, item.Position)
 	}
@@ -286,9 +284,7 @@ func (w *world) trim(text string) string {
 func (w *world) forOperator() int {
 	w.t.Helper()
 	n, err := payment.CountRefundsForOperator(w.t.Context(), w.db)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	list, err := payment.RefundsWaitingForOperator(w.t.Context(), w.db, uuid.Nil, 10)
 	if err != nil || len(list) != n {
 		w.t.Errorf("%d wait, and listed are %v, %v", n, list, err)
@@ -317,9 +313,7 @@ func (w *world) timeline() string {
 func (w *world) all() (ours, others []payment.Refund) {
 	w.t.Helper()
 	of, err := payment.RefundsOfPurchases(w.t.Context(), w.db, []uuid.UUID{w.bought})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 	for _, r := range of[w.bought] {
 		if r.Reason == payment.RefundOutOfBand {
 			others = append(others, r)
@@ -360,9 +354,7 @@ func (w *world) hear(at int) {
 		_, err := refunds.RecordOutOfBand(w.t.Context(), tx, []refunds.OutOfBand{{ProviderID: r.ID, PurchaseID: w.bought, Amount: r.Amount, Currency: r.Currency, State: payment.RefundStateOf(r.Status)}})
 		return err
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	servers.NoError(w.t, err)
 }
 
 func (w *world) refund() payment.Refund { return fixture.Refund(w.t, w.db, w.id) }

@@ -190,9 +190,7 @@ func TestTheKeyMustBeOfTheAccountOfTheSettings(t *testing.T) {
 func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
 	t.Parallel()
 	sandbox, err := stripesim.New(stripesim.Settings{Key: testKey, Rate: -1, EndpointRate: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	server := httptest.NewServer(sandbox)
 	t.Cleanup(func() { server.Close(); _ = sandbox.Close() })
 	client := connect(t, settings(server.URL))
@@ -212,9 +210,7 @@ func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
 		"one that may not read": {stripesim.Key{Lacks: []string{"charge_read", "payment_intent_read", "event_read", "balance_transaction_source_read", "dispute_read"}}, all(false)},
 		"an expired one":        {stripesim.Key{Expired: true}, all(false)},
 	} {
-		if err := sandbox.SetKey(c.key); err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, sandbox.SetKey(c.key))
 		has, err := client.CheckPermissions(t.Context())
 		if err != nil || !maps.Equal(has, c.want) {
 			t.Errorf("%s: %v, %v", name, has, err)
@@ -231,9 +227,7 @@ func TestTheProbesTellWhatTheKeyMayDoAndLeaveNoTrace(t *testing.T) {
 	if totals := sandbox.Totals(); totals.Requests != 9 || len(totals.Intents) != 0 || totals.Events != 0 || len(totals.Refunded) != 0 {
 		t.Errorf("they have made or left %+v", totals) // the sandbox counts those that it permits
 	}
-	if err := sandbox.SetAway(stripesim.Unavailable); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, sandbox.SetAway(stripesim.Unavailable))
 	if has, err := client.CheckPermissions(t.Context()); err == nil || len(has) != 0 {
 		t.Errorf("Stripe is away, and tells %v", has)
 	}
@@ -264,15 +258,11 @@ func startMock(t *testing.T) (url string) {
 		t.Fatal(err, stderr.String())
 	}
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	address := listener.Addr().String()
 	_ = listener.Close()
 	mock := exec.CommandContext(t.Context(), strings.TrimSpace(string(binary)), "-http-addr", address)
-	if err := mock.Start(); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, mock.Start())
 	t.Cleanup(func() {
 		_ = mock.Process.Kill()
 		_ = mock.Wait()
@@ -332,15 +322,11 @@ func TestEveryCallIsOfStripesContract(t *testing.T) {
 		t.Errorf("fetch a refund: got %+v, %v", r, err)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, with.URL+"/v1/payment_intents", strings.NewReader("amount=1000&currency=jpy&colour=red"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+with.Key)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	if _ = response.Body.Close(); response.StatusCode != http.StatusBadRequest {
 		t.Errorf("it would take anything: status %d", response.StatusCode)
 	}

@@ -89,9 +89,7 @@ func TestEventsCarryWhatTheyAreAbout(t *testing.T) {
 		events[i].ID = uuidv7.New()
 	}
 	documents, err := resource.WebhookDocuments{DB: db}.Render(t.Context(), events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	for _, e := range events {
 		var data struct {
 			ID     uuid.UUID
