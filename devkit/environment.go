@@ -242,7 +242,7 @@ func (e *environment) loadKeys(ctx context.Context) error {
 	file := filepath.Join(e.dir, "keys.json")
 	if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &e.keys) == nil {
 		verifier := key.NewVerifier(e.db, 0) //nolint:contextcheck // uses are written when no request waits
-		defer verifier.Close()
+		defer verifier.Close()               //nolint:contextcheck // the last uses are written after ctx has ended
 		_, operatorErr := verifier.Verify(ctx, e.keys.Operator)
 		_, appErr := verifier.Verify(ctx, e.keys.App)
 		if operatorErr == nil && appErr == nil {

@@ -203,7 +203,7 @@ func (q *questions) ask(ctx context.Context, chain fairdraw.Hash, patience time.
 	}
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	defer context.AfterFunc(q.running, cancel)()
+	defer context.AfterFunc(q.running, cancel)() //nolint:contextcheck // the question ends with either
 	err = do(asking)
 	cut := ctx.Err() != nil || q.running.Err() != nil // it says nothing about the relays
 	q.ended(one, err, cut)

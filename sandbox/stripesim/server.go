@@ -152,7 +152,7 @@ const pruneEvery = time.Hour
 // watch runs what no request causes: slow payments end, refunds settle, disputes begin, webhooks
 // are sent again.
 func (s *Server) watch() {
-	pruned, wait := time.Time{}, pruneEvery
+	var pruned time.Time
 	for s.closed.Err() == nil {
 		_ = s.mutate(itself, func(c *change) { // the next request is answered with the error
 			if c.now.Sub(pruned) > pruneEvery {
@@ -161,7 +161,8 @@ func (s *Server) watch() {
 			}
 		})
 		s.mu.Lock()
-		if wait = pruneEvery; len(s.state.due) > 0 {
+		wait := pruneEvery
+		if len(s.state.due) > 0 {
 			wait = min(wait, time.Duration(s.state.due[0].at-s.now().UnixMilli())*time.Millisecond)
 		}
 		s.mu.Unlock()

@@ -278,7 +278,7 @@ func (s *server) Run(ctx context.Context) error {
 		}
 		s.limiter.Close()
 		s.tokens.Close()
-		s.keys.Close()
+		s.keys.Close() //nolint:contextcheck // the last uses are written after ctx has ended
 		s.dispatcher.Close()
 		stopWatching()
 	})

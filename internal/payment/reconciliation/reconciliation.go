@@ -134,8 +134,8 @@ func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) err
 	}
 	var fresh []Discrepancy
 	err = postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
-		const edge = -time.Hour                                                                                      // so late a transaction may be made, by the provider's clock, after our books say that the money was moved
-		found, err := compare(ctx, tx, inStore, day.Day.Add(edge), day.end().Add(edge), `t.day = $1::date`, day.Day) // earlier days are listed by now
+		// Earlier days are listed by now.
+		found, err := compare(ctx, tx, inStore, day.Day.Add(-edge), day.end().Add(-edge), `t.day = $1::date`, day.Day)
 		if err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 // lock that all commits with NOTIFY share. A rolled back transaction may notify too; one whose connection broke
 // does not. notify must not block. A pool has one subscriber. OnNotice panics for a pool that is not from [Open].
 func OnNotice(pool *pgxpool.Pool, message string, notify func(detail string)) {
-	tracers := pool.Config().ConnConfig.Tracer.(*multitracer.Tracer).QueryTracers //nolint:forcetypeassert // as Open has set it, here and below
-	tracers[len(tracers)-1].(*notices).subscriber.Store(&subscriber{message, notify})
+	tracers := pool.Config().ConnConfig.Tracer.(*multitracer.Tracer).QueryTracers     //nolint:forcetypeassert // as Open has set it
+	tracers[len(tracers)-1].(*notices).subscriber.Store(&subscriber{message, notify}) //nolint:forcetypeassert // the same
 }
 
 type subscriber struct {
