@@ -134,7 +134,7 @@ func (m *monitored) moves(want string) (served, moved bool) {
 }
 
 // withoutRule cuts from the help of a gauge of the whole system what its type says on the page.
-var withoutRule = strings.NewReplacer(" Every process reports the same value.", "", " Every worker reports the same value.", "")
+var withoutRule = strings.NewReplacer(" Every process reports the same value.", "", " Every process that has it reports the same value.", "")
 
 // list is the list of all metrics, by the processes that serve them.
 func (m *monitored) list() (text string) {

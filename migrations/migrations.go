@@ -1,6 +1,6 @@
 // Package migrations embeds the schema as goose SQL files, one for each topic. Until
-// version 1.0.0 is declared they are edited in place; after that a change is a new file. They
-// begin at 101: a database with a lower version is from before 1.0 and is refused. A file
+// version 1.0.0 is declared they are edited in place; after that a change is a new file. A
+// database that another commit has migrated is not recognized: it is to be created anew. A file
 // names at its top the tables and columns whose content its Down section deletes, in lines such as
 // "-- loses: purchases.cancelled_at, holds": triprize migrate down counts them.
 package migrations

@@ -66,8 +66,8 @@ func (p *Process) causes() *telemetry.Causes {
 	return causes
 }
 
-// watch reads the state of the whole system until ctx ends. Every readEvery it costs three commands of
-// Redis, and some small queries on the connection of /readyz; a worker's own gauges come on top.
+// watch reads the state of the whole system until ctx ends. Every readEvery it costs three round trips
+// to Redis, and some small queries on the connection of /readyz; a worker's own gauges come on top.
 func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()
 	ticker := time.NewTicker(readEvery)
@@ -86,10 +86,9 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		if p.Name == apiName {
 			found = append(found, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
 		}
-		own := p.readOwn(ctx)
 		if ctx.Err() == nil {
 			causes.Set(found...)
-			gauges.Set(slices.Concat(redis.gauges, postgres.gauges, own)...)
+			gauges.Set(slices.Concat(redis.gauges, postgres.gauges, p.readOwn(ctx))...)
 		}
 	}
 }
@@ -99,9 +98,7 @@ func (p *Process) readOwn(ctx context.Context) []prometheus.Metric {
 	if p.ownGauges == nil {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, 2*readTimeout)
-	defer cancel()
-	own, err := p.ownGauges(bounded)
+	own, err := p.ownGauges(ctx)
 	if err != nil && ctx.Err() == nil {
 		p.Logger.Warn("gauges cannot be read and are missing", "error", err)
 	}

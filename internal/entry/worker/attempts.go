@@ -227,7 +227,7 @@ func (w *Worker) exclusively(ctx context.Context, kind job.Kind, jobs []job.Ref,
 func (w *Worker) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) (err error) {
 	begun := false // the attempt may have been counted
 	defer func() {
-		if isTransient(err) {
+		if isTransient(err) && !errors.Is(err, queue.ErrSnoozed) {
 			err = queue.Snooze(err)
 		}
 		if begun && errors.Is(err, queue.ErrSnoozed) {

@@ -116,7 +116,7 @@ func ReadOverrides(file string, reserved ...string) (Overrides, error) {
 	}
 	var faults []error
 	for _, key := range slices.Sorted(slices.Values(own.AllKeys())) {
-		if slices.ContainsFunc(reserved, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") }) {
+		if own.Get(key) != nil && slices.ContainsFunc(reserved, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") }) {
 			faults = append(faults, fmt.Errorf("settings file %s: setting %s cannot be chosen here", file, key))
 		}
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,8 +22,8 @@ const unreadableAfter = 3 * time.Minute
 // asynq's set, as asynq does once in the life of a client: FLUSHALL empties the set.
 //
 //	KEYS     asynq's set of queues; for each queue: pending, paused, scheduled, retry, wakeup, active, lease
-//	ARGV     how long after its lease a task is unreadable, in s; the most wakeups; for each queue: the prefix of
-//	         its task keys
+//	ARGV     how long after its lease a task is unreadable, in s; the most wakeups; the time in s and in ns, by the
+//	         clock of a worker, which sets leases and delays; for each queue: the prefix of its task keys
 var pollScript = redis.NewScript(`
 local function read(command, key, ...) -- a key of another type is deleted first
 	local answer = redis.pcall(command, key, ...)
@@ -34,10 +35,9 @@ local function read(command, key, ...) -- a key of another type is deleted first
 	end
 	return redis.call(command, key, ...)
 end
-local time = redis.call('TIME')
-local now = tonumber(time[1])
+local now = tonumber(ARGV[3])
 for i = 2, #KEYS, 7 do
-	local task = ARGV[(i + 19) / 7]
+	local task = ARGV[(i + 33) / 7]
 	local function lost(id) return redis.call('TYPE', task .. id).ok ~= 'hash' end
 	read('SADD', KEYS[1], string.match(task, '{(.*)}'))
 	read('LLEN', KEYS[i + 5])
@@ -53,11 +53,11 @@ for i = 2, #KEYS, 7 do
 	end
 	local wakeups, wanted = read('LLEN', KEYS[i + 4]), 1
 	for j = i + 2, i + 3 do
-		for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 100)) do
+		for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[j], '-inf', now, 'LIMIT', 0, 1000)) do
 			redis.call('ZREM', KEYS[j], id)
 			if not lost(id) then
 				redis.call('LPUSH', KEYS[i], id)
-				redis.call('HSET', task .. id, 'state', 'pending', 'pending_since', string.format('%s%06d000', time[1], time[2]))
+				redis.call('HSET', task .. id, 'state', 'pending', 'pending_since', ARGV[4])
 				wanted = math.min(wanted + 1, tonumber(ARGV[2]))
 			end
 		end
@@ -87,11 +87,15 @@ func (s *Server) poll(ctx context.Context) {
 func (s *Server) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pollEvery)
 	defer cancel()
-	keys, args := []string{"asynq:queues"}, []any{int(unreadableAfter.Seconds()), maxWakeups}
+	now := time.Now()
+	keys, args := []string{"asynq:queues"}, []any{int(unreadableAfter.Seconds()), maxWakeups, now.Unix(), now.UnixNano()}
 	for _, one := range s.kinds {
 		key := func(part string) string { return asynqKey(s.namespace, one.kind, part) }
 		keys = append(keys, key("pending"), key("paused"), key("scheduled"), key("retry"), wakeupKey(s.namespace, one.kind), key("active"), key("lease"))
 		args = append(args, key("t:"))
 	}
-	_ = pollScript.Run(ctx, s.rdb, keys, args...).Err()
+	err := pollScript.Run(ctx, s.rdb, keys, args...).Err()
+	if err != nil && !errors.Is(err, redis.Nil) && !errors.Is(ctx.Err(), context.Canceled) { // the script has no result
+		s.logger.Warn("queues were not polled: tasks whose delay is over wait", "error", err)
+	}
 }

@@ -24,10 +24,11 @@ type Handler func(ctx context.Context, t Task, redelivered bool) error
 // ErrSnoozed is in the chain of every error from Snooze and SnoozeFor.
 var ErrSnoozed = errors.New("not now")
 
-// Snooze wraps err so that asynq delivers the task again, after a second, without counting a failure.
+// Snooze wraps err so that asynq delivers the task again without counting a failure: after a second, or longer if
+// the task has failed before.
 func Snooze(err error) error { return SnoozeFor(err, 0) }
 
-// SnoozeFor is Snooze with the delay until the next delivery; 0 or less: a second.
+// SnoozeFor is Snooze with the delay until the next delivery; 0 or less: as Snooze.
 func SnoozeFor(err error, after time.Duration) error {
 	if err == nil {
 		return nil
@@ -44,7 +45,8 @@ func (snoozed) Error() string { return ErrSnoozed.Error() }
 // Is reports that it is ErrSnoozed.
 func (snoozed) Is(target error) bool { return target == ErrSnoozed }
 
-// CompareSnoozes compares two errors from Snooze or SnoozeFor by their next delivery.
+// CompareSnoozes compares two errors from Snooze or SnoozeFor by their next delivery. Snooze
+// counts as its shortest delay, a second.
 func CompareSnoozes(a, b error) int { return cmp.Compare(snoozeOf(a), snoozeOf(b)) }
 
 func snoozeOf(err error) time.Duration {
@@ -67,6 +69,7 @@ type Server struct {
 	rdb       *redis.Client
 	namespace string
 	kinds     []consumer
+	logger    *slog.Logger
 	pollEvery time.Duration
 	polling   sync.WaitGroup
 	stopPolls context.CancelFunc // nil: not started
@@ -82,7 +85,7 @@ type consumer struct {
 
 // NewServer returns a Server for the tasks of some kinds. Shutdown closes it, started or not.
 func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logger *slog.Logger, consumers ...Consumer) *Server {
-	s := &Server{rdb: rdb, namespace: namespace, pollEvery: pollEvery}
+	s := &Server{rdb: rdb, namespace: namespace, pollEvery: pollEvery, logger: logger}
 	for _, c := range consumers {
 		waiter := newWaiter(rdb, namespace, c.Kind)
 		s.kinds = append(s.kinds, consumer{

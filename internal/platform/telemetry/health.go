@@ -217,10 +217,11 @@ func (c *Causes) Set(found ...Cause) {
 	}
 	for _, one := range found {
 		c.known[one.Name] = one.Holds
-		gauge := c.gauges.WithLabelValues(one.Name)
-		if gauge.Set(0); one.Holds {
-			gauge.Set(1)
+		value := 0.0
+		if one.Holds {
+			value = 1
 		}
+		c.gauges.WithLabelValues(one.Name).Set(value)
 		if one.Holds == c.active[one.Name] {
 			continue
 		}

@@ -76,7 +76,7 @@ func SystemGauge(name, help string, value float64, label ...string) prometheus.M
 	if len(label) > 0 {
 		names, values = label[:1], label[1:]
 	}
-	return prometheus.MustNewConstMetric(prometheus.NewDesc("triprize_"+name, help+" Every process reports the same value.", names, nil), prometheus.GaugeValue, value, values...)
+	return prometheus.MustNewConstMetric(prometheus.NewDesc("triprize_"+name, help+" Every process that has it reports the same value.", names, nil), prometheus.GaugeValue, value, values...)
 }
 
 // bounded limits the duration of a collector.
