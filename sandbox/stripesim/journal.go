@@ -158,7 +158,7 @@ func (s *state) apply(r record) error {
 	v := s.by[r.ID]
 	if v == nil {
 		if v = blank(r.Kind); v == nil {
-			return fmt.Errorf("a record of kind %q", r.Kind)
+			return fmt.Errorf("a record of kind %q: another version of the sandbox wrote this folder; delete it", r.Kind)
 		}
 		defer s.put(v)
 	}

@@ -3,6 +3,7 @@ package stripesim
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"triprize/internal/testkit/servers"
@@ -26,5 +27,13 @@ func TestAKilledSandboxGoesOnWhereItWas(t *testing.T) {
 		advance 2h; totals → 1000 of 0, 3 intents, 2 charges`)
 	if n := s.server.Totals().Disputed; n != 1 {
 		t.Errorf("%d disputes", n)
+	}
+}
+
+func TestAFolderOfAnotherVersionIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	servers.NoError(t, os.WriteFile(filepath.Join(dir, journalFile), []byte(`[{"k":"other","i":"o_1","v":{}}]`+"\n"), 0o600))
+	if _, err := New(Settings{Key: testKey, Dir: dir}); err == nil || !strings.Contains(err.Error(), `"other": another version of the sandbox wrote this folder; delete it`) {
+		t.Error(err)
 	}
 }

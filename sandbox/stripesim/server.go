@@ -227,6 +227,7 @@ type Running struct {
 
 	http   *http.Server
 	served sync.WaitGroup
+	failed error // why it has stopped serving before Close; read it after served
 }
 
 // Start starts a sandbox on an address, host:port; port 0 is a free one. It answers until
@@ -242,7 +243,11 @@ func Start(ctx context.Context, address string, settings Settings) (*Running, er
 	}
 	r := &Running{Server: server, URL: "http://" + listener.Addr().String(),
 		http: &http.Server{Handler: server, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader}}
-	r.served.Go(func() { _ = r.http.Serve(listener) }) // it ends with Close
+	r.served.Go(func() {
+		if err := r.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) { // it ends with Close
+			r.failed = err
+		}
+	})
 	return r, nil
 }
 
@@ -256,7 +261,7 @@ func (r *Running) Close() error {
 		err = errors.Join(err, r.http.Close())
 	}
 	r.served.Wait()
-	return errors.Join(err, r.Server.Close())
+	return errors.Join(err, r.failed, r.Server.Close())
 }
 
 // Env are the settings by which processes pay at the sandbox. Buyers return to a page of
