@@ -71,12 +71,12 @@ func ExpireHolds(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID
 		}
 		var over []*Hold
 		var find, end pgx.Batch
-		QueueFindOver(&find, []uuid.UUID{campaignID}, &over)
+		queueRead(&find, func(h *Hold) { over = append(over, h) },
+			`campaign_id = $1 AND state = 'active' AND expires_at <= (SELECT clock_timestamp()) ORDER BY expires_at LIMIT $2`, campaignID, limit)
 		if err := tx.SendBatch(ctx, &find).Close(); err != nil {
 			return err
 		}
 		changes := make(campaign.Changes)
-		over = over[:min(len(over), limit)]
 		QueueExpire(&end, over, changes)
 		changes.Queue(&end)
 		holds, positions = len(over), -changes[campaignID].Reserved
