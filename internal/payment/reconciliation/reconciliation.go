@@ -120,12 +120,12 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 // day lists what is left of a day, compares it, and ends it.
 func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) error {
 	err := payment.InSpans(ctx, day.Until, day.end(), r.provider.ListBalanceTransactions, func(to time.Time, all []payprovider.BalanceTransaction) error {
-		stored, err := store(ctx, r.db, day, to, dayLease, all)
+		stored, foreign, err := store(ctx, r.db, day, to, dayLease, all)
 		if err != nil {
 			return err
 		}
-		done.Listed += len(all)
-		done.Foreign += len(all) - stored
+		done.Listed += stored + foreign
+		done.Foreign += foreign
 		failpoint.Hit("reconciliation.stored", nil)
 		return nil
 	})
@@ -156,9 +156,15 @@ func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) err
 // logFound logs discrepancies that are new.
 func (r *Reconciler) logFound(day string, fresh []Discrepancy) {
 	for _, d := range fresh[:min(len(fresh), mostLogged)] {
-		r.logger.Error("the provider's books and ours differ", "discrepancy", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail,
-			"here", postgres.ValueOf(d.HereAmount), "there", postgres.ValueOf(d.ThereAmount),
-			"currency", cmp.Or(postgres.ValueOf(d.ThereCurrency), postgres.ValueOf(d.HereCurrency)), "day", day)
+		args := []any{"discrepancy", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail,
+			"currency", cmp.Or(postgres.ValueOf(d.ThereCurrency), postgres.ValueOf(d.HereCurrency)), "day", day}
+		if d.HereAmount != nil { // unknown is not 0
+			args = append(args, "here", *d.HereAmount)
+		}
+		if d.ThereAmount != nil {
+			args = append(args, "there", *d.ThereAmount)
+		}
+		r.logger.Error("the provider's books and ours differ", args...)
 	}
 	if len(fresh) > mostLogged {
 		r.logger.Error("more discrepancies than are logged: see GET /v1/payment-discrepancies", "day", day, "discrepancies", len(fresh))

@@ -50,7 +50,7 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 	for range 2 {
 		s = Span{From: from.UTC(), To: to.UTC(), Discrepancies: []Discrepancy{}, UnderWay: []Discrepancy{}}
 		err := payment.InSpans(ctx, from, to, provider.ListBalanceTransactions, func(_ time.Time, all []payprovider.BalanceTransaction) error {
-			_, err := insert(ctx, session, apart, all)
+			_, _, err := insert(ctx, session, apart, all)
 			return err
 		})
 		if err != nil {

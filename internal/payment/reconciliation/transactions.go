@@ -3,9 +3,9 @@ package reconciliation
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
@@ -17,39 +17,53 @@ import (
 // ofPayments are the categories that are about payments. All others concern the account, such as fees and payouts.
 const ofPayments = `('charge', 'charge_failure', 'partial_capture_reversal', 'refund', 'refund_failure', 'dispute', 'dispute_reversal')`
 
-// idIn is an id of ours in the metadata of a source, which others may have set.
-func idIn(key string) string {
-	return `CASE WHEN t.source -> 'metadata' ->> '` + key + `' ~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN (t.source -> 'metadata' ->> '` + key + `')::uuid END`
+// idsIn are the ids of ours in the metadata of a source. Others may have anything there, such as
+// text that Postgres refuses: it is left out.
+func idsIn(metadata map[string]string) map[string]string {
+	ids := make(map[string]string)
+	for _, key := range []string{payprovider.PurchaseKey, payprovider.InstallationKey} {
+		if id, err := uuid.Parse(metadata[key]); err == nil {
+			ids[key] = id.String()
+		}
+	}
+	return ids
 }
 
 // store stores the transactions of a day that were made before until, and since the span
 // before, in one transaction with the note that they are. Those about payments of others
 // are counted only. After it the day is listed until then. Give the charges before what
 // follows from them.
-func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.Time, keep time.Duration, all []payprovider.BalanceTransaction) (stored int, err error) {
+func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.Time, keep time.Duration, all []payprovider.BalanceTransaction) (stored, foreign int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		if stored, err = insert(ctx, tx, inStore, all); err != nil {
+		if stored, foreign, err = insert(ctx, tx, inStore, all); err != nil {
 			return err
 		}
 		return d.write(ctx, tx, d.Until, `listed_until = $4, foreign_ones = foreign_ones + $5, lease_until = clock_timestamp() + $6 * interval '1 second'`,
-			until, len(all)-stored, keep.Seconds()) // the day stays ours for the lease
+			until, foreign, keep.Seconds()) // the day stays ours for the lease
 	})
 	if err != nil {
-		return 0, fault.At(err, "reconciliation.store")
+		return 0, 0, fault.At(err, "reconciliation.store")
 	}
 	d.Until = until
-	return stored, nil
+	return stored, foreign, nil
 }
 
-// insert stores transactions that are ours or the account's. One that is stored already
-// counts, and gets the status that its source has now. A refund and a dispute have no
+// insert stores transactions that are ours or the account's, and counts the others. One that is
+// listed twice counts once. One that is stored already counts, and gets the status that its source has now. A refund and a dispute have no
 // metadata of ours when people have made them: their intent shows it.
-func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.BalanceTransaction) (stored int, err error) {
-	all = slices.CompactFunc(all, func(a, b payprovider.BalanceTransaction) bool { return a.ID == b.ID })
+func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.BalanceTransaction) (stored, foreign int, err error) {
+	seen, once := make(map[string]bool, len(all)), make([]payprovider.BalanceTransaction, 0, len(all))
+	for _, t := range all {
+		if !seen[t.ID] {
+			seen[t.ID] = true
+			t.Source.Metadata = idsIn(t.Source.Metadata)
+			once = append(once, t)
+		}
+	}
 	tag, err := db.Exec(ctx, into.of(`
 		WITH listed AS (
-			SELECT t.*, nullif(t.source ->> 'id', '') AS source_id, nullif(t.source ->> 'intent', '') AS intent_id, `+idIn(payprovider.PurchaseKey)+` AS purchase_id,
-			       `+idIn(payprovider.InstallationKey)+` AS installation, nullif(t.source ->> 'currency', '') AS source_currency, nullif(t.source ->> 'status', '') AS source_status
+			SELECT t.*, nullif(t.source ->> 'id', '') AS source_id, nullif(t.source ->> 'intent', '') AS intent_id, (t.source -> 'metadata' ->> '`+payprovider.PurchaseKey+`')::uuid AS purchase_id,
+			       (t.source -> 'metadata' ->> '`+payprovider.InstallationKey+`')::uuid AS installation, nullif(t.source ->> 'currency', '') AS source_currency, nullif(t.source ->> 'status', '') AS source_status
 			FROM json_to_recordset($1::json) AS t (id text, type text, category text, known boolean, amount bigint, currency text, fee bigint, net bigint, exchange_rate numeric,
 			                                       created timestamptz, available_on timestamptz, source json)
 		), known AS MATERIALIZED (
@@ -63,8 +77,9 @@ func insert(ctx context.Context, db postgres.DB, into table, all []payprovider.B
 		SELECT id, (created AT TIME ZONE 'UTC')::date, type, category, known, amount, currency, fee, net, exchange_rate, created, available_on,
 		       source_id, intent_id, purchase_id, CASE WHEN source_currency IS NOT NULL THEN (source ->> 'amount')::bigint END, source_currency, source_status
 		FROM known WHERE ours OR intent_id IN (SELECT o.intent_id FROM known o WHERE o.ours)
-		ON CONFLICT (id) DO UPDATE SET source_status = excluded.source_status, known = excluded.known`), all)
-	return int(tag.RowsAffected()), err
+		ON CONFLICT (id) DO UPDATE SET source_status = excluded.source_status, known = excluded.known`), once)
+	stored = int(tag.RowsAffected())
+	return stored, len(once) - stored, err
 }
 
 // claimedDay is a day that this scheduler lists.
