@@ -46,8 +46,8 @@ func Escalation(db postgres.Pool, logger *slog.Logger) sweep.Sweep {
 				return int(tag.RowsAffected()), fault.At(err, "payment.Escalation(%s)", a.Name)
 			})
 		}
-		err := errors.Join( // what waits for a key has no error
-			escalate(Leases, `waiting_for = 'operator', last_error = coalesce(u.last_error, '`+WaitsForKey.Text()+`')`, `waiting_for <> 'operator'`),
+		err := errors.Join(
+			escalate(Leases, `waiting_for = 'operator', last_error = coalesce(u.last_error, '`+WaitsForKey.Text()+`')`, `waiting_for <> 'operator'`), // what waits for a key has no error
 			escalate(RefundLeases, `stuck = true`, `NOT stuck AND `+unfinished))
 		if payments, refunds := run.Counts["payments_escalated"], run.Counts["refunds_escalated"]; payments+refunds > 0 {
 			logger.Error("payments or refunds wait for the provider too long: they are the operators'", "payments", payments, "refunds", refunds, "after", after)
@@ -86,7 +86,7 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 }
 
 const (
-	mostListed   = 2000        // objects in hand: a span with more is left for a short one
+	mostListed   = 1000        // objects in hand: a span with more is left for a short one
 	shortestSpan = time.Second // what was made in it is taken whole
 )
 

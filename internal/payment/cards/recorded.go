@@ -52,10 +52,13 @@ func (e *Events) recordOutOfBand(ctx context.Context, tx pgx.Tx, work *eventWork
 	work.refunded = make(map[uuid.UUID]bool)
 	var all []refunds.OutOfBand
 	for _, f := range found {
-		isOurs := slices.ContainsFunc(rows[f.PurchaseID], func(r payment.Refund) bool {
-			work.refunded[f.PurchaseID] = work.refunded[f.PurchaseID] || r.Reason != payment.RefundOutOfBand
-			return r.Reason != payment.RefundOutOfBand && (f.ourID == r.ID.String() || r.State == payment.RefundResolved)
-		})
+		isOurs := false
+		for _, r := range rows[f.PurchaseID] {
+			if r.Reason != payment.RefundOutOfBand {
+				work.refunded[f.PurchaseID] = true
+				isOurs = isOurs || f.ourID == r.ID.String() || r.State == payment.RefundResolved
+			}
+		}
 		if isOurs {
 			continue
 		}
