@@ -63,7 +63,7 @@ func (c walletCommands) measure(ctx context.Context, sys *system, measured time.
 
 // newExecutor returns an executor whose answers are only ids.
 func newExecutor(db *pgxpool.Pool) *wallet.Executor {
-	return wallet.NewExecutor(db, wallet.Documents{
+	return wallet.NewExecutor(db, db, wallet.Documents{
 		Wallet:        func(w wallet.Wallet) any { return w.ID },
 		Transfer:      func(e wallet.Entry) any { return e.ID },
 		Authorization: func(a wallet.Authorization) any { return a.ID },

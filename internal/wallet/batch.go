@@ -18,7 +18,7 @@ import (
 
 // Batcher gathers single commands into batches. A batch waits for locked wallets, a short time. Commands
 // that have found theirs locked, and those on it that come soon afterwards, get batches of their own, which
-// wait for nothing and are repeated: they delay only each other, and lock no other wallet meanwhile.
+// wait for nothing and are repeated after a pause: they delay only each other, and lock no other wallet meanwhile.
 type Batcher struct {
 	shards   *batch.Shards[Command, job.Done]
 	retrying *batch.Shards[Command, job.Done]
@@ -34,8 +34,10 @@ const (
 	retryingShards = 2
 	// retryEvery is the time between two such batches, unless the second is full.
 	retryEvery = 50 * time.Millisecond
-	// lockedFor is how long a wallet counts as locked after it was found so.
-	lockedFor = 5 * retryEvery
+	// longestPause is the longest time that a command waits between two tries. The first pause is retryEvery.
+	longestPause = 4 * retryEvery
+	// lockedFor is how long a wallet counts as locked after it was found so: over a pause and the try after it.
+	lockedFor = 2 * longestPause
 	// lockedMost is how many of them a process knows; without its entry a wallet is waited for once more.
 	lockedMost = 4096
 	// drain is how long Close still executes commands that are waiting.
@@ -53,7 +55,7 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: locked, timeout: timeout}
 	options.MinInterval = retryEvery
 	b.retrying = batch.NewShards(retryingShards, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
-		return e.try(ctx, commands, postgres.SkipLocked)
+		return e.try(ctx, e.retry, commands, postgres.SkipLocked)
 	})
 	return b
 }
@@ -73,13 +75,18 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 	}) {
 		to = b.retrying
 	}
-	for until := time.Now().Add(b.timeout); ; to = b.retrying {
+	for until, pause := time.Now().Add(b.timeout), retryEvery; ; to, pause = b.retrying, min(2*pause, longestPause) {
 		done, err := to.Of(by).Do(ctx, c)
 		if err != nil || !errors.Is(done.Err, ErrBusy) || time.Now().After(until) {
 			return done, err
 		}
 		for _, id := range wallets { // which of them is locked it does not know
 			b.locked.Add(id, time.Now())
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return job.Done{}, ctx.Err()
 		}
 	}
 }

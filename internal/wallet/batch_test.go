@@ -3,13 +3,16 @@ package wallet_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/job"
+	"triprize/internal/platform/config"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 	"triprize/internal/wallet"
@@ -20,7 +23,7 @@ func newBatcher(t *testing.T, db *pgxpool.Pool, timeout time.Duration) *wallet.B
 	t.Helper()
 	settings := servers.Settings(t).Wallets
 	settings.Timeout = timeout
-	b := wallet.NewBatcher(wallet.NewExecutor(db, documents), settings)
+	b := wallet.NewBatcher(wallet.NewExecutor(db, db, documents), settings)
 	t.Cleanup(b.Close)
 	return b
 }
@@ -82,6 +85,34 @@ func TestTheWaitForALockedWalletIsBoundedAndLeavesTheKeyFree(t *testing.T) {
 	expect(t, db, stuck, 101, 0, 2)
 }
 
+// counting counts the transactions of a pool.
+type counting struct {
+	*pgxpool.Pool
+	begun atomic.Int64
+}
+
+// Begin implements postgres.Beginner.
+func (c *counting) Begin(ctx context.Context) (pgx.Tx, error) {
+	c.begun.Add(1)
+	return c.Pool.Begin(ctx)
+}
+
+// They fill batches, which do not wait for more.
+func TestManyCommandsOnALockedWalletAreRetriedWithPauses(t *testing.T) {
+	db, at := executing(t)
+	stuck, retry := made(t, at, 100), &counting{Pool: db}
+	fixture.LockWallet(t, db, stuck)
+	b := wallet.NewBatcher(wallet.NewExecutor(db, retry, documents), config.Wallets{Timeout: time.Second})
+	t.Cleanup(b.Close)
+	began := time.Now()
+	together(512, func(int) {
+		_, _ = b.Do(t.Context(), command(wallet.Action{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)}))
+	})
+	if n, most := retry.begun.Load(), 10+int64(time.Since(began)/(50*time.Millisecond)); n == 0 || n > most {
+		t.Errorf("%d transactions retried, want 1 to %d", n, most)
+	}
+}
+
 func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 	db, at := executing(t)
 	stuck, free := made(t, at, 100), made(t, at, 100)
@@ -91,7 +122,7 @@ func TestAWalletThatStaysLockedFailsItsOwnCommandsOnly(t *testing.T) {
 		keyed("2", wallet.Action{Kind: wallet.KindCredit, Wallet: free, Movement: amount(1)}),
 		keyed("3", wallet.Action{Kind: wallet.KindTransfer, Wallet: free, To: stuck, Movement: amount(1)}),
 	}
-	for i, d := range do(t, wallet.NewExecutor(db, documents), batch...) {
+	for i, d := range do(t, wallet.NewExecutor(db, db, documents), batch...) {
 		if want := []fault.Code{fault.Unavailable, "", fault.Unavailable}[i]; fault.CodeOf(d.Err) != want {
 			t.Errorf("command %d while it is locked: %v", i, d.Err)
 		}

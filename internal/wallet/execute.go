@@ -147,15 +147,15 @@ type Documents struct {
 
 // Executor executes commands on wallets.
 type Executor struct {
-	db        postgres.Pool
+	db, retry postgres.Pool
 	documents Documents
 	rowWait   time.Duration // tests set it
 	lost      atomic.Int64
 }
 
-// NewExecutor returns an Executor.
-func NewExecutor(db postgres.Pool, documents Documents) *Executor {
-	return &Executor{db: db, documents: documents, rowWait: rowWait}
+// NewExecutor returns an Executor. A [Batcher] retries commands on locked wallets with retry.
+func NewExecutor(db, retry postgres.Pool, documents Documents) *Executor {
+	return &Executor{db: db, retry: retry, documents: documents, rowWait: rowWait}
 }
 
 // Lost returns how many attempts have lost a race so far.
@@ -166,16 +166,16 @@ func (e *Executor) Lost() int64 { return e.lost.Load() }
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
 func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
-	done, err := e.try(ctx, commands, postgres.WaitForLocks)
+	done, err := e.try(ctx, e.db, commands, postgres.WaitForLocks)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
-		return e.try(ctx, commands, postgres.SkipLocked)
+		return e.try(ctx, e.db, commands, postgres.SkipLocked)
 	}
 	return done, err
 }
 
 // try executes commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
+func (e *Executor) try(ctx context.Context, db postgres.Pool, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
 	ctx = postgres.As(ctx, postgres.TxWallet)
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
@@ -185,7 +185,7 @@ func (e *Executor) try(ctx context.Context, commands []Command, mode postgres.Lo
 	defer func() { spans.End(err) }()
 	for range attempts {
 		var done []job.Done
-		done, err = job.OnceEach(ctx, e.db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
+		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
 			todo := make([]Command, len(fresh))
 			for at, i := range fresh {
 				todo[at] = commands[i].scoped()

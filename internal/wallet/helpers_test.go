@@ -120,7 +120,7 @@ func newExecutor(db interface {
 	postgres.DB
 	postgres.Beginner
 }) *wallet.Executor {
-	return wallet.NewExecutor(db, documents).Waiting(servers.Patience)
+	return wallet.NewExecutor(db, db, documents).Waiting(servers.Patience)
 }
 
 // executing has a test run in parallel, with an executor on a database of its own.

@@ -242,7 +242,7 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.discrepancies = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return discrepancyJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })
-	executor := wallet.NewExecutor(gate.FirstTry(0), walletDocuments)
+	executor := wallet.NewExecutor(gate.FirstTry(0), gate.Retry(0), walletDocuments)
 	s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "triprize_wallet_races_lost_total",
 		Help: "Batches of wallet commands that found a version taken and were tried again."}, func() float64 { return float64(executor.Lost()) }))
 	s.wallets = wallet.NewBatcher(executor, s.settings.Wallets)
