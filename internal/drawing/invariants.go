@@ -134,15 +134,18 @@ func (p plan) checkRound(ctx context.Context, tx pgx.Tx, f Freeze) (*beacon.Roun
 		return nil, contradiction(fmt.Sprintf("its round %d is not %d to %d rounds after %d, the newest at the freeze", *f.Round, fairdraw.RoundsAhead, fairdraw.MostRoundsAhead, now))
 	}
 	stored, err := RowsOf(ctx, tx, p.rules.Beacon.ChainHash, *f.Round)
-	if err != nil || len(stored) == 0 {
+	if err != nil {
 		return nil, err
 	}
+	var round *beacon.Round
 	for _, r := range stored {
-		if _, err := p.chain.Verify(r.Number, r.Signature); err != nil {
+		verified, err := p.chain.Verify(r.Number, r.Signature)
+		if err != nil {
 			return nil, contradiction(fmt.Sprintf("the signature of its round is not the chain's: round %d, signature %x", r.Number, r.Signature))
 		}
+		round = &verified // a round has one signature
 	}
-	return &stored[0], nil
+	return round, nil
 }
 
 // checkDraw repeats the selection. It compares the winners, and the prizes that were awarded.

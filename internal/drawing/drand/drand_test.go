@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -172,6 +173,18 @@ func TestWhateverIsWrongWithRelaysIsCountedAndOneGoodRelayIsEnough(t *testing.T)
 				a.wants(number)
 			}
 		})
+	}
+}
+
+func TestAnAnswerThatIsNoRoundIsUnreadableAndNoLie(t *testing.T) {
+	t.Parallel()
+	n := relays(t, 1)
+	signature := strings.Repeat("00", beacon.SignatureSize)
+	for _, body := range []string{`{"message":"rate limited"}`, `{"round":7}`, `{"round":7,"signature":"` + signature[2:] + `"}`, `{"signature":"` + signature + `"}`, `null`} {
+		a := client(t, n, serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+		if _ = a.wantsNone(7); a.count("unreadable") != 1 {
+			t.Errorf("%s: %d lies", body, a.count("lie"))
+		}
 	}
 }
 

@@ -84,8 +84,8 @@ func (r *relay) ask(ctx context.Context, client *http.Client, chain beacon.Chain
 		return beacon.Round{}, o, err
 	}
 	var said answer
-	if json.Unmarshal(body, &said) != nil { // the library would repeat what was sent
-		return beacon.Round{}, outcomeUnreadable, errors.New("the answer is no JSON of a round")
+	if json.Unmarshal(body, &said) != nil || said.Round == 0 || len(said.Signature) != beacon.SignatureSize {
+		return beacon.Round{}, outcomeUnreadable, errors.New("the answer is no JSON of a round") // the library would repeat what was sent
 	}
 	round, err := said.verify(chain, number)
 	if err != nil {
@@ -134,7 +134,7 @@ type answer struct {
 
 // verify returns the round if it is one of the chain, and the one of number; 0: any.
 func (a answer) verify(chain beacon.Chain, number uint64) (beacon.Round, error) {
-	if a.Round == 0 || number != 0 && a.Round != number {
+	if number != 0 && a.Round != number {
 		return beacon.Round{}, fmt.Errorf("the answer is round %d instead of %d", a.Round, number)
 	}
 	round, err := chain.Verify(a.Round, a.Signature)
