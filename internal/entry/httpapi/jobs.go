@@ -78,7 +78,7 @@ func (s *server) ListJobs(ctx context.Context, r operations.ListJobsRequestObjec
 		State: job.State(response.ValueOf(r.Params.State)), Code: fault.Code(response.ValueOf(r.Params.Code)),
 		Key: response.ValueOf(r.Params.IdempotencyKey), Reference: response.ValueOf(r.Params.Reference)}
 	if r.Params.Code != nil && !f.Code.Known() {
-		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "must be the code of a problem"})
+		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "must be the code of a problem: see /problems"})
 	}
 	if f.Code != "" && f.State != "" && f.State != job.Failed {
 		return nil, fault.Invalid(fault.Field{Pointer: "?code", Detail: "requires state failed: only failed jobs have a problem"})

@@ -130,9 +130,14 @@ func (s *server) ListWallets(ctx context.Context, r operations.ListWalletsReques
 		return nil, fault.New(fault.NotFound, "there is no owner %s", r.Params.OwnerID)
 	}
 	limit := response.PageSize(r.Params.Limit)
-	list, err := wallet.OfOwner(ctx, s.db, who.Grant(), r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit)
-	return operations.ListWallets200(contract.WalletList{Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) }),
-		NextCursor: response.NextCursor(list, limit, func(last wallet.Wallet) uuid.UUID { return last.ID })}, err)
+	list, err := wallet.OfOwner(ctx, s.db, who.Grant(), r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit+1)
+	var next *uuid.UUID
+	if len(list) > limit {
+		list = list[:limit]
+		next = &list[limit-1].ID
+	}
+	return operations.ListWallets200(contract.WalletList{NextCursor: next,
+		Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) })}, err)
 }
 
 func (s *server) GetAuthorization(ctx context.Context, r operations.GetAuthorizationRequestObject) (operations.Answer, error) {

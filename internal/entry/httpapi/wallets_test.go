@@ -75,10 +75,14 @@ func TestAnOperatorOpensWalletsForClients(t *testing.T) {
 		mustAnswer(t, fmt.Sprintf("for %s", client), open(s.Operator, client), 201, `"client":"`+client+`"`)
 	}
 	refused(t, "again", open(s.Operator, kiosk), 409, "wallet-exists")
-	type list struct{ Wallets []struct{ Client string } }
+	type list struct {
+		Wallets    []struct{ Client string }
+		NextCursor *string `json:"next_cursor"`
+	}
 	for credential, want := range map[string]int{s.Operator: 2, s.App: 1, s.NewKey("third"): 0} {
-		if found := fleet.As[list](t, s.Do(0, credential, http.MethodGet, "/v1/wallets?owner_id="+s.User("mina"), nil, nil)).Wallets; len(found) != want || want == 1 && found[0].Client != shop {
-			t.Errorf("found %+v, want %d", found, want)
+		page := fleet.As[list](t, s.Do(0, credential, http.MethodGet, "/v1/wallets?limit=2&owner_id="+s.User("mina"), nil, nil)) // full for operators, and the last
+		if found := page.Wallets; len(found) != want || want == 1 && found[0].Client != shop || page.NextCursor != nil {
+			t.Errorf("found %+v, want %d", page, want)
 		}
 	}
 }
