@@ -3,6 +3,9 @@ package key
 // Waiting returns how many keys wait for a look-up.
 func (v *Verifier) Waiting() int { return v.loads.Pending() }
 
+// Cached is the most prefixes of a kind, known or unknown, that are cached.
+const Cached = cached
+
 // UsesKept is the most keys whose uses wait to be written.
 const UsesKept = usesKept
 

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// cached is the most prefixes that a process caches, known and unknown ones.
+	// cached is the most prefixes that a process caches: as many known ones as unknown ones.
 	cached = 10_000
 	// unknownFor is how long a prefix is remembered as unknown. A key that is made
 	// meanwhile works after this at the latest.
@@ -37,6 +37,7 @@ type Verifier struct {
 	db         postgres.DB
 	ttl        time.Duration
 	keys       *lru.Cache[string, cachedKey] // by prefix
+	missing    *lru.Cache[string, cachedKey] // unknown prefixes, apart: a flood of them forgets no key
 	loads      *batch.Coalescer[string, Key]
 	uses       uses
 	watched    watched
@@ -59,7 +60,8 @@ const CacheTTL = 5 * time.Second
 func NewVerifier(db postgres.DB, ttl time.Duration) *Verifier {
 	ctx, end := context.WithCancel(context.Background())
 	keys, _ := lru.New[string, cachedKey](cached) // fails only for a size of 0
-	v := &Verifier{db: db, ttl: ttl, keys: keys, end: end, uses: uses{db: db, noted: make(map[string]time.Time), pending: make(map[string]time.Time)},
+	missing, _ := lru.New[string, cachedKey](cached)
+	v := &Verifier{db: db, ttl: ttl, keys: keys, missing: missing, end: end, uses: uses{db: db, noted: make(map[string]time.Time), pending: make(map[string]time.Time)},
 		watched: watched{keys: make(map[string]map[*func()]struct{})}}
 	v.loads = batch.New(batch.Options{Size: keysAtOnce, InFlight: 1, Pending: keysWaiting, Timeout: loadTimeout, Whole: func(error) bool { return true }},
 		func(ctx context.Context, prefixes []string) ([]Key, error) { return load(ctx, db, prefixes) })
@@ -109,16 +111,18 @@ func (v *Verifier) Verify(ctx context.Context, text string) (Key, error) {
 
 // find returns the key with a prefix; one that does not exist admits no secret.
 func (v *Verifier) find(ctx context.Context, prefix string) (Key, error) {
-	if c, ok := v.keys.Get(prefix); ok && time.Now().Before(c.until) {
-		return c.key, nil
+	for _, cache := range []*lru.Cache[string, cachedKey]{v.keys, v.missing} {
+		if c, ok := cache.Get(prefix); ok && time.Now().Before(c.until) {
+			return c.key, nil
+		}
 	}
 	k, err := v.loads.Do(ctx, prefix)
 	if err == nil {
-		ttl := v.ttl
+		cache, ttl := v.keys, v.ttl
 		if k.Prefix == "" {
-			ttl = min(ttl, unknownFor)
+			cache, ttl = v.missing, min(ttl, unknownFor)
 		}
-		v.keys.Add(prefix, cachedKey{k, time.Now().Add(ttl)})
+		cache.Add(prefix, cachedKey{k, time.Now().Add(ttl)})
 	}
 	return k, err
 }

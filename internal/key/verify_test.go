@@ -111,6 +111,16 @@ func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 	if _, err := v.Verify(t.Context(), known); err != nil {
 		t.Fatal(err)
 	}
+	var flood sync.WaitGroup
+	for from := range 500 { // at once; each asks for many prefixes, one after the other
+		flood.Go(func() {
+			for i := from; i <= key.Cached; i += 500 {
+				_, err := v.Verify(t.Context(), fmt.Sprintf("tp_%012x_%s", i, secret))
+				refused(t, "an invented key", err)
+			}
+		})
+	}
+	flood.Wait()
 	db.Close()
 	if k, err := v.Verify(t.Context(), known); err != nil || k.Client != "shop" {
 		t.Errorf("without the database: %+v, %v", k, err)
