@@ -146,7 +146,7 @@ func InclusionPath(page, subtrees []Hash, index int) ([]Hash, error) {
 
 // pathAmong returns the path of one of some nodes in a row.
 func pathAmong(nodes []Hash, index int) ([]Hash, error) {
-	plan, err := proof.Inclusion(uint64(index), uint64(len(nodes))) //nolint:gosec // the caller has checked the bounds
+	plan, err := proof.Inclusion(uint64(index), uint64(len(nodes))) //nolint:gosec // not negative; proof.Inclusion refuses what is too large
 	if err != nil {
 		return nil, fmt.Errorf("fairdraw.InclusionPath: %w", err)
 	}

@@ -186,8 +186,11 @@ func writeJSON(text *bytes.Buffer, n *yaml.Node, areProperties bool) error {
 		if areProperties {
 			slices.SortStableFunc(members, func(a, b []*yaml.Node) int { return orderOf(a[1]) - orderOf(b[1]) })
 		}
+		text.WriteByte('{')
 		for i, m := range members {
-			text.WriteByte("{,"[min(i, 1)])
+			if i > 0 {
+				text.WriteByte(',')
+			}
 			if err := writeScalar(text, m[0].Value); err != nil {
 				return err
 			}
@@ -196,16 +199,19 @@ func writeJSON(text *bytes.Buffer, n *yaml.Node, areProperties bool) error {
 				return err
 			}
 		}
-		text.WriteString("{}"[min(len(members), 1):])
+		text.WriteByte('}')
 		return nil
 	case yaml.SequenceNode:
+		text.WriteByte('[')
 		for i, element := range n.Content {
-			text.WriteByte("[,"[min(i, 1)])
+			if i > 0 {
+				text.WriteByte(',')
+			}
 			if err := writeJSON(text, element, false); err != nil {
 				return err
 			}
 		}
-		text.WriteString("[]"[min(len(n.Content), 1):])
+		text.WriteByte(']')
 		return nil
 	}
 	var value any
