@@ -37,7 +37,7 @@ func runGuard(ctx context.Context, s *setup, measured time.Duration) (result, er
 		i := slices.IndexFunc(document.Operations, func(o openapi.Operation) bool { return o.ID == "requestPurchase" })
 		defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 		keys := key.NewVerifier(sys.pool, key.CacheTTL) //nolint:contextcheck // uses are written when no request waits
-		defer keys.Close()
+		defer keys.Close()                              //nolint:contextcheck // the last uses are written after ctx has ended
 		w := newWindow(&meter{groups: s.groups()})
 		return w.repeat(ctx, measured, connections, func(int) caller {
 			return func() (bool, error) {

@@ -139,7 +139,7 @@ func (sys *system) close(ctx context.Context) error {
 		failed = append(failed, errors.New(w))
 	}
 	if sys.provider != nil {
-		failed = append(failed, sys.provider.Close())
+		failed = append(failed, sys.provider.Close()) //nolint:contextcheck // the simulator stops at once
 	}
 	sys.db.Close()
 	failed = append(failed, sys.setup.administer(ctx, "DROP DATABASE "+sys.name+" WITH (FORCE)"), sys.setup.redis.FlushAll(ctx).Err())

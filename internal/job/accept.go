@@ -33,7 +33,7 @@ type Done struct {
 var ErrClosed = errors.New("the campaign never sells again")
 
 // Accept makes jobs from requests and, in the same commit, one message for each kind. A request
-// whose key is known gets the job of that key; one with [Request.Unless] gets no other, and a
+// whose key is known gets the job of that key; one with [Request.Refusal] gets no other, and a
 // purchase of a closed campaign neither. On a pool this is a transaction of its own, in one round
 // trip, and one more when keys are known. The caller dispatches the messages after the commit.
 func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Done, messages []Message, err error) {
@@ -48,10 +48,10 @@ func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Don
 			}
 		}
 		done, err = in.done(ctx, db, jobs, func(r Request) error {
-			if r.Unless == nil && r.Kind == KindPurchase && in.closed[r.CampaignID] {
+			if r.Refusal == nil && r.Kind == KindPurchase && in.closed[r.CampaignID] {
 				return ErrClosed
 			}
-			return r.Unless
+			return r.Refusal
 		})
 	}
 	return done, messages, fault.At(err, "job.Accept")
@@ -88,7 +88,7 @@ func newIntake(requests []Request) *intake {
 	in := &intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool)}
 	seen := make(map[slot]bool, len(requests))
 	for i, r := range requests {
-		if at := r.slot(); r.Unless == nil && !seen[at] {
+		if at := r.slot(); r.Refusal == nil && !seen[at] {
 			seen[at] = true
 			in.order = append(in.order, i)
 		}
@@ -207,7 +207,7 @@ var errVanished = errors.New("the job of a taken key has just been deleted")
 func (in *intake) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, why func(Request) error) ([]Done, error) {
 	var others []Request // of each key the candidate, and those that may make no job
 	for i, r := range in.requests {
-		if _, known := jobs[r.slot()]; !known && (r.Unless != nil || slices.Contains(in.order, i)) {
+		if _, known := jobs[r.slot()]; !known && (r.Refusal != nil || slices.Contains(in.order, i)) {
 			others = append(others, r)
 		}
 	}

@@ -146,7 +146,7 @@ func TestARequestThatMayMakeNoJobIsOnlyLookedUp(t *testing.T) {
 	accept(t, db, known)
 	requests := []job.Request{request("known", "a"), request("unknown", "a"), request("known", "b"), request("shared", "a")}
 	for i := range requests {
-		requests[i].Unless = errors.New("too many wait")
+		requests[i].Refusal = errors.New("too many wait")
 	}
 	done, messages, err := job.Accept(t.Context(), db, requests)
 	if told := toldOf(append(requests, known), done); told != "5 replayed, too many wait, 5 reused, too many wait" || len(messages) > 0 || err != nil {

@@ -116,7 +116,7 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 			if known && refused.Hash != r.Hash { // the refusal is of another request with this key
 				return errTogether
 			}
-			return refused.Unless
+			return refused.Refusal
 		})
 		return err
 	})
@@ -131,7 +131,7 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 var errTogether = fault.New(fault.KeyReused, "another request with this Idempotency-Key arrived at the same time; use a fresh key")
 
 // record writes the answers into the claimed rows, and frees the keys of refusals that are not final. It adds the
-// jobs, and the requests whose keys stay free, with the reason in Unless.
+// jobs, and the requests whose keys stay free, with the reason in Refusal.
 func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, answers []Answer, jobs map[slot]Job, undone map[slot]Request) error {
 	if len(answers) != len(fresh) {
 		return fmt.Errorf("%d answers to %d commands", len(answers), len(fresh))
@@ -144,7 +144,7 @@ func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, ans
 	for at, i := range fresh {
 		r := requests[i]
 		if refusal := answers[at].Refusal; refusal != nil && !isFinal(refusal) {
-			r.Unless = refusal
+			r.Refusal = refusal
 			undone[r.slot()] = r
 			gone = append(gone, r.ID)
 			continue

@@ -25,7 +25,7 @@ type Request struct {
 	Keep       time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
 	By         By            // of a draw; not stored
-	Unless     error         // why no job may be made of it now: only its key's earlier job answers it; not stored
+	Refusal    error         // if set, no job is made: the earlier job of its key answers it, or else this; not stored
 	Origin
 }
 

@@ -8,7 +8,7 @@
 // beside it; the first verified round ends the question. Callers of the same round share
 // one question.
 //
-// Bounds: the time of each relay (beacon.timeout), the bytes of an answer, and the
+// Bounds: the time of each relay (5 s), the bytes of an answer, and the
 // questions to one relay. Redirects are not followed.
 package drand
 

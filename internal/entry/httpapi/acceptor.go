@@ -89,7 +89,7 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 	if postgres.NothingSent(err) { // the connection was dead already: try a new one
 		accepted, messages, err = job.Accept(ctx, a.db, requests)
 	}
-	if mayWrite := func(r job.Request) bool { return r.Unless == nil }; (err == nil || postgres.IsTransient(err)) && slices.ContainsFunc(requests, mayWrite) {
+	if mayWrite := func(r job.Request) bool { return r.Refusal == nil }; (err == nil || postgres.IsTransient(err)) && slices.ContainsFunc(requests, mayWrite) {
 		a.health.Wrote(err)
 	}
 	if err != nil {

@@ -122,7 +122,7 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 //
 // A request that was seen before has its answer in Redis, or the batch finds the job of its key.
 // Purchases of closed campaigns have batches of their own, without a read of Redis; when a queue is
-// too long, or with [job.Request.Unless], the batch makes no job.
+// too long, or with [job.Request.Refusal], the batch makes no job.
 func (s *server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
@@ -138,18 +138,18 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		isClosed = err == nil && known.Closed
 	}
 	if isClosed {
-		batch, request.Unless = s.acceptor.closed, nil
+		batch, request.Refusal = s.acceptor.closed, nil
 	} else if known, ok := s.acceptor.known.Find(idempotency.Request{Client: request.Client, Key: request.Key}); ok && known.Hash == request.Hash { //nolint:contextcheck // a lookup has bounds of its own
 		// It was written only after the commit that made the job final. Only Postgres may refuse a different request.
 		s.acceptor.replayed.Inc()
 		c.Job = known.Job
 		return response.Result{Status: wait.FinalStatus(), Job: known.Job, Wait: wait, Replayed: true, Body: known.Answer}, nil
-	} else if request.Unless == nil {
-		request.Unless = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
+	} else if request.Refusal == nil {
+		request.Refusal = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
 	}
 	var waiter *job.Waiter
 	finish := func() {}
-	if makesJob := !isClosed && request.Unless == nil; makesJob {
+	if makesJob := !isClosed && request.Refusal == nil; makesJob {
 		if wait.Longest > 0 { // registered before the job exists, so that its end cannot be missed
 			waiter = s.jobs.Waiter(request.ID)
 			defer waiter.Stop()
@@ -164,7 +164,8 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
 	defer cancel()
 	made, err := batch.Do(ctx, request)
-	if err == nil && !made.Replayed && isClosed != (made.Err != nil && request.Unless == nil) {
+	wasClosed := made.Err != nil && request.Refusal == nil
+	if err == nil && !made.Replayed && isClosed != wasClosed { // this process was wrong
 		_, _ = s.facts.Read(ctx, s.db, request.CampaignID) // the next purchase knows it
 	}
 	if err == nil {

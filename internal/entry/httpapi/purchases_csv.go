@@ -33,13 +33,14 @@ const (
 	exportPage = 200
 )
 
-// sender is an answer that writes itself.
+// csvSender is an answer that writes itself.
 type csvSender func(c *fiber.Ctx) error
 
 // Send implements operations.Answer.
 func (s csvSender) Send(c *fiber.Ctx) error { return s(c) }
 
-// documents are long: a few are sent at a time, each as slowly as its reader reads it, within a time.
+// documents limits how many long documents are sent at a time; each is sent as slowly as its reader reads it,
+// within a time.
 type documents struct {
 	places
 	ended *prometheus.CounterVec
