@@ -191,12 +191,14 @@ func readCampaign(ctx context.Context, db postgres.DB, id uuid.UUID, who resourc
 }
 
 func readCampaigns(ctx context.Context, db postgres.DB, page campaign.Page, who resource.Role) (response.Tagged, error) {
+	limit := page.Limit
+	page.Limit++
 	list, err := campaign.List(ctx, db, page)
 	if err != nil {
 		return response.Tagged{}, err
 	}
-	answer := contract.CampaignPage{Campaigns: response.Documents(list, func(one campaign.Campaign) contract.CampaignSummary { return resource.CampaignSummary(one, who) })}
-	answer.NextCursor = response.NextCursor(list, page.Limit, func(last campaign.Campaign) uuid.UUID { return last.ID })
+	list, next := response.Cut(list, limit, func(last campaign.Campaign) uuid.UUID { return last.ID })
+	answer := contract.CampaignPage{NextCursor: next, Campaigns: response.Documents(list, func(one campaign.Campaign) contract.CampaignSummary { return resource.CampaignSummary(one, who) })}
 	return response.Tag(answer)
 }
 

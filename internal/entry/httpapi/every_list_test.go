@@ -159,7 +159,7 @@ func readPages(s *fleet.System, credential, path string, size int, between func(
 	}
 	for cursor := ""; ; between = func() {} {
 		ids, next := elements(s.T, s.Do(0, credential, http.MethodGet, fmt.Sprint(path, join, "limit=", size, cursor), nil, nil))
-		if all = append(all, ids...); len(ids) > size || next != "" && len(ids) != size {
+		if all = append(all, ids...); len(ids) > size || next != "" && len(ids) != size || cursor != "" && len(ids) == 0 { // null after the last page
 			s.T.Fatalf("%s: a page of %d has %d elements, and the next begins at %q", path, size, len(ids), next)
 		}
 		if next == "" {

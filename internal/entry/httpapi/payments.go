@@ -36,9 +36,9 @@ import (
 
 func (s *server) ListPayments(ctx context.Context, r operations.ListPaymentsRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := payment.Waiting(ctx, s.db, payment.BlockedReason(response.ValueOf(r.Params.WaitingFor)), after, limit)
-	return operations.ListPayments200(contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON),
-		NextCursor: response.NextCursor(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })}, err)
+	list, err := payment.Waiting(ctx, s.db, payment.BlockedReason(response.ValueOf(r.Params.WaitingFor)), after, limit+1)
+	list, next := response.Cut(list, limit, func(last payment.Payment) uuid.UUID { return last.PurchaseID })
+	return operations.ListPayments200(contract.CardPaymentPage{Payments: response.Documents(list, cardPaymentJSON), NextCursor: next}, err)
 }
 
 func (s *server) RetryPayment(ctx context.Context, r operations.RetryPaymentRequestObject) (operations.Answer, error) {
@@ -77,20 +77,20 @@ func (s *server) ListRefunds(ctx context.Context, r operations.ListRefundsReques
 		return nil, err
 	}
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := payment.RefundsOfCampaign(ctx, s.db, who.Grant(), r.Campaign, payment.RefundState(response.ValueOf(r.Params.State)), after, limit)
+	list, err := payment.RefundsOfCampaign(ctx, s.db, who.Grant(), r.Campaign, payment.RefundState(response.ValueOf(r.Params.State)), after, limit+1)
 	return operations.ListRefunds200(refundPage(list, limit, who.Role), err)
 }
 
 func (s *server) ListWaitingRefunds(ctx context.Context, r operations.ListWaitingRefundsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := payment.RefundsWaitingForOperator(ctx, s.db, after, limit)
+	list, err := payment.RefundsWaitingForOperator(ctx, s.db, after, limit+1)
 	return operations.ListWaitingRefunds200(refundPage(list, limit, who.Role), err)
 }
 
 func refundPage(list []payment.Refund, limit int, who resource.Role) contract.RefundPage {
-	return contract.RefundPage{Refunds: response.Documents(list, func(one payment.Refund) contract.Refund { return resource.Refund(one, who) }),
-		NextCursor: response.NextCursor(list, limit, func(last payment.Refund) uuid.UUID { return last.ID })}
+	list, next := response.Cut(list, limit, func(last payment.Refund) uuid.UUID { return last.ID })
+	return contract.RefundPage{Refunds: response.Documents(list, func(one payment.Refund) contract.Refund { return resource.Refund(one, who) }), NextCursor: next}
 }
 
 func (s *server) GetRefund(ctx context.Context, r operations.GetRefundRequestObject) (operations.Answer, error) {
@@ -139,9 +139,9 @@ func checkResolution(body *contract.RefundResolutionRequest) error {
 
 func (s *server) ListPaymentDiscrepancies(ctx context.Context, r operations.ListPaymentDiscrepanciesRequestObject) (operations.Answer, error) {
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := reconciliation.List(ctx, s.db, reconciliation.State(response.ValueOf(r.Params.State)), after, limit)
-	return operations.ListPaymentDiscrepancies200(contract.PaymentDiscrepancyPage{PaymentDiscrepancies: response.Documents(list, discrepancyJSON),
-		NextCursor: response.NextCursor(list, limit, func(last reconciliation.Discrepancy) uuid.UUID { return last.ID })}, err)
+	list, err := reconciliation.List(ctx, s.db, reconciliation.State(response.ValueOf(r.Params.State)), after, limit+1)
+	list, next := response.Cut(list, limit, func(last reconciliation.Discrepancy) uuid.UUID { return last.ID })
+	return operations.ListPaymentDiscrepancies200(contract.PaymentDiscrepancyPage{PaymentDiscrepancies: response.Documents(list, discrepancyJSON), NextCursor: next}, err)
 }
 
 func (s *server) ExplainPaymentDiscrepancy(ctx context.Context, r operations.ExplainPaymentDiscrepancyRequestObject) (operations.Answer, error) {

@@ -131,11 +131,7 @@ func (s *server) ListWallets(ctx context.Context, r operations.ListWalletsReques
 	}
 	limit := response.PageSize(r.Params.Limit)
 	list, err := wallet.OfOwner(ctx, s.db, who.Grant(), r.Params.OwnerID, response.ValueOf(r.Params.Currency), response.ValueOf(r.Params.Cursor), limit+1)
-	var next *uuid.UUID
-	if len(list) > limit {
-		list = list[:limit]
-		next = &list[limit-1].ID
-	}
+	list, next := response.Cut(list, limit, func(last wallet.Wallet) uuid.UUID { return last.ID })
 	return operations.ListWallets200(contract.WalletList{NextCursor: next,
 		Wallets: response.Documents(list, func(w wallet.Wallet) contract.Wallet { return resource.Wallet(w, who.Role) })}, err)
 }

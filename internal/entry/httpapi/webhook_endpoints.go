@@ -63,10 +63,11 @@ func textsOf[T ~string](list []T) []string {
 func (s *server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebhookEndpointsRequestObject) (operations.Answer, error) {
 	owner := endpointsOf(ctx)
 	after, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := webhook.List(ctx, s.db, owner, after, limit)
+	list, err := webhook.List(ctx, s.db, owner, after, limit+1)
 	if err != nil {
 		return nil, err
 	}
+	list, next := response.Cut(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })
 	ids := make([]uuid.UUID, len(list))
 	for i, e := range list {
 		ids[i] = e.ID
@@ -74,7 +75,7 @@ func (s *server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebh
 	secrets, err := webhook.SecretsOf(ctx, s.db, ids)
 	return operations.ListWebhookEndpoints200(contract.WebhookEndpointPage{
 		WebhookEndpoints: response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) }),
-		NextCursor:       response.NextCursor(list, limit, func(last webhook.Endpoint) uuid.UUID { return last.ID })}, err)
+		NextCursor:       next}, err)
 }
 
 func (s *server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
@@ -176,9 +177,9 @@ func (s *server) ListWebhookDeliveries(ctx context.Context, r operations.ListWeb
 		filter.Types = []string{string(*r.Params.Type)}
 	}
 	before, limit := response.ValueOf(r.Params.Cursor), response.PageSize(r.Params.Limit)
-	list, err := webhook.Deliveries(ctx, s.db, e.ID, filter, before, limit)
-	return operations.ListWebhookDeliveries200(contract.WebhookDeliveryPage{Deliveries: response.Documents(list, resource.WebhookDelivery),
-		NextCursor: response.NextCursor(list, limit, func(last webhook.Delivery) uuid.UUID { return last.EventID })}, err)
+	list, err := webhook.Deliveries(ctx, s.db, e.ID, filter, before, limit+1)
+	list, next := response.Cut(list, limit, func(last webhook.Delivery) uuid.UUID { return last.EventID })
+	return operations.ListWebhookDeliveries200(contract.WebhookDeliveryPage{Deliveries: response.Documents(list, resource.WebhookDelivery), NextCursor: next}, err)
 }
 
 func (s *server) GetWebhookDelivery(ctx context.Context, r operations.GetWebhookDeliveryRequestObject) (operations.Answer, error) {

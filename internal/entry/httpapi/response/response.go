@@ -32,12 +32,13 @@ const defaultPage = 50
 // PageSize is the size of a page: as the client says, or defaultPage.
 func PageSize(limit *int) int { return cmp.Or(ValueOf(limit), defaultPage) }
 
-// NextCursor returns the cursor of the page after a list, or nil when the list is not full.
-func NextCursor[T any](list []T, limit int, id func(last T) uuid.UUID) *uuid.UUID {
-	if n := len(list); n > 0 && n >= limit {
-		return new(id(list[n-1]))
+// Cut cuts a list, read with one element more than limit, into a page and the cursor of the next one; nil: it is
+// the last page.
+func Cut[T any](list []T, limit int, id func(last T) uuid.UUID) (page []T, next *uuid.UUID) {
+	if len(list) <= limit {
+		return list, nil
 	}
-	return nil
+	return list[:limit], new(id(list[limit-1]))
 }
 
 // Documents returns the documents of rows.
