@@ -9,6 +9,9 @@ import (
 // ErrorBackoff is the wait after an error of Redis.
 const ErrorBackoff = errorBackoff
 
+// WakeupKey is the key of the wakeups of a kind.
+func WakeupKey(namespace, kind string) string { return wakeupKey(namespace, kind) }
+
 // Timing lets a server that is not started poll and look into empty queues at other times.
 func (s *Server) Timing(poll, wait time.Duration) *Server {
 	s.pollEvery = poll

@@ -121,6 +121,21 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
+// Pause stops the dequeue of all kinds until resume is called. Running tasks go on, and the polls serve other
+// workers. Only one pause may last at a time.
+func (s *Server) Pause() (resume func()) {
+	paused := make(pause)
+	for _, kind := range s.kinds {
+		kind.waiter.paused.Store(&paused)
+	}
+	return func() {
+		for _, kind := range s.kinds {
+			kind.waiter.paused.Store(nil)
+		}
+		close(paused)
+	}
+}
+
 // Shutdown waits for running tasks of all kinds, up to the shutdown timeout, and requeues the rest.
 func (s *Server) Shutdown() {
 	for _, kind := range s.kinds {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,11 +33,15 @@ type waiter struct {
 	keys     []string // of the script that takes a task
 	maxWait  time.Duration
 	now      func() time.Time
-	empty    bool          // only asynq's processor, one goroutine, uses it
-	blocking *redis.Client // its single connection waits for wakeups
+	empty    bool                  // only asynq's processor, one goroutine, uses it
+	paused   atomic.Pointer[pause] // nil: not paused
+	blocking *redis.Client         // its single connection waits for wakeups
 	closed   chan struct{}
 	close    func() // ends the wait; no further task is taken. A wakeup that arrives now is lost until the next poll
 }
+
+// pause is closed when the pause of a Server ends.
+type pause chan struct{}
 
 func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
 	options := *rdb.Options()
@@ -71,15 +76,23 @@ func (w *waiter) run(ctx context.Context, keys []string, eval func(redis.Scripte
 
 // take runs the script that takes a task. If its last run found none, it first waits for a wakeup.
 // After too long a wait the lease that asynq counts may have expired: take then reports no task, and
-// asynq retries at once.
+// asynq retries at once. During a pause of the server it takes neither a task nor a wakeup.
 func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd) *redis.Cmd {
-	if w.empty {
+	if w.empty && w.paused.Load() == nil {
 		began := w.now().Round(0) // wall clock: the monotonic clock stops while the machine sleeps
 		w.wait(ctx)
 		if w.now().Round(0).Sub(began) > w.maxWait+waitGrace {
 			w.empty = false
 			return redis.NewCmdResult(nil, redis.Nil)
 		}
+	}
+	if paused := w.paused.Load(); paused != nil {
+		select {
+		case <-*paused:
+		case <-w.closed:
+		}
+		w.empty = false
+		return redis.NewCmdResult(nil, redis.Nil) // asynq counts the lease from before the pause
 	}
 	select {
 	case <-w.closed:
@@ -95,12 +108,15 @@ func (w *waiter) take(ctx context.Context, eval func(redis.Scripter) *redis.Cmd)
 	return cmd
 }
 
-// wait blocks until a wakeup, maxWait, or close.
+// wait blocks until a wakeup, maxWait, or close. A wakeup that arrives during a pause goes to another worker.
 func (w *waiter) wait(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.maxWait+answerGrace)
 	defer cancel()
 	err := w.blocking.BLPop(ctx, w.maxWait, wakeupKey(w.namespace, w.kind)).Err()
-	if err != nil && !errors.Is(err, redis.Nil) {
+	switch {
+	case err == nil && w.paused.Load() != nil:
+		wake(ctx, w.UniversalClient, wakeupKey(w.namespace, w.kind))
+	case err != nil && !errors.Is(err, redis.Nil):
 		w.pause()
 	}
 }

@@ -222,6 +222,31 @@ func TestAPausedQueueIsLeftAloneAndGoesOnAfterwards(t *testing.T) {
 	}
 }
 
+func TestAPausedServerLeavesTasksAndWakeupsToOthers(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	rdb, looks := s.counted()
+	mine, others := make(chan uuid.UUID, 1), make(chan uuid.UUID, 1)
+	server := s.quiet(rdb, into(mine))
+	takes, resume := looks.takes.Load(), server.Pause()
+	id := s.enqueue(purchase)
+	servers.Eventually(t, "the wakeup is passed on", func() bool { return s.rdb.LLen(t.Context(), queue.WakeupKey(s.namespace, purchase)).Val() == 1 })
+	other := s.quiet(s.rdb, into(others))
+	if receive(t, others) != id {
+		t.Error("another task was delivered")
+	}
+	other.Shutdown()
+	if n := looks.takes.Load() - takes; n > 0 {
+		t.Errorf("a paused server looked for tasks %d times", n)
+	}
+	resume()
+	if id := s.enqueue(purchase); receive(t, mine) != id {
+		t.Error("another task was delivered")
+	}
+	server.Pause()
+	server.Shutdown() // does not wait for the end of the pause
+}
+
 // asynq's loop has no pause after an error.
 func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 	t.Parallel()
