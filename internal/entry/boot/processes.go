@@ -102,7 +102,7 @@ func Worker(ctx context.Context, p *Process) error {
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	return p.serveAndWork(ctx, p.metrics("worker.listen", p.Settings.Worker.Listen), func(ctx context.Context) error {
 		p.Logger.Info("working", "shards", p.Settings.Worker.Shards)
-		return w.Run(ctx)
+		return w.Run(ctx, p.checkPostgres)
 	})
 }
 

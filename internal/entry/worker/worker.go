@@ -77,6 +77,7 @@ type Worker struct {
 	locked     lockedCampaigns
 	exclusive  sync.RWMutex // batches hold the read lock, exclusively the write lock
 	groupWaits waitBackoff  // of redelivered jobs; guarded by exclusive
+	outages    *outages
 
 	draining context.Context //nolint:containedctx // ends when handlers must stop waiting and release their tasks: no further call begins
 	drain    context.CancelFunc
@@ -99,6 +100,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 		saleEnder: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
 		gate:      gate,
 		locked:    newLockedCampaigns(),
+		outages:   newOutages(logger),
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale, draws.Holder = w.endSale, w.id
@@ -125,14 +127,19 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyr
 }
 
 // Run consumes tasks until ctx ends. It then finishes running tasks within the shutdown timeout and
-// requeues the rest.
-func (w *Worker) Run(ctx context.Context) error {
+// requeues the rest. While probe fails it takes no tasks: see outages.
+func (w *Worker) Run(ctx context.Context, probe func(ctx context.Context) error) error {
+	w.outages.probe = probe
+	for i, c := range w.consumers {
+		w.consumers[i].Handle = w.outages.handler(c.Handle)
+	}
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	background.Go(func() { w.heartbeat.Run(alive, w.logger) })
 	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.consumers...)
 	err := server.Start(alive)
 	if err == nil {
+		background.Go(func() { w.outages.run(alive, server.Pause) })
 		<-ctx.Done()
 		w.logger.Info("shutting down: taking no new tasks, finishing those in progress")
 		w.drawer.EndQuestions()
