@@ -57,11 +57,19 @@ func (s *server) ofKey(ctx context.Context, credentials string) (call.Caller, er
 func (s *server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, err error) {
 	authorization := c.Get(fiber.HeaderAuthorization)
 	if o.Open && authorization == "" {
-		address := httpconn.AddressOf(c.Context().Conn()).String()
+		address := s.addressOf(c)
 		return call.Caller{Role: resource.Anonymous, Client: address}, s.slowDown(ctx, overLimit(c, s.limiter.Address(address)))
 	}
 	who, err = s.authenticate(ctx, authorization)
 	return who, s.chargeWrong(ctx, c, err)
+}
+
+// addressOf returns the address of a caller.
+func (s *server) addressOf(c *fiber.Ctx) string {
+	if len(s.proxies) == 0 {
+		return httpconn.AddressOf(c.Context().Conn()).String()
+	}
+	return s.proxies.AddressOf(c.Context().Conn(), c.Request().Header.PeekAll(fiber.HeaderXForwardedFor)).String()
 }
 
 // chargeWrong charges a wrong credential to the address that it comes from, and makes the
@@ -70,7 +78,7 @@ func (s *server) chargeWrong(ctx context.Context, c *fiber.Ctx, err error) error
 	if fault.CodeOf(err) != fault.Unauthenticated {
 		return err
 	}
-	if overLimit(c, s.limiter.WrongKey(httpconn.AddressOf(c.Context().Conn()).String())) == nil {
+	if overLimit(c, s.limiter.WrongKey(s.addressOf(c))) == nil {
 		return err
 	}
 	return s.slowDown(ctx, fault.Wrap(fault.RateLimited, err, "too many invalid credentials from your address; valid ones are still accepted"))

@@ -146,6 +146,37 @@ func TestAFloodOfReadsIsLimitedAndNobodyElse(t *testing.T) {
 	}
 }
 
+// Callers without a key, each of which has five requests. What a caller sends itself stands before what its proxy adds.
+func TestCallersBehindATrustedProxyAreLimitedByTheirOwnAddress(t *testing.T) {
+	t.Parallel()
+	limits := []string{"TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5"}
+	s := fleet.Shared(t, quiet).With(append(limits, "TRIPRIZE_API_TRUSTED_PROXIES=10.0.0.0/8, 127.0.0.0/8")...)
+	s.RunAPI(append(limits, "TRIPRIZE_API_TRUSTED_PROXIES=10.0.0.0/8")...) // for it this test is no proxy
+	path := "/v1/campaigns/" + s.Campaign(3).String()
+	for _, row := range []struct {
+		what      string
+		api       int
+		forwarded func(i int) string
+		isRefused bool
+	}{
+		{"many callers", 0, func(i int) string { return fmt.Sprintf("203.0.113.%d", i%256) }, false},
+		{"a caller that names others", 0, func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.255, 10.0.0.%d", i%256, i%256) }, true},
+		{"not from a proxy", 1, func(i int) string { return fmt.Sprintf("203.0.113.%d", i%256) }, true},
+	} {
+		passed, isRefused := 0, false
+		for most := map[bool]int{false: 100, true: 2000}[row.isRefused]; passed < most && !isRefused; { // more than come back in the time, however slow the machine is
+			a := s.Do(row.api, "", http.MethodGet, path+"/draw", map[string]string{"X-Forwarded-For": row.forwarded(passed)}, nil)
+			if isRefused = a.Refusal() == "rate-limited"; !isRefused {
+				mustAnswer(t, row.what, a, 200)
+				passed++
+			}
+		}
+		if isRefused != row.isRefused || passed < 5 {
+			t.Errorf("%s: %d passed, then refused: %t", row.what, passed, isRefused)
+		}
+	}
+}
+
 // A flood that makes Redis slow, or its loss, must not open the door.
 func TestWithoutRedisEachProcessLimitsAlone(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,6 @@ import (
 
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
-	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/platform/token"
 	"triprize/internal/platform/tracing"
@@ -146,7 +145,7 @@ func (s *server) log(c *fiber.Ctx, known *call.Call, status int, took time.Durat
 	case status == http.StatusTooManyRequests, status >= http.StatusBadRequest && known.Role == "":
 		ctx = telemetry.Sampled("")
 	case isRead && status < http.StatusBadRequest: // a crowd's reads are one line for each key, operation and address
-		ctx = telemetry.Sampled(known.KeyPrefix + " " + known.Operation + " " + httpconn.AddressOf(c.Context().Conn()).String())
+		ctx = telemetry.Sampled(known.KeyPrefix + " " + known.Operation + " " + s.addressOf(c))
 	}
 	if !s.logger.Enabled(ctx, level) {
 		return
@@ -175,7 +174,7 @@ func (s *server) log(c *fiber.Ctx, known *call.Call, status int, took time.Durat
 		add("job", known.Job.String())
 	}
 	line = append(line, telemetry.Took(took))
-	add("address", httpconn.AddressOf(c.Context().Conn()).String())
+	add("address", s.addressOf(c))
 	if known.Err != nil {
 		line = append(line, slog.Any("error", known.Err))
 	}

@@ -28,7 +28,6 @@ import (
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
 	"triprize/internal/platform/batch"
-	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
@@ -233,7 +232,7 @@ func (s *server) readEvent(c *fiber.Ctx, o *openapi.Operation) (event payprovide
 	if err := body.CheckMedia(c, o); err != nil {
 		return event, err
 	}
-	address := httpconn.AddressOf(c.Context().Conn()).String()
+	address := s.addressOf(c)
 	ctx, cancel := s.context()
 	defer cancel()
 	err = s.webhooks.bodies.Read(ctx, c, address, min(o.MaxBody, s.settings.API.BodyLimitBytes), func(sent []byte) (err error) {

@@ -49,6 +49,7 @@ import (
 	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
@@ -75,8 +76,9 @@ type server struct {
 	metrics  *httpMetrics
 	app      *fiber.App
 	contract *openapi.Document
-	inFlight atomic.Int64    // requests being served
-	draining context.Context // ends at shutdown: waits and streams end with it
+	proxies  httpconn.Proxies // whose X-Forwarded-For is believed
+	inFlight atomic.Int64     // requests being served
+	draining context.Context  // ends at shutdown: waits and streams end with it
 	drain    context.CancelFunc
 	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
 	cutOff   context.CancelFunc
@@ -141,6 +143,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		registry: registry,
 		health:   health,
 		contract: document,
+		proxies:  settings.API.Proxies(),
 		keys:     key.NewVerifier(db, key.CacheTTL),
 		tokens:   tokens,
 		limiter:  ratelimit.New(rdb, namespace, settings.Limits, registry),

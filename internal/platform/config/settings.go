@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,10 +98,21 @@ type API struct {
 	MaxConnections                                             int           `mapstructure:"max_connections"    validate:"min=1,max=1000000"`
 	MaxConnectionsPerAddress                                   int           `mapstructure:"max_connections_per_address" validate:"min=0,max=1000000"`
 	MaxWait                                                    time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
+	TrustedProxies                                             string        `mapstructure:"trusted_proxies"    validate:"networks"`
 	AsynqmonReadOnly                                           bool          `mapstructure:"asynqmon_read_only"`
 	CORSOrigins                                                string        `mapstructure:"cors_origins"      validate:"origins"`
 	BodyLimitBytes, WaitsPerUser                               int           `mapstructure:"-"`
 	ReadTimeout, WriteTimeout, RequestTimeout, ShutdownTimeout time.Duration `mapstructure:"-"`
+}
+
+// Proxies returns the networks of the proxies whose X-Forwarded-For is believed.
+func (a API) Proxies() (networks []netip.Prefix) {
+	for _, one := range listOf(a.TrustedProxies) {
+		if network, err := netip.ParsePrefix(one); err == nil { // the rule networks has checked it
+			networks = append(networks, network)
+		}
+	}
+	return networks
 }
 
 // AllowsOrigin reports whether pages of an origin may call the API from a browser.

@@ -297,10 +297,11 @@ func TestTheWholeNetworkOfACustomerIsOneAddress(t *testing.T) {
 
 type remote struct {
 	net.Conn
-	ip net.IP
+	ip   net.IP
+	zone string
 }
 
-func (r remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: r.ip} }
+func (r remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: r.ip, Zone: r.zone} }
 
 // failing is a listener whose system has too many files open for a while.
 type failing struct {

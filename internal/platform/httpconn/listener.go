@@ -134,7 +134,7 @@ func (l *Listener) release(address netip.Addr) {
 	}
 }
 
-// AddressOf returns the address for MaxPerAddress: for IPv6 the /64 network, which one customer gets.
+// AddressOf returns the address of the peer, for MaxPerAddress; for IPv6 the /64 network.
 func AddressOf(socket net.Conn) netip.Addr {
 	if known, ok := socket.(*Conn); ok {
 		return known.address
@@ -143,11 +143,5 @@ func AddressOf(socket net.Conn) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	address := remote.AddrPort().Addr().Unmap()
-	if address.Is6() {
-		if network, err := address.WithZone("").Prefix(64); err == nil {
-			return network.Addr()
-		}
-	}
-	return address
+	return network(remote.AddrPort().Addr().Unmap())
 }
