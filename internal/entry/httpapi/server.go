@@ -252,8 +252,8 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	return nil
 }
 
-// Run listens until ctx ends. It then finishes the requests in flight, within the
-// shutdown timeout.
+// Run listens until ctx ends, and for the drain delay after it. It then finishes the requests in flight, within
+// the shutdown timeout.
 func (s *server) Run(ctx context.Context) error {
 	listener, err := s.listen(ctx)
 	if err != nil {
@@ -267,6 +267,7 @@ func (s *server) Run(ctx context.Context) error {
 	background.Go(func() { s.backlog.run(watching, s.logger) })
 	background.Go(func() {
 		<-ctx.Done()
+		s.awaitDrain()
 		s.logger.Info("shutting down: taking no new requests, finishing those in flight")
 		s.drain()
 		s.shutdown() //nolint:contextcheck // ctx has ended
@@ -291,6 +292,17 @@ func (s *server) Run(ctx context.Context) error {
 	}
 	background.Wait()
 	return nil
+}
+
+// awaitDrain waits while balancers learn from /readyz that they must send no more requests.
+func (s *server) awaitDrain() {
+	delay := s.settings.API.DrainDelay
+	if _, starting := s.health.Starting(); starting || delay == 0 {
+		return
+	}
+	s.logger.Info("draining: not ready, serving requests", "for", delay.String())
+	s.health.Drain()
+	time.Sleep(delay)
 }
 
 // quiet is how long no request must be in flight before shutdown ends, although

@@ -99,6 +99,7 @@ type API struct {
 	MaxConnectionsPerAddress                                   int           `mapstructure:"max_connections_per_address" validate:"min=0,max=1000000"`
 	MaxWait                                                    time.Duration `mapstructure:"max_wait"           validate:"min=1s,max=5m"`
 	TrustedProxies                                             string        `mapstructure:"trusted_proxies"    validate:"networks"`
+	DrainDelay                                                 time.Duration `mapstructure:"drain_delay"        validate:"min=0,max=5m"`
 	AsynqmonReadOnly                                           bool          `mapstructure:"asynqmon_read_only"`
 	CORSOrigins                                                string        `mapstructure:"cors_origins"      validate:"origins"`
 	BodyLimitBytes, WaitsPerUser                               int           `mapstructure:"-"`

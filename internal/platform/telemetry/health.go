@@ -28,6 +28,7 @@ var ErrMigrations = errors.New("the schema is too old")
 type Health struct {
 	checks     []Check
 	started    atomic.Bool
+	draining   atomic.Bool
 	waitingFor atomic.Pointer[string]
 	causes     atomic.Pointer[Causes]
 	livemode   atomic.Pointer[bool]
@@ -47,6 +48,9 @@ func (h *Health) WaitFor(what string) { h.waitingFor.Store(&what) }
 
 // Started ends the state starting: from now on the checks count.
 func (h *Health) Started() { h.started.Store(true) }
+
+// Drain makes the process unavailable, whatever the checks say: it serves requests and is about to end.
+func (h *Health) Drain() { h.draining.Store(true) }
 
 // Degrade adds causes to the readiness: they make it degraded, never unavailable.
 func (h *Health) Degrade(c *Causes) { h.causes.Store(c) }
@@ -136,6 +140,9 @@ func (h *Health) Ready() Readiness {
 	}
 	if ready.Status == StatusOK && len(ready.Causes)+len(ready.Unknown) > 0 {
 		ready.Status = StatusDegraded
+	}
+	if h.draining.Load() {
+		ready.Status = StatusUnavailable
 	}
 	if what, starting := h.Starting(); starting {
 		ready.Status, ready.WaitingFor = StatusStarting, what

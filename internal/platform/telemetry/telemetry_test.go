@@ -43,7 +43,7 @@ func broken(name string, required bool) telemetry.Check {
 	return telemetry.Check{Name: name, Required: required, Probe: func(context.Context) error { return errors.New("secret-host refuses") }}
 }
 
-func TestAProcessThatStartsIsNotReadyWhateverItsChecksSay(t *testing.T) {
+func TestAProcessThatStartsOrDrainsIsNotReadyWhateverItsChecksSay(t *testing.T) {
 	t.Parallel()
 	h := telemetry.NewHealth(fine("postgres", true))
 	if got := h.Ready(); got.Status != telemetry.StatusStarting || got.WaitingFor != "" || got.HTTPStatus() != http.StatusServiceUnavailable || got.Checks["postgres"] != "ok" {
@@ -55,6 +55,10 @@ func TestAProcessThatStartsIsNotReadyWhateverItsChecksSay(t *testing.T) {
 	}
 	h.Started()
 	if got := h.Ready(); got.Status != telemetry.StatusOK || got.WaitingFor != "" || got.HTTPStatus() != http.StatusOK {
+		t.Errorf("got %+v", got)
+	}
+	h.Drain()
+	if got := h.Ready(); got.Status != telemetry.StatusUnavailable || got.HTTPStatus() != http.StatusServiceUnavailable || got.Checks["postgres"] != "ok" {
 		t.Errorf("got %+v", got)
 	}
 }
