@@ -15,10 +15,11 @@ import (
 )
 
 // Tap stands between a process and Postgres. It counts the statements that the
-// process runs, by their text, and remembers its transactions. It changes nothing.
+// process runs, by their text, and remembers its transactions. It changes nothing, and can cut the network.
 type Tap struct {
 	URL    string // of Postgres, through the tap
 	server string
+	cut    sync.RWMutex // locked while nothing passes
 
 	mu           sync.Mutex
 	runs         map[string]int // by statement
@@ -48,6 +49,27 @@ func NewTap(t *testing.T, postgres string) *Tap {
 	return p
 }
 
+// Cut lets nothing pass until heal is called: connections are half open. heal is idempotent.
+func (p *Tap) Cut(t *testing.T) (heal func()) {
+	p.cut.Lock()
+	heal = sync.OnceFunc(p.cut.Unlock)
+	t.Cleanup(heal)
+	return heal
+}
+
+// uncut is a connection that writes once the network is not cut.
+type uncut struct {
+	io.Writer
+	cut *sync.RWMutex
+}
+
+// Write implements io.Writer.
+func (u uncut) Write(b []byte) (int, error) {
+	u.cut.RLock()
+	defer u.cut.RUnlock()
+	return u.Writer.Write(b)
+}
+
 func (p *Tap) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", p.server)
@@ -56,10 +78,10 @@ func (p *Tap) serve(client net.Conn) {
 	}
 	var back sync.WaitGroup
 	back.Go(func() {
-		_, _ = io.Copy(client, server)
+		_, _ = io.Copy(uncut{client, &p.cut}, server)
 		_ = client.Close()
 	})
-	p.listen(client, server)
+	p.listen(client, uncut{server, &p.cut})
 	_ = server.Close()
 	back.Wait()
 }

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"triprize/internal/job"
+	"triprize/internal/platform/queue"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+// Its connections to Postgres are half open; Redis it reaches. Batches hang in them for as long as the cut lasts.
+func TestAWorkerThatIsCutFromPostgresLeavesItsTasksToOthers(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1})
+	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
+	s.RunWorker("TRIPRIZE_POSTGRES_URL=" + tap.URL)
+	id := s.Campaign(10)
+	first := s.Buy(fleet.Order{Campaign: id, User: "first"})
+	s.AwaitJob(0, first.ID)
+	heal := tap.Cut(t)
+	var bought []fleet.Answer
+	for i := range 20 {
+		bought = append(bought, s.Buy(fleet.Order{Campaign: id, User: fmt.Sprint(i)}))
+	}
+	taken := "asynq:{" + queue.Name(s.Settings.Redis.Namespace, string(job.KindPurchase)) + "}:active"
+	servers.Eventually(t, "it has taken tasks", func() bool { return s.Redis.LLen(t.Context(), taken).Val() > 0 })
+	s.RunWorker()
+	for _, a := range bought {
+		if done := s.AwaitJob(0, a.ID); done.State != job.Succeeded {
+			t.Errorf("%v: %s", done, done.Body)
+		}
+	}
+	if n := servers.Value[int](t, s.DB, `SELECT count(*) FROM jobs WHERE attempts <> 1`); n != 0 { // the one that was final
+		t.Errorf("of %d jobs the release was counted", n)
+	}
+	heal()
+	for _, line := range []string{"taking no tasks", "releasing tasks for other workers", "postgres answers again: taking tasks"} {
+		servers.Eventually(t, line, func() bool { return fleet.Contains(s.Log("worker-1"), line) })
+	}
+}
+
+// The balancer learns that the api is about to end while the api still serves; then the api ends by itself.
+func TestAnAPIThatDrainsIsNotReadyAndServesRequests(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
+	api := s.RunAPI("TRIPRIZE_API_DRAIN_DELAY=10s")
+	id := s.Campaign(3)
+	exited := api.Exited()
+	servers.NoError(t, api.Signal(terminate))
+	servers.Eventually(t, "it is not ready", func() bool {
+		a := s.Do(1, "", http.MethodGet, "/readyz", nil, nil)
+		return a.Status == http.StatusServiceUnavailable && fleet.Contains(a.Body, `"status":"unavailable"`)
+	})
+	if a := s.Buy(fleet.Order{Campaign: id, User: "mina", API: 1}); a.Status != http.StatusAccepted {
+		t.Errorf("while it drains: %v %s", a, a.Body)
+	}
+	select {
+	case <-exited:
+	case <-time.After(servers.Patience):
+		t.Fatal("it does not end")
+	}
+	if api.Killed() || !fleet.Contains(s.Log("api-2"), "msg=stopped") {
+		t.Errorf("it did not end by itself:\n%s", s.Log("api-2"))
+	}
+}
