@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -276,6 +277,15 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 	memory := func(most string) {
 		servers.NoError(t, r.Redis.ConfigSet(t.Context(), "maxmemory", most).Err())
 	}
+	r.provoke(func() {
+		for line := range strings.Lines(r.Redis.Info(t.Context(), "memory").Val()) {
+			if used, ok := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); ok {
+				bytes, err := strconv.Atoi(used)
+				servers.NoError(t, err)
+				memory(strconv.Itoa(bytes * 11 / 10))
+			}
+		}
+	}, func() { memory("1gb") }, "TriprizeRedisMemory")
 	r.provoke(func() { memory("1") }, func() { // it answers, and no process can announce itself
 		for _, wrong := range []string{"TriprizeNoWorker", "TriprizeNoScheduler", "TriprizeWorkerSilent"} {
 			if firing, _ := r.fires(wrong); firing {

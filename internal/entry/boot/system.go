@@ -13,6 +13,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/queue"
+	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/webhook"
 )
@@ -66,7 +67,7 @@ func (p *Process) causes() *telemetry.Causes {
 	return causes
 }
 
-// watch reads the state of the whole system until ctx ends. Every readEvery it costs three round trips
+// watch reads the state of the whole system until ctx ends. Every readEvery it costs four round trips
 // to Redis, and some small queries on the connection of /readyz; a worker's own gauges come on top.
 func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()
@@ -151,6 +152,9 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(workers.Stale)))
 	s.add("schedulers_alive", "Schedulers that lead and send heartbeats: one.", float64(len(schedulers.Alive)))
 	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys))
+	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say
+		s.add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
+	}
 	for i, kind := range taskKinds {
 		s.add("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.",
 			float64(unleased[i]), "kind", kind)
