@@ -41,7 +41,7 @@ const maxAnswer = 8 << 10
 type Requests struct {
 	rdb       redis.UniversalClient
 	namespace string
-	macKey    []byte
+	mac       MAC
 	ttl       time.Duration
 	breaker   *gobreaker.CircuitBreaker[[][]byte]
 	finds     *batch.Coalescer[Request, []byte]
@@ -58,12 +58,8 @@ const (
 // NewRequests returns a Requests; registry may be nil. Records are authenticated with a key derived from secret:
 // those of another secret are misses. Close it.
 func NewRequests(rdb redis.UniversalClient, namespace, secret string, settings config.Idempotency, registry prometheus.Registerer) *Requests {
-	macKey, err := hkdf.Key(sha256.New, []byte(secret), nil, "triprize: records of requests in Redis, 2", sha256.Size)
-	if err != nil { // not with this length
-		panic(err)
-	}
 	r := &Requests{
-		rdb: rdb, namespace: namespace, macKey: macKey, ttl: cmp.Or(settings.RequestTTL, requestTTL),
+		rdb: rdb, namespace: namespace, mac: NewMAC(secret), ttl: cmp.Or(settings.RequestTTL, requestTTL),
 		breaker: gobreaker.NewCircuitBreaker[[][]byte](gobreaker.Settings{
 			Name:        "idempotency",
 			Timeout:     time.Second, // then one look-up probes
@@ -159,27 +155,50 @@ func requestKey(namespace string, r Request) string {
 	return namespace + ":request:" + base64.RawURLEncoding.EncodeToString(digest.Sum(nil))
 }
 
-// mac returns the MAC of a value at a Redis key: write access to Redis alone is not enough to forge a record.
-func (s *Requests) mac(key string, value []byte) []byte {
-	mac := hmac.New(sha256.New, s.macKey)
-	mac.Write([]byte(key)) // constant length
+// MAC authenticates values in Redis: write access to Redis alone is not enough to forge one.
+type MAC struct{ key []byte }
+
+// NewMAC returns the MAC of a fleet with this draw.secret_key.
+func NewMAC(secret string) MAC {
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "triprize: records of requests in Redis, 2", sha256.Size)
+	if err != nil { // not with this length
+		panic(err)
+	}
+	return MAC{key}
+}
+
+// sum is for a value at a Redis key; the names of keys of one kind have the same length.
+func (m MAC) sum(key string, value []byte) []byte {
+	mac := hmac.New(sha256.New, m.key)
+	mac.Write([]byte(key))
 	mac.Write(value)
 	return mac.Sum(nil)
 }
 
+// Seal returns what to store at a key.
+func (m MAC) Seal(key string, value []byte) []byte { return append(m.sum(key, value), value...) }
+
+// Open reads what Seal returned for the same key; it returns false for anything else.
+func (m MAC) Open(key string, sealed []byte) (value []byte, ok bool) {
+	if len(sealed) < sha256.Size || !hmac.Equal(sealed[:sha256.Size], m.sum(key, sealed[sha256.Size:])) {
+		return nil, false
+	}
+	return sealed[sha256.Size:], true
+}
+
 // seal writes a record.
 func (s *Requests) seal(key string, r Record) []byte {
-	value := slices.Concat(r.Hash[:], r.Job[:], r.Answer)
-	return append(s.mac(key, value), value...)
+	return s.mac.Seal(key, slices.Concat(r.Hash[:], r.Job[:], r.Answer))
 }
 
 // head is what a record has before its answer.
-const head = 2*sha256.Size + len(uuid.UUID{})
+const head = sha256.Size + len(uuid.UUID{})
 
 // open reads what seal wrote; it returns false for anything else.
 func (s *Requests) open(key string, sealed []byte) (Record, bool) {
-	if len(sealed) <= head || !hmac.Equal(sealed[:sha256.Size], s.mac(key, sealed[sha256.Size:])) {
+	value, ok := s.mac.Open(key, sealed)
+	if !ok || len(value) <= head {
 		return Record{}, false
 	}
-	return Record{Hash: [sha256.Size]byte(sealed[sha256.Size:]), Job: uuid.UUID(sealed[2*sha256.Size : head]), Answer: sealed[head:]}, true
+	return Record{Hash: [sha256.Size]byte(value), Job: uuid.UUID(value[sha256.Size:head]), Answer: value[head:]}, true
 }
