@@ -22,8 +22,8 @@ import (
 // statements for a server that cannot run one. Each job would then count a failure and fail for good after a
 // few minutes. A batch that is retried as a whole just waits until the server recovers.
 var transientStates = []string{
-	"08",    // connection exceptions
-	"25006", // read-only transaction: connected to a standby after a failover
+	"08", // connection exceptions
+	readOnly,
 	"25P03", // idle-in-transaction timeout: this process was paused
 	"40",    // serialization failure, deadlock
 	"53",    // insufficient resources
@@ -32,6 +32,7 @@ var transientStates = []string{
 }
 
 const (
+	readOnly         = "25006" // connected to a standby after a failover; the connection is closed, so that the next may be to the primary
 	lockNotAvailable = "55P03" // lock_timeout
 	deadlockDetected = "40P01"
 )

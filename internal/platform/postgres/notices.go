@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -25,15 +26,40 @@ type subscriber struct {
 }
 
 // notices collects the notices of each connection until the end of its transaction.
-type notices struct{ subscriber atomic.Pointer[subscriber] }
+type notices struct {
+	subscriber atomic.Pointer[subscriber]
+	logger     *slog.Logger
+}
 
 // noticesKey is their key in the custom data of a connection.
 const noticesKey = "triprize.notices"
 
 func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
+	if isUnreplicated(notice) {
+		n.logger.Warn("postgres: a commit is not known to be on the synchronous standby; its outcome is unknown", "reason", notice.Message)
+		cut(conn)
+	}
 	if s := n.subscriber.Load(); s != nil && notice.Message == s.message {
 		details, _ := conn.CustomData()[noticesKey].([]string)
 		conn.CustomData()[noticesKey] = append(details, notice.Detail)
+	}
+}
+
+// isUnreplicated reports whether Postgres has committed without waiting for the synchronous standby any longer: the
+// wait was cancelled (01000), by statement_timeout for example, or the session is terminated (57P01). Texts are
+// translated; the name of the function that warns is not, and no other warning comes from it.
+func isUnreplicated(notice *pgconn.Notice) bool {
+	return notice.SeverityUnlocalized == "WARNING" && (notice.Code == "01000" || notice.Code == "57P01") && notice.Routine == "SyncRepWaitForLSN"
+}
+
+// cut closes a connection before the rest of an answer is read. So whatever has committed (a transaction, a batch, a
+// single statement) fails as if the connection had broken: with a transient fault and an unknown outcome.
+func cut(conn *pgconn.PgConn) {
+	_ = conn.Conn().Close()
+	for {
+		if _, err := conn.Frontend().Receive(); err != nil { // what was received before
+			return
+		}
 	}
 }
 

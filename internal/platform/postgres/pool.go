@@ -9,10 +9,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,19 +39,40 @@ type DB interface {
 // userTimeout is how long sent data may stay unacknowledged before the connection is closed.
 const userTimeout = 10 * time.Second
 
+// Open returns a pool of a process that has no other: see [Servers.Open].
+func Open(ctx context.Context, settings config.Postgres, name string, tracers ...pgx.QueryTracer) (*pgxpool.Pool, error) {
+	return NewServers(slog.New(slog.DiscardHandler)).Open(ctx, settings, name, tracers...)
+}
+
+// The time in which a server must accept a connection. Of several hosts the next is tried then.
+const (
+	connectTimeout     = 5 * time.Second
+	connectTimeoutHost = 2 * time.Second
+)
+
 // Open returns a pool whose sessions have the timeouts of settings, and plans that need no statistics. It does
 // not connect: an error means that a setting is invalid. name is the application_name of the sessions. tracers
 // trace every statement: [Metrics] is one.
-func Open(ctx context.Context, settings config.Postgres, name string, tracers ...pgx.QueryTracer) (*pgxpool.Pool, error) {
+func (s *Servers) Open(ctx context.Context, settings config.Postgres, name string, tracers ...pgx.QueryTracer) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(settings.URL)
 	if err != nil {
 		return nil, errors.New("postgres.Open: setting postgres.url is not a connection string") // err repeats the password
 	}
 	cfg.MaxConns = settings.MaxConnections
 	cfg.MaxConnIdleTime = 30 * time.Second
-	cfg.ConnConfig.ConnectTimeout = cmp.Or(settings.ConnectTimeout, 5*time.Second)
+	timeout := connectTimeout
+	if severalHosts(cfg.ConnConfig) {
+		timeout = connectTimeoutHost
+	}
+	cfg.ConnConfig.ConnectTimeout = cmp.Or(settings.ConnectTimeout, cfg.ConnConfig.ConnectTimeout, timeout)
 	cfg.ConnConfig.DialFunc = dialer(userTimeout).DialContext
-	listener := new(notices)
+	cfg.ConnConfig.LookupFunc, cfg.BeforeConnect = s.lookup(cfg.ConnConfig.LookupFunc), s.lastFirst
+	cfg.ConnConfig.ValidateConnect = s.validate(cfg.ConnConfig.ValidateConnect)
+	onError := cfg.ConnConfig.OnPgError
+	cfg.ConnConfig.OnPgError = func(conn *pgconn.PgConn, failed *pgconn.PgError) bool { // false closes the connection
+		return failed.Code != readOnly && onError(conn, failed)
+	}
+	listener := &notices{logger: s.logger}
 	cfg.ConnConfig.Tracer, cfg.ConnConfig.OnNotice = multitracer.New(append(tracers, listener)...), listener.raised
 	session := cfg.ConnConfig.RuntimeParams
 	session["application_name"] = name
@@ -64,14 +87,43 @@ func Open(ctx context.Context, settings config.Postgres, name string, tracers ..
 	session["client_min_messages"] = "notice" // see OnNotice
 	maps.Copy(session, byIndex)
 	cfg.PrepareConn = planAnew(planTTL)
+	cfg.BeforeClose = s.closed
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		s.opened(conn)
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: uuidCodec{}})
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
 			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}) // answers show UTC, in any zone of the process
 		return nil
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	return pool, fault.At(err, "postgres.Open")
+	if err != nil {
+		return nil, fault.At(err, "postgres.Open")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pools = append(s.pools, pool)
+	return pool, nil
+}
+
+// relied are the start-up parameters that the program relies on, beside byIndex.
+var relied = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "timezone", "default_transaction_isolation", "client_min_messages"}
+
+// CheckSession returns an error if sessions do not have their start-up parameters: PgBouncer removes them in silence.
+func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
+	want := pool.Config().ConnConfig.RuntimeParams
+	names := slices.Sorted(slices.Values(slices.AppendSeq(relied[:len(relied):len(relied)], maps.Keys(byIndex))))
+	var wrong []string
+	var name, value string
+	err := Scan(ctx, pool, func() {
+		if value != want[name] {
+			wrong = append(wrong, fmt.Sprintf("ALTER ROLE %s SET %s = '%s';", pgx.Identifier{pool.Config().ConnConfig.User}.Sanitize(), name, want[name]))
+		}
+	}, []any{&name, &value}, `SELECT lower(name), setting FROM pg_settings WHERE lower(name) = ANY($1) ORDER BY 1`, names)
+	if err == nil && len(wrong) > 0 {
+		err = fmt.Errorf("setting postgres.url (TRIPRIZE_POSTGRES_URL): a pooler drops the start-up parameters of sessions. "+
+			"Let the role have them, and restart the pooler: %s", strings.Join(wrong, " "))
+	}
+	return fault.At(err, "postgres.CheckSession")
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
