@@ -78,14 +78,22 @@ func OfKeys(ctx context.Context, db postgres.DB, requests []Request) (earlier []
 }
 
 // ofKeys returns the jobs of the keys of requests, by one index look-up per key.
+//
+// A job whose commit did not wait for the synchronous standby may be lost with the primary, and a reader cannot see
+// that. So with such a standby the transaction that finds jobs writes to the write-ahead log: its own commit waits,
+// also for all commits before it.
 func ofKeys(ctx context.Context, db postgres.DB, requests []Request) (map[slot]Job, error) {
 	clients, keys := make([]string, len(requests)), make([]string, len(requests))
 	for i, r := range requests {
 		clients[i], keys[i] = r.Client, r.Key
 	}
 	found, err := postgres.Collect(ctx, db, scan, `
-		SELECT `+columns+` FROM unnest($1::text[], $2::text[]) AS k (client, key)
-		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j`, clients, keys)
+		WITH found AS MATERIALIZED (
+			SELECT `+columns+` FROM unnest($1::text[], $2::text[]) AS k (client, key)
+			CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = k.client AND idempotency_key = k.key) j),
+		written AS MATERIALIZED (
+			SELECT pg_logical_emit_message(true, 'triprize', '') FROM found WHERE current_setting('synchronous_standby_names') <> '' LIMIT 1)
+		SELECT found.* FROM found LEFT JOIN written ON true`, clients, keys)
 	jobs := make(map[slot]Job, len(found))
 	for _, j := range found {
 		jobs[slot{j.Client, j.Key}] = j
