@@ -2,6 +2,7 @@ package boot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"triprize/internal/domain/buildinfo"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
@@ -40,8 +42,9 @@ type Process struct {
 	Locks    *lock.Locker
 	Health   *telemetry.Health
 
-	pools []pgx.QueryTracer // of all pools but the next
-	apart *pgxpool.Pool     // one connection, for /readyz and its checks
+	servers *postgres.Servers
+	pools   []pgx.QueryTracer // of all pools but the next
+	apart   *pgxpool.Pool     // one connection, for /readyz and its checks
 
 	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }
@@ -101,14 +104,14 @@ func Main(name string, flags *flag.FlagSet, run func(ctx context.Context, p *Pro
 // that time; run has to wait for Postgres itself (Await). Tests run several
 // processes in one program.
 func Run(ctx context.Context, name string, settings config.Settings, logger *slog.Logger, run func(context.Context, *Process) error) error {
-	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry()}
+	p := &Process{Name: name, Settings: settings, Logger: logger, Registry: telemetry.NewRegistry(), servers: postgres.NewServers(logger)}
 	closeTracing, err := tracing.Open(settings.Tracing, name, buildinfo.Version(), logger) //nolint:contextcheck // the last spans are sent when ctx has ended
 	if err != nil {
 		return err
 	}
 	defer closeTracing()
 	p.pools = append(tracing.SQL(), postgres.NewMetrics(p.Registry))
-	if p.DB, err = postgres.Open(ctx, settings.Postgres, "triprize-"+name, p.pools...); err != nil {
+	if p.DB, err = p.servers.Open(ctx, settings.Postgres, "triprize-"+name, p.pools...); err != nil {
 		return err
 	}
 	defer closePool(p.DB)
@@ -119,7 +122,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	telemetry.RegisterPool(p.Registry, p.DB)
 	apart := settings.Postgres // a check takes no connection from the work, and a pool that is all in use is no outage of Postgres
 	apart.MaxConnections = 1
-	if p.apart, err = postgres.Open(ctx, apart, "triprize-"+name+"-readyz"); err != nil {
+	if p.apart, err = p.servers.Open(ctx, apart, "triprize-"+name+"-readyz"); err != nil {
 		return err
 	}
 	defer closePool(p.apart)
@@ -143,11 +146,49 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 
 // checkPostgres distinguishes an old schema from a Postgres that does not answer.
 func (p *Process) checkPostgres(ctx context.Context) error {
+	if err := p.checkPrimary(ctx); err != nil {
+		return err
+	}
 	err := schema.Check(ctx, p.apart)
 	if errors.Is(err, schema.ErrOld) {
 		return fmt.Errorf("%w: %w", telemetry.ErrMigrations, err)
 	}
 	return err
+}
+
+// primaryTimeout bounds the read of the newest primary in Redis. Without Redis a process knows what it has seen itself.
+const primaryTimeout = 200 * time.Millisecond
+
+// checkPrimary returns postgres.ErrAnotherPrimary if the server is not the newest primary that this process or, by
+// Redis, another one has seen.
+//
+// The newest primary has no TTL: while the old one is all that runs, hours must not make it the newest. So after a
+// restore with other data, or from a backup that ends on a lower timeline, an operator deletes the key and then
+// restarts the processes, which remember it too. A process that refuses its server does not write the key, so it
+// stays deleted until a process accepts a server.
+func (p *Process) checkPrimary(ctx context.Context) error {
+	found, err := p.servers.Identify(ctx, p.apart)
+	if err != nil || found == (postgres.Primary{}) {
+		return err
+	}
+	if p.Settings.Draw.SecretKey == "" { // a scheduler may have none
+		return p.servers.Meet(found)
+	}
+	ctx, cancel := context.WithTimeout(ctx, primaryTimeout)
+	defer cancel()
+	key, mac, known := p.Settings.Redis.Namespace+":primary", idempotency.NewMAC(p.Settings.Draw.SecretKey), postgres.Primary{}
+	sealed, err := p.Redis.Get(ctx, key).Bytes()
+	if value, ok := mac.Open(key, sealed); ok && json.Unmarshal(value, &known) == nil {
+		p.servers.Adopt(known)
+	}
+	if differs := p.servers.Meet(found); differs != nil {
+		return differs
+	}
+	if (err == nil || errors.Is(err, redis.Nil)) && known != found {
+		value, _ := json.Marshal(found)                          // two integers
+		_ = p.Redis.Set(ctx, key, mac.Seal(key, value), 0).Err() // the next check tries again
+	}
+	return nil
 }
 
 // checkRedis writes a key: a Redis that is full, read-only or loading may answer a PING, and carries no task.
@@ -159,7 +200,7 @@ func (p *Process) checkRedis(ctx context.Context) error {
 // for at most postgres.start_wait. The log and Health say what it waits for.
 func (p *Process) Await(ctx context.Context) error {
 	began, reason := time.Now(), ""
-	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, func(ctx context.Context) error { return schema.Check(ctx, p.DB) },
+	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, p.checkPostgres,
 		func(err error) {
 			what := "postgres"
 			if errors.Is(err, schema.ErrOld) {
@@ -172,6 +213,9 @@ func (p *Process) Await(ctx context.Context) error {
 			}
 		})
 	if err != nil {
+		return err
+	}
+	if err := postgres.CheckSession(ctx, p.DB); err != nil {
 		return err
 	}
 	p.Health.Started()

@@ -209,7 +209,7 @@ func (p *Process) takeCards(ctx context.Context, w *worker.Worker) (pools []*pgx
 	}
 	settings := p.Settings.Postgres
 	settings.MaxConnections = 4
-	db, err := postgres.Open(ctx, settings, "triprize-"+p.Name+"-payments", p.pools...)
+	db, err := p.servers.Open(ctx, settings, "triprize-"+p.Name+"-payments", p.pools...)
 	if err != nil {
 		client.Close()
 		return nil, nil, err
