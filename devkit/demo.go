@@ -73,7 +73,7 @@ status is 0 only if every check passed.`,
 		out := cmd.ErrOrStderr()
 		say(out, "starting private servers and the fleet …")
 		d := newDemo(offered, *buyers, out)
-		d.environment, err = startEnvironment(cmd.Context(), "", listen, 2, false, config.Overrides{}, out)
+		d.environment, err = startEnvironment(cmd.Context(), devstack.Options{}, listen, 2, false, config.Overrides{}, out)
 		if err == nil {
 			err = d.run(cmd.Context())
 		}

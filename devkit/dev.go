@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
 )
 
@@ -26,14 +27,26 @@ that dies is restarted after a second. DIR/dev.json has all addresses.
 policies.beacon. Without it they may not, and draws that wait for a round of an earlier run
 continue to wait.
 
+--redis and --postgres start several servers: sentinel is a primary, two replicas and three
+Sentinels; cluster is three primaries with a replica each; three are independent, for
+locks.redis_urls; standby is a primary and a synchronous standby. A primary that is killed comes
+back as a replica of its successor. dev is the operator of Postgres: it promotes the standby and
+copies a new one. In dev.json, pids.redis_primary and pids.postgres_primary are the primaries (of a
+Cluster: which has the queue of purchases), absent while they are down; pids.servers are all;
+pids.redis and pids.postgres are the servers that were started first. Each kind of Redis has
+folders of its own.
+
 The settings are in DIR/triprize.yaml, written at each start: the defaults, overridden by
 values for one machine, overridden by --config. TRIPRIZE_… variables are not used. Pages of this
 machine may call the api (api.cors_origins), with tokens from triprize-dev token.`,
 		Args: cobra.NoArgs,
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:8080", "address of the api; loopback only")
-	data := c.Flags().String("data", ".triprize", "folder for data, logs and dev.json; not deleted at the end")
+	var servers devstack.Options
+	c.Flags().StringVar(&servers.Dir, "data", ".triprize", "folder for data, logs and dev.json; not deleted at the end")
 	workers := c.Flags().Int("workers", 2, "number of worker processes")
+	c.Flags().StringVar(&servers.Redis, "redis", devstack.RedisSingle, "single, three (for locks), sentinel or cluster")
+	c.Flags().StringVar(&servers.Postgres, "postgres", devstack.PostgresSingle, "single or standby")
 	beacon := c.Flags().Bool("beacon", false, "simulate drand, so that campaigns may have policies.beacon")
 	file := c.Flags().String("config", "", "your settings file, which overrides the settings of dev")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -48,7 +61,7 @@ machine may call the api (api.cors_origins), with tokens from triprize-dev token
 			return errors.New("--workers must be 1 to 64")
 		}
 		say(cmd.ErrOrStderr(), "starting private servers and the fleet …")
-		e, err := startEnvironment(cmd.Context(), *data, *listen, *workers, *beacon, own, cmd.ErrOrStderr())
+		e, err := startEnvironment(cmd.Context(), servers, *listen, *workers, *beacon, own, cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}

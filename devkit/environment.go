@@ -17,10 +17,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/job"
 	"triprize/internal/key"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 	"triprize/internal/platform/schema"
 	"triprize/sandbox/drandsim"
 )
@@ -30,6 +32,7 @@ import (
 type environment struct {
 	dir     string
 	listen  string
+	queue   string // that of purchases
 	fleet   *devstack.Fleet
 	db      *pgxpool.Pool
 	keys    keys
@@ -66,6 +69,10 @@ type pids struct {
 	Scheduler []int `json:"scheduler"`
 	Postgres  int   `json:"postgres"`
 	Redis     int   `json:"redis"`
+
+	PostgresPrimary int   `json:"postgres_primary,omitempty"`
+	RedisPrimary    int   `json:"redis_primary,omitempty"` // of a Cluster: which has the queue of purchases
+	Servers         []int `json:"servers"`                 // all of Postgres and Redis, and Sentinels
 }
 
 const (
@@ -75,19 +82,20 @@ const (
 )
 
 // startEnvironment starts everything, in order: servers, simulators, schema, keys, fleet.
-// dir empty means a throw-away folder. With beacon, relays of test rounds are beside it. If
+// servers has their folder and kinds; no folder means a throw-away one. With beacon, relays of test rounds are beside it. If
 // another program listens on the address, it fails before it starts anything. If the folder
 // has a dev.json, that program may be the api of a killed run, so leftovers are stopped
 // before this check.
-func startEnvironment(ctx context.Context, dir, listen string, workers int, beacon bool, own config.Overrides, progress io.Writer) (*environment, error) {
+func startEnvironment(ctx context.Context, servers devstack.Options, listen string, workers int, beacon bool, own config.Overrides, progress io.Writer) (*environment, error) {
 	e := &environment{listen: listen, own: own}
-	if _, err := os.Stat(filepath.Join(dir, aboutFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(servers.Dir, aboutFile)); err != nil {
 		if err := e.checkListen(ctx); err != nil {
 			return nil, err
 		}
 	}
 	logger := slog.New(slog.NewTextHandler(progress, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	stack, err := devstack.Start(ctx, devstack.Options{Dir: dir, Restart: restartAfter, Changed: e.describe, Logger: logger})
+	servers.Restart, servers.Changed, servers.Logger = restartAfter, e.describe, logger
+	stack, err := devstack.Start(ctx, servers)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +182,7 @@ func (e *environment) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.queue = queue.Name(settings.Redis.Namespace, string(job.KindPurchase))
 	settings.Postgres.StatementTimeout = time.Hour // of the tool's own sessions: a release may find a folder with much data
 	if e.db, err = postgres.Open(ctx, settings.Postgres, "triprize-dev"); err != nil {
 		return err
@@ -189,7 +198,7 @@ func (e *environment) settingsFile() string { return filepath.Join(e.dir, "tripr
 // reserved are the settings that an environment chooses for itself: its servers, addresses
 // and keys. With a beacon it chooses the chain, too.
 func reserved(beacon bool) []string {
-	keys := []string{"postgres.url", "redis.url", "api.listen", "api.metrics_listen", "worker.listen", "scheduler.listen", "draw.secret_key",
+	keys := []string{"postgres.url", "redis.url", "locks.redis_urls", "api.listen", "api.metrics_listen", "worker.listen", "scheduler.listen", "draw.secret_key",
 		"payments.allow_test", "payments.stripe.key", "payments.stripe.url", "payments.stripe.webhook_secret", "payments.stripe.account"}
 	if beacon {
 		keys = append(keys, "beacon.relays", "beacon.chain")
@@ -215,8 +224,9 @@ func (e *environment) writeSettings() error {
 		return err
 	}
 	text, err := e.own.Over([]byte("log: {format: text}\n" +
-		"postgres: {url: '" + e.fleet.Stack.Postgres.URL(databaseName) + "'}\n" +
-		"redis: {url: '" + e.fleet.Stack.Redis.URL() + "'}\n" +
+		"postgres: {url: '" + e.fleet.Stack.PostgresURL(databaseName) + "'}\n" +
+		"redis: {url: '" + e.fleet.Stack.RedisURL() + "'}\n" +
+		"locks: {redis_urls: '" + e.fleet.Stack.LockURLs() + "'}\n" +
 		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n" +
 		"webhooks: {allow_networks: '127.0.0.0/8,::1/128'}\n" + // receivers on this machine
 		"api: {cors_origins: 'http://localhost:*,http://127.0.0.1:*'}\n" + // pages that are developed on it
@@ -303,10 +313,14 @@ func (e *environment) describe() {
 	if !e.running {
 		return
 	}
+	stack := e.fleet.Stack
+	running := pids{API: devstack.PIDs(e.fleet.APIs), Worker: devstack.PIDs(e.fleet.Workers), Scheduler: devstack.PIDs(e.fleet.Schedulers),
+		Postgres: stack.Postgres.PID(), Redis: stack.Redis.PID(), Servers: stack.PIDs()}
+	running.PostgresPrimary, running.RedisPrimary = stack.Primaries(e.queue)
 	_ = writeJSON(filepath.Join(e.dir, aboutFile), about{
-		APIURL: e.url(), PostgresURL: e.fleet.Stack.Postgres.URL(databaseName), RedisURL: e.fleet.Stack.Redis.URL(), keys: e.keys,
+		APIURL: e.url(), PostgresURL: stack.PostgresURL(databaseName), RedisURL: stack.RedisURL(), keys: e.keys,
 		SandboxURL: e.sandbox.URL, SandboxKey: e.sandbox.key, Beacon: e.aboutBeacon(),
-		PIDs:        pids{devstack.PIDs(e.fleet.APIs), devstack.PIDs(e.fleet.Workers), devstack.PIDs(e.fleet.Schedulers), e.fleet.Stack.Postgres.PID(), e.fleet.Stack.Redis.PID()},
+		PIDs:        running,
 		MetricsURLs: e.fleet.MetricsURLs,
 	}) // it can hardly fail; if the disk is full, the servers report it
 }

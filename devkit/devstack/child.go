@@ -14,9 +14,10 @@ import (
 // Child is a process that is kept running until it is stopped.
 type Child struct {
 	Name    string
-	Command func() *exec.Cmd // returns a new command for each start
-	Restart time.Duration    // pause before a child that ended is started again; 0: it is not
-	Changed func()           // called after every start and end
+	Command func() *exec.Cmd              // returns a new command for each start
+	Restart time.Duration                 // pause before a child that ended is started again; 0: it is not
+	Hold    func(down time.Duration) bool // asked after each pause: wait longer; nil: no
+	Changed func()                        // called after every start and end
 	Logger  *slog.Logger
 
 	mu       sync.Mutex
@@ -76,11 +77,14 @@ func (c *Child) ended(cmd *exec.Cmd, err error, exited chan struct{}) {
 }
 
 func (c *Child) again(stop chan struct{}) {
-	for {
+	for ended := time.Now(); ; {
 		select {
 		case <-stop:
 			return
 		case <-time.After(c.Restart):
+		}
+		if c.Hold != nil && c.Hold(time.Since(ended)) {
+			continue
 		}
 		c.mu.Lock()
 		if c.stopping {

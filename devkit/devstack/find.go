@@ -21,6 +21,9 @@ func postgresBin() (string, error) {
 	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // Debian does not put them into PATH
 	sort.Slice(candidates, func(i, j int) bool { return version(candidates[i]) > version(candidates[j]) })
 	if path, err := exec.LookPath("postgres"); err == nil {
+		if program, err := filepath.EvalSymlinks(path); err == nil { // a folder with links may lack pg_basebackup
+			path = program
+		}
 		candidates = append([]string{filepath.Dir(path)}, candidates...)
 	}
 	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {

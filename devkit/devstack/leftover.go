@@ -1,6 +1,7 @@
 package devstack
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,16 @@ import (
 	"syscall"
 	"time"
 )
+
+// stopLeftovers ends the servers that an earlier run left behind in a folder.
+func stopLeftovers(dir string, postgres, redis syscall.Signal) error {
+	folders, err := os.ReadDir(dir)
+	for _, folder := range folders {
+		home := filepath.Join(dir, folder.Name())
+		err = errors.Join(err, stopLeftover(filepath.Join(home, "postmaster.pid"), home, postgres), stopLeftover(filepath.Join(home, "redis.pid"), home, redis))
+	}
+	return err
+}
 
 // stopLeftover ends the process whose pid is on the first line of file, and
 // removes the file.

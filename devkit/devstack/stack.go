@@ -1,12 +1,14 @@
 package devstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,18 +19,38 @@ import (
 type Options struct {
 	Dir     string        // empty: a throw-away folder
 	Unsafe  bool          // without fsync, and in memory if the folder is thrown away: for tests that do not measure
-	Restart time.Duration // pause before a server that ended is started again; 0: it is not
-	Changed func()        // called when a server started or ended
+	Restart time.Duration // pause before a server that ended is started again; 0: it is not, and no standby is promoted
+	Changed func()        // called when a server started or ended, and after a failover
 	Logger  *slog.Logger
+
+	Redis    string // RedisSingle …; empty: single
+	Postgres string // PostgresSingle …; empty: single
 }
+
+// The kinds of servers.
+const (
+	RedisSingle     = "single"
+	RedisThree      = "three"    // independent, for locks by majority; the first is redis.url
+	RedisSentinel   = "sentinel" // a primary, two replicas and three Sentinels
+	RedisCluster    = "cluster"  // three primaries with a replica each
+	PostgresSingle  = "single"
+	PostgresStandby = "standby" // a primary and a synchronous standby, which is copied anew at each start
+)
 
 // Stack is a private Postgres and Redis.
 type Stack struct {
 	Dir       string
-	Postgres  *Postgres
-	Redis     *Redis
+	Postgres  *Postgres // the primary at the start
+	Standby   *Postgres // the standby at the start; nil: there is none
+	Redis     *Redis    // the first server; see RedisURL
 	lock      *flock.Flock
 	throwaway bool
+
+	kind      string   // of Redis
+	groups    []*group // of its servers
+	sentinels []*Redis
+	operators sync.WaitGroup
+	retire    context.CancelFunc // of the operators
 }
 
 const (
@@ -39,24 +61,106 @@ const (
 // ErrInUse means that another process runs a Stack in the folder.
 var ErrInUse = errors.New("devstack: another process uses this folder")
 
-// Start starts both servers. First it stops servers that killed runs left behind
+// Start starts the servers. First it stops those that killed runs left behind
 // in the folder, or in throw-away folders.
 func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Stack{Dir: opts.Dir, throwaway: opts.Dir == ""}
-	if err := s.occupy(opts.Unsafe); err != nil {
+	if opts.Changed == nil {
+		opts.Changed = func() {}
+	}
+	opts.Redis, opts.Postgres = cmp.Or(opts.Redis, RedisSingle), cmp.Or(opts.Postgres, PostgresSingle)
+	if _, ok := shapes[opts.Redis]; !ok {
+		return nil, fmt.Errorf("devstack: --redis must be single, three, sentinel or cluster, and is %q", opts.Redis)
+	}
+	if opts.Postgres != PostgresSingle && opts.Postgres != PostgresStandby {
+		return nil, fmt.Errorf("devstack: --postgres must be single or standby, and is %q", opts.Postgres)
+	}
+	s := &Stack{Dir: opts.Dir, throwaway: opts.Dir == "", kind: opts.Redis}
+	err := s.occupy(opts.Unsafe)
+	if err != nil {
 		return nil, err
 	}
-	var err error
-	if s.Postgres, err = startPostgres(ctx, s.Dir, opts, opts.Logger); err == nil {
-		s.Redis, err = StartRedis(ctx, s.Dir, opts, opts.Logger)
+	if err = stopLeftovers(s.Dir, syscall.SIGINT, syscall.SIGTERM); err == nil {
+		err = s.startPostgres(ctx, opts)
+	}
+	if err == nil {
+		err = s.startRedis(ctx, opts)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
+	s.employ(opts)
 	return s, nil
+}
+
+// employ begins to watch servers of which one can replace another.
+func (s *Stack) employ(opts Options) {
+	ctx, retire := context.WithCancel(context.Background())
+	s.retire = retire
+	repeat := func(do func()) {
+		s.operators.Go(func() {
+			for ctx.Err() == nil {
+				do()
+				select {
+				case <-ctx.Done():
+				case <-time.After(watchInterval):
+				}
+			}
+		})
+	}
+	if opts.Restart > 0 && s.Standby != nil {
+		repeat(func() { s.operate(ctx, opts) })
+	}
+	if opts.Restart > 0 && shapes[s.kind].replicas > 0 {
+		repeat(func() { s.watchRedis(ctx, opts) })
+	}
+}
+
+const watchInterval = 200 * time.Millisecond
+
+// PostgresURL returns the URL of a database for the settings.
+func (s *Stack) PostgresURL(database string) string {
+	if s.Standby == nil {
+		return s.Postgres.URL(database)
+	}
+	return postgresURL(s.Postgres.pw, database, "&target_session_attrs=read-write", s.Postgres, s.Standby)
+}
+
+// Primaries returns the process ids of the primaries, 0 of one that is down. Of the primaries of a
+// Redis Cluster it is that which has the keys with a hash tag.
+func (s *Stack) Primaries(tag string) (postgres, redis int) {
+	primary, _ := s.roles()
+	return primary.PID(), s.groupOf(tag).primary.Load().PID()
+}
+
+// PIDs returns the process ids of all servers that run.
+func (s *Stack) PIDs() (running []int) {
+	for _, server := range s.servers() {
+		if pid := server.PID(); pid != 0 {
+			running = append(running, pid)
+		}
+	}
+	return running
+}
+
+// servers returns all servers, the primary of Postgres before its standby: it ends when the standby has everything.
+func (s *Stack) servers() (all []*daemon) {
+	for _, p := range []*Postgres{s.Postgres, s.Standby} {
+		if p != nil {
+			all = append(all, &p.daemon)
+		}
+	}
+	for _, r := range s.sentinels {
+		all = append(all, &r.daemon)
+	}
+	for _, g := range s.groups {
+		for _, r := range g.servers {
+			all = append(all, &r.daemon)
+		}
+	}
+	return all
 }
 
 // occupy creates the folder and takes its lock.
@@ -86,14 +190,15 @@ func (s *Stack) occupy(unsafe bool) (err error) {
 	return nil
 }
 
-// Stop stops both servers, and removes a throw-away folder.
+// Stop stops the servers, and removes a throw-away folder.
 func (s *Stack) Stop() error {
-	var failed []error
-	if s.Redis != nil {
-		failed = append(failed, s.Redis.Stop())
+	if s.retire != nil {
+		s.retire()
+		s.operators.Wait()
 	}
-	if s.Postgres != nil {
-		failed = append(failed, s.Postgres.Stop())
+	var failed []error
+	for _, server := range s.servers() {
+		failed = append(failed, server.Stop())
 	}
 	if s.throwaway {
 		failed = append(failed, os.RemoveAll(s.Dir))
@@ -111,8 +216,7 @@ func RemoveLeftovers() {
 		if free, err := lock.TryLock(); err != nil || !free {
 			continue // in use
 		}
-		_ = stopLeftover(filepath.Join(dir, "postgres", "postmaster.pid"), dir, syscall.SIGQUIT)
-		_ = stopLeftover(filepath.Join(dir, "redis", "redis.pid"), dir, syscall.SIGKILL)
+		_ = stopLeftovers(dir, syscall.SIGQUIT, syscall.SIGKILL)
 		_ = os.RemoveAll(dir)
 		_ = lock.Unlock()
 	}
