@@ -67,8 +67,8 @@ func LoadFrom(file string, environ []string) (Settings, error) {
 		return Settings{}, err
 	}
 	err = convertAll(v, fields, func(key string) string {
-		if bound[key] {
-			return variable(key)
+		if name, isSet := bound[key]; isSet {
+			return name
 		}
 		return "settings file " + file
 	})
@@ -112,28 +112,44 @@ func variables(environ []string) map[string]string {
 	return environment
 }
 
-// setFromEnvironment overrides setting a.b with TRIPRIZE_A_B and returns the settings that have such a variable. It
-// rejects variables with our prefix that name no setting.
-func setFromEnvironment(v *viper.Viper, known []string, environment map[string]string) (bound map[string]bool, err error) {
+// fileSuffix marks a variable that names a file with the value, such as a secret of Docker or Kubernetes.
+const fileSuffix = "_FILE"
+
+// setFromEnvironment overrides setting a.b with TRIPRIZE_A_B, or with the content of the file that TRIPRIZE_A_B_FILE
+// names, and returns the variable of each such setting. It rejects variables with our prefix that name no setting.
+func setFromEnvironment(v *viper.Viper, known []string, environment map[string]string) (bound map[string]string, err error) {
 	names := make(map[string]string, len(known))
 	for _, key := range known {
 		names[variable(key)] = key
 	}
-	bound = make(map[string]bool)
-	var unknown []error
+	bound = make(map[string]string)
+	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(environment)) {
 		if !strings.HasPrefix(name, envPrefix+"_") || name == FileVariable || name == APIVariable || name == KeyVariable || strings.HasPrefix(name, testPrefix) {
 			continue
 		}
+		value := environment[name]
 		key, ok := names[name]
 		if !ok {
-			unknown = append(unknown, fmt.Errorf("environment: unknown setting %s", name))
+			if key, ok = names[strings.TrimSuffix(name, fileSuffix)]; !ok {
+				faults = append(faults, fmt.Errorf("environment: unknown setting %s", name))
+				continue
+			}
+			content, err := os.ReadFile(value)
+			if err != nil {
+				faults = append(faults, fmt.Errorf("setting %s (%s): %w", key, name, err))
+				continue
+			}
+			value = strings.TrimRight(string(content), "\r\n")
+		}
+		if other, isSet := bound[key]; isSet {
+			faults = append(faults, fmt.Errorf("setting %s: %s and %s are both set; unset one", key, other, name))
 			continue
 		}
-		v.Set(key, environment[name])
-		bound[key] = true
+		v.Set(key, value)
+		bound[key] = name
 	}
-	return bound, errors.Join(unknown...)
+	return bound, errors.Join(faults...)
 }
 
 // variable returns the environment variable of a setting: postgres.url is TRIPRIZE_POSTGRES_URL.

@@ -171,6 +171,40 @@ func TestASecretIsNotRepeatedInTheReason(t *testing.T) {
 	}
 }
 
+func TestAVariableMayNameAFileWithTheValue(t *testing.T) {
+	const url = "postgres://app:hunter2@db/triprize"
+	file := write(t, url+"\r\n")
+	for name, c := range map[string]struct {
+		env  []string
+		want []string
+	}{
+		"a text":           {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file}},
+		"a number":         {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file, "TRIPRIZE_WORKER_SHARDS_FILE=" + write(t, "7\n")}},
+		"both":             {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file, "TRIPRIZE_POSTGRES_URL=" + url}, want: []string{"setting postgres.url: TRIPRIZE_POSTGRES_URL and TRIPRIZE_POSTGRES_URL_FILE are both set"}},
+		"no file":          {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file + ".gone"}, want: []string{"setting postgres.url (TRIPRIZE_POSTGRES_URL_FILE)", file + ".gone", "no such file"}},
+		"a folder":         {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + filepath.Dir(file)}, want: []string{"TRIPRIZE_POSTGRES_URL_FILE", "is a directory"}},
+		"empty":            {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + write(t, "\n")}, want: []string{"postgres.url", "required"}},
+		"a wrong type":     {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file, "TRIPRIZE_WORKER_SHARDS_FILE=" + write(t, "many")}, want: []string{"worker.shards (TRIPRIZE_WORKER_SHARDS_FILE)", "not a whole number"}},
+		"an unknown name":  {env: []string{"TRIPRIZE_POSTGRES_URI_FILE=" + file}, want: []string{"unknown setting TRIPRIZE_POSTGRES_URI_FILE"}},
+		"a secret, quoted": {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + write(t, "'"+url+"'")}, want: []string{"postgres.url", "must be a URL"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := LoadFrom("", c.env)
+			switch {
+			case c.want == nil && (err != nil || s.Postgres.URL != url || len(c.env) == 2 && s.Worker.Shards != 7):
+				t.Errorf("got %q, %d, %v", s.Postgres.URL, s.Worker.Shards, err)
+			case c.want != nil && err == nil:
+				t.Error("the settings are accepted")
+			}
+			for _, reason := range c.want {
+				if err != nil && (!strings.Contains(err.Error(), reason) || strings.Contains(err.Error(), "hunter2")) {
+					t.Errorf("%q does not say %q, or repeats the secret", err, reason)
+				}
+			}
+		})
+	}
+}
+
 // Only binaries of tests may change a constant.
 func TestAConstantIsNoSetting(t *testing.T) {
 	required(t)
