@@ -1,7 +1,6 @@
 #!/bin/sh
 # Makes the secrets of docker-compose.yml in ./secrets, a file for each. Files that are there stay as
-# they are: remove one to have it made anew. Back up draw_secret_key: campaigns that were published
-# with it cannot be drawn without it.
+# they are. Back up draw_secret_key: campaigns that were published with it cannot be drawn without it.
 #
 #   sh deploy/secrets.sh
 #
