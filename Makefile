@@ -100,10 +100,16 @@ soak: deps programs ## Run the long tests: crashes, attacks, load, fuzzing (some
 	@tools/deps.sh prometheus openssl
 	@$(WITH) tools/soak.sh
 
+.PHONY: compose
+compose: deps go ## Try docker-compose.yml: sell, scale, restart, upgrade from COMMIT (root, or DOCKER_HOST)
+	@tools/deps.sh docker
+	@tools/compose.sh
+
 .PHONY: soak-long
 soak-long: deps programs ## Run the long tests with every failpoint and more cases (an hour)
 	@tools/deps.sh prometheus openssl
 	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x SOAK_FUZZ="-fuzz ." $(WITH) tools/soak.sh
+	@$(MAKE) compose
 
 .PHONY: lint
 lint: go ## Lint the code, including the import rules (.golangci.yml)

@@ -9,6 +9,7 @@
 #   compiler   of C        (the race detector links with it: make race)
 #   python     3.9 or newer (tests run the script of docs/draw.md: make web)
 #   openssl                (the page about webhooks verifies with it: make soak)
+#   docker and haproxy     (they run docker-compose.yml: make compose; no service)
 #   prometheus and amtool   (they check and run the alerts: make alerts, make soak; no service)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
@@ -53,6 +54,8 @@ has_openssl() { command -v openssl >/dev/null; }
 
 has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >/dev/null || return 1; done; }
 
+has_docker() { for tool in docker dockerd haproxy; do command -v $tool >/dev/null || return 1; done; }
+
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
 
@@ -63,6 +66,7 @@ missing() {
     ! wants python || has_python || echo "Python 3.9 or newer (python3)"
     ! wants openssl || has_openssl || echo "openssl"
     ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
+    ! wants docker || has_docker || echo "Docker and haproxy"
     has_certificates || echo "CA certificates"
 }
 
@@ -122,6 +126,10 @@ install_on_debian() {
     if wants prometheus && ! has_prometheus; then
         apt_install prometheus prometheus-alertmanager
         no_boot prometheus prometheus-alertmanager
+    fi
+    if wants docker && ! has_docker; then
+        apt_install docker.io iptables haproxy
+        no_boot docker containerd haproxy
     fi
 }
 
