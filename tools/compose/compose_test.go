@@ -89,7 +89,7 @@ func TestEveryServiceIsThereWithWhatItNeeds(t *testing.T) {
 	const (
 		afterAll = ", checked, migrate:completed_successfully, postgres:healthy, redis:healthy"
 		own      = "PAYMENTS_ALLOW_TEST, PAYMENTS_STRIPE_KEY_FILE, PAYMENTS_STRIPE_WEBHOOK_SECRET_FILE, POSTGRES_URL_FILE, REDIS_URL_FILE"
-		api      = "API_LISTEN, API_METRICS_LISTEN, DRAW_SECRET_KEY_FILE, " + own + afterAll
+		api      = "API_DRAIN_DELAY, API_LISTEN, API_METRICS_LISTEN, API_TRUSTED_PROXIES, DRAW_SECRET_KEY_FILE, " + own + afterAll
 	)
 	if want := map[string]string{
 		"postgres":  "checked, in a volume, scalable",
@@ -165,7 +165,7 @@ func TestEveryServiceIsBoundedAndShowsNoSecret(t *testing.T) {
 
 // A setting that the example offers, and that no process gets, would be left out without a word.
 func TestTheFleetGetsWhatTheExampleOffersAndMayFinishWhatItBegan(t *testing.T) {
-	const limit = 15 * time.Second // config.ShutdownTimeout
+	const limit = (5 + 15) * time.Second // api.drain_delay and config.ShutdownTimeout
 	env := map[string]string{"TRIPRIZE_VERSION": "v1.2.3"}
 	offered := regexp.MustCompile(`(?m)^# (TRIPRIZE_[A-Z_]+)=`).FindAllSubmatch(read(t, "deploy", "example.env"), -1)
 	if len(offered) == 0 {

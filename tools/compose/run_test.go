@@ -244,6 +244,9 @@ END`)
 	}
 	// What anybody with a look at a container sees.
 	shown := now.sh(`docker inspect $(docker compose ps -aq); for id in $(docker compose ps -q); do docker top $id; done; docker compose logs --no-color`)
+	if !strings.Contains(shown, `"address":"127.0.0.1"`) {
+		t.Error("no request has the address that the proxy gives")
+	}
 	secrets := make(map[string]string)
 	for name := range project(t).Secrets {
 		content, err := os.ReadFile(filepath.Join(now.folder, "secrets", name)) //nolint:gosec // the test's own folder
