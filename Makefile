@@ -95,6 +95,10 @@ alerts: ## Check and test the Prometheus rules and the Alertmanager routes
 	@cd deploy/alertmanager && amtool check-config alertmanager.yml && for severity in page ticket; do \
 		amtool config routes test --config.file=alertmanager.yml --verify.receivers=$$severity severity=$$severity; done
 
+.PHONY: chart
+chart: go ## Render the Helm chart and hold it against Kubernetes' types and the settings
+	@go -C tools/chart test -vet=off -count=1 ./... # the test cache does not see files of other modules
+
 .PHONY: soak
 soak: deps programs ## Run the long tests: crashes, attacks, load, fuzzing (some minutes)
 	@tools/deps.sh prometheus openssl

@@ -1,0 +1,204 @@
+// Package chart renders the Helm chart with Helm's own library and decodes the result strictly into the types of
+// Kubernetes, without a cluster. It is a module of its own because Helm compiles for a minute.
+package chart
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	policy "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	root     = "../../"
+	folder   = root + "deploy/helm/triprize/"
+	shutdown = 15 * time.Second // config.ShutdownTimeout
+)
+
+type texts = map[string]string
+
+func parse[T any](t *testing.T, text string) (value T) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), &value); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return value
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func render(t *testing.T, values string) (texts, error) {
+	t.Helper()
+	log.SetOutput(io.Discard) // the loader reports the link to the rules
+	c, err := loader.LoadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, err := chartutil.ToRenderValues(c, parse[map[string]any](t, values), chartutil.ReleaseOptions{Name: "shop", Namespace: "sale"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Engine{Strict: true}.Render(c, with)
+}
+
+// variables returns the variable of each setting: that of postgres.url is TRIPRIZE_POSTGRES_URL.
+func variables(name string, value any) (names []string) {
+	section, ok := value.(map[string]any)
+	if !ok {
+		return []string{strings.ToUpper(name)}
+	}
+	for inner, value := range section {
+		names = append(names, variables(name+"_"+inner, value)...)
+	}
+	return names
+}
+
+// secretsOf holds a pod against what its program needs, and returns the settings that come from Secrets.
+func secretsOf(t *testing.T, pod core.PodSpec) (secrets string) {
+	t.Helper()
+	c, values := pod.Containers[0], make(texts)
+	settings := variables("triprize", parse[map[string]any](t, read(t, root+"configs/triprize.yaml")))
+	for _, v := range c.Env {
+		setting, ours := strings.CutPrefix(v.Name, "TRIPRIZE_")
+		if _, twice := values[v.Name]; twice || ours && !slices.Contains(settings, v.Name) {
+			t.Errorf("%s: %s is no setting, or there twice", c.Name, v.Name)
+		}
+		if values[v.Name] = v.Value; ours && v.ValueFrom != nil {
+			secrets += setting + " "
+		}
+		if strings.HasPrefix(v.Value, "/etc/triprize/ca/") && (c.VolumeMounts[0].MountPath != "/etc/triprize/ca" || pod.Volumes[0].ConfigMap == nil) {
+			t.Errorf("%s: %s is in no volume", c.Name, v.Value)
+		}
+	}
+	goes, err := resource.ParseQuantity(strings.TrimSuffix(values["GOMEMLIMIT"], "B"))
+	if err != nil || goes.Cmp(*c.Resources.Limits.Memory()) >= 0 {
+		t.Errorf("%s: GOMEMLIMIT %v of %v", c.Name, goes, c.Resources.Limits)
+	}
+	if _, err := os.Stat(root + "cmd/" + c.Args[0]); err != nil || c.Name == "migration" {
+		return secrets // it listens on nothing
+	}
+	var ports string
+	for _, port := range c.Ports {
+		ports += fmt.Sprintf(":%d", port.ContainerPort)
+	}
+	if ports != values["TRIPRIZE_API_LISTEN"]+values["TRIPRIZE_API_METRICS_LISTEN"]+values["TRIPRIZE_WORKER_LISTEN"]+values["TRIPRIZE_SCHEDULER_LISTEN"] {
+		t.Errorf("%s: ports %s, settings %v", c.Name, ports, values)
+	}
+	for probe, path := range map[*core.Probe]string{c.StartupProbe: "/healthz", c.LivenessProbe: "/healthz", c.ReadinessProbe: "/readyz"} {
+		if probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != c.Ports[len(c.Ports)-1].Name {
+			t.Errorf("%s: %v", c.Name, probe)
+		}
+	}
+	drain, _ := time.ParseDuration(values["TRIPRIZE_API_DRAIN_DELAY"])
+	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace <= drain+shutdown {
+		t.Errorf("%s is killed after %v, before its shutdown ends", c.Name, grace)
+	}
+	return secrets
+}
+
+func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
+	for example, want := range map[string]texts{ // what objects name, besides those of every example
+		"smallest":   {},
+		"production": {"HorizontalPodAutoscaler worker": "shop-triprize-worker", "Ingress api": "shop-triprize-api", "NetworkPolicy ": ""},
+		"cloud": {
+			"ScaledObject worker": "map[name:shop-triprize-worker]", "Ingress api": "shop-triprize-api", "NetworkPolicy ": "", "PrometheusRule ": "true",
+			"PodMonitor ": "map[matchLabels:map[app.kubernetes.io/instance:shop app.kubernetes.io/name:triprize]]",
+		},
+	} {
+		rendered, err := render(t, read(t, folder+"examples/"+example+".yaml"))
+		if err != nil {
+			t.Fatal(example, err)
+		}
+		servers := map[bool]string{true: "PAYMENTS_STRIPE_KEY PAYMENTS_STRIPE_WEBHOOK_SECRET "}[example == "production"] + "POSTGRES_URL REDIS_URL "
+		maps.Copy(want, texts{
+			"Deployment api": "DRAW_SECRET_KEY " + servers, "Deployment worker": "DRAW_SECRET_KEY " + servers, "Deployment scheduler": servers, "Job migration": "POSTGRES_URL ",
+			"Service api": "http", "PodDisruptionBudget api": "", "PodDisruptionBudget worker": "", "PodDisruptionBudget scheduler": "",
+		})
+		found, pods, selectors := make(texts), make(map[string]texts), make(map[string]texts)
+		for _, text := range strings.Split(strings.Join(slices.Collect(maps.Values(rendered)), "\n---\n"), "\n---\n") {
+			head := regexp.MustCompile(`(?m)^kind: (\w+)\nmetadata:\n  name: shop-triprize-?(\w*)$`).FindStringSubmatch(text)
+			if head == nil {
+				continue
+			}
+			name, process, names, spec := head[1]+" "+head[2], head[2], "", parse[map[string]any](t, text)["spec"].(map[string]any)
+			switch head[1] {
+			case "Deployment":
+				d := parse[apps.Deployment](t, text).Spec
+				pods[process], selectors[name], names = d.Template.Labels, d.Selector.MatchLabels, secretsOf(t, d.Template.Spec)
+				selectors["spread "+process] = d.Template.Spec.TopologySpreadConstraints[1].LabelSelector.MatchLabels
+			case "Job":
+				names = secretsOf(t, parse[batch.Job](t, text).Spec.Template.Spec)
+			case "Service":
+				s := parse[core.Service](t, text).Spec
+				selectors[name], names = s.Selector, s.Ports[0].TargetPort.StrVal
+			case "PodDisruptionBudget":
+				selectors[name] = parse[policy.PodDisruptionBudget](t, text).Spec.Selector.MatchLabels
+			case "NetworkPolicy":
+				selectors[name] = parse[networking.NetworkPolicy](t, text).Spec.PodSelector.MatchLabels
+			case "Ingress":
+				names = parse[networking.Ingress](t, text).Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
+			case "HorizontalPodAutoscaler":
+				names = parse[autoscaling.HorizontalPodAutoscaler](t, text).Spec.ScaleTargetRef.Name
+			case "ScaledObject": // this and the next are kinds of operators
+				names = fmt.Sprint(spec["scaleTargetRef"])
+			case "PodMonitor":
+				names = fmt.Sprint(spec["selector"])
+			case "PrometheusRule":
+				rules := strings.ReplaceAll(read(t, root+"deploy/prometheus/rules.yml"), " docs/runbooks/", " https://git.example/triprize/docs/runbooks/")
+				names = fmt.Sprint(reflect.DeepEqual(spec, parse[map[string]any](t, rules)))
+			}
+			found[name] = names
+		}
+		if !maps.Equal(found, want) {
+			t.Errorf("%s has\n%q, want\n%q", example, found, want)
+		}
+		for name, selector := range selectors { // an object selects the pods that it is named for; one without a name, all
+			for process, labels := range pods {
+				selected := !slices.ContainsFunc(slices.Collect(maps.Keys(selector)), func(key string) bool { return labels[key] != selector[key] })
+				if wanted := strings.HasSuffix(name, " ") || strings.HasSuffix(name, " "+process); selected != wanted {
+					t.Errorf("%s: %s selects pods of the %s: %v", example, name, process, selected)
+				}
+			}
+		}
+	}
+}
+
+func TestValuesThatMakeNoSenseAreRejected(t *testing.T) {
+	for _, c := range [][2]string{
+		{"replicas: 2", "replicas"}, {"api: {replicas: 0}", "replicas"}, {"worker: {memory: 1Gi}", "memory"}, {"pod: {hostNetwork: true}", "hostNetwork"},
+		{"worker: {autoscaling: {by: cpu, min: 7}}", "above max"}, {"worker: {autoscaling: {by: queue}}", "address of Prometheus"},
+		{"settings: {postgres.url: x}", "postgres.url"}, {"settings: {api.listen: x}", "api.listen"}, {"settings: {TRIPRIZE_API: x}", "TRIPRIZE_API"},
+		{"secrets: {redis.url: null}", "redis.url"}, {"secrets: {redis.url: {name: x, key: ''}}", "redis.url"}, {"networkPolicy: {egressPorts: []}", "egressPorts"},
+		{"ingress: {enabled: true, host: shop.example}", "tlsSecret"}, {"monitoring: {enabled: true, runbooks: docs}", "runbooks"},
+	} {
+		if _, err := render(t, c[0]); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%s: %v", c[0], err)
+		}
+	}
+}
