@@ -27,7 +27,7 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- $root := index . 0 }}{{ $process := index . 1 }}
 {{- $own := dict }}
 {{- if eq $process "api" }}
-{{- $own = dict "api.listen" ":8080" "api.metrics_listen" ":9090" }}
+{{- $own = dict "api.listen" ":8080" "api.metrics_listen" ":9090" "api.drain_delay" (printf "%ds" (int $root.Values.api.drainSeconds)) }}
 {{- else if ne $process "migration" }}
 {{- $own = dict (printf "%s.listen" $process) ":9090" }}
 {{- end }}
