@@ -81,11 +81,16 @@ func (sys *system) rest(ctx context.Context, m *meter, measured time.Duration) (
 
 // requests is how often Redis has read from its clients so far: its count of commands has those of scripts, too.
 func (sys *system) requests(ctx context.Context) (float64, error) {
-	stats, err := sys.setup.redis.Info(ctx, "stats").Result()
-	_, after, _ := strings.Cut(stats, "total_reads_processed:")
-	number, _, _ := strings.Cut(after, "\r")
+	return sys.info(ctx, "stats", "total_reads_processed")
+}
+
+// info returns a figure of a section of Redis' INFO.
+func (sys *system) info(ctx context.Context, section, name string) (float64, error) {
+	figures, err := sys.setup.redis.Info(ctx, section).Result()
 	if err != nil {
 		return 0, err
 	}
+	_, after, _ := strings.Cut(figures, name+":")
+	number, _, _ := strings.Cut(after, "\r")
 	return strconv.ParseFloat(number, 64)
 }

@@ -104,3 +104,20 @@ func (m *meter) memory(name string) (most float64) {
 	}
 	return most
 }
+
+// files returns the most files and connections that a process of each group has open.
+func (m *meter) files() map[string]float64 {
+	most := make(map[string]float64)
+	if m == nil {
+		return most
+	}
+	for _, g := range m.groups {
+		for _, pid := range g.pids {
+			if process, err := procfs.NewProc(pid); err == nil {
+				open, _ := process.FileDescriptorsLen() // 0: the process is gone
+				most[g.name] = max(most[g.name], float64(open))
+			}
+		}
+	}
+	return most
+}

@@ -20,11 +20,12 @@ const (
 )
 
 // Names of figures with the CPU time of each thing done, of all our processes and of one
-// group; of cores in use; and of the most memory that a process of a group has had.
+// group; of cores in use; and of the most memory and open files that a process of a group has had.
 const (
 	cpuOfEach = "µs of cpu each"
 	cpuOf     = "cpu "
 	mostMiB   = "MiB "
+	openFiles = "files "
 )
 
 // newResult computes the rate and the quantiles of a measurement. It sorts took.
@@ -52,6 +53,7 @@ func (r *result) noteUsage(w *window, n int) {
 	r.note(cpuOfEach, ours)
 	for _, name := range []string{"api", "worker"} {
 		r.note(mostMiB+name, w.meter.memory(name))
+		r.note(openFiles+name, w.files[name])
 	}
 }
 

@@ -20,15 +20,16 @@ const connections = 500
 // crowdedSale measures purchases through the real binaries, from the HTTP request to
 // the final answer.
 type crowdedSale struct {
-	offer   offer    // default hot
-	workers int      // default 1
-	buyers  int      // default connections
-	payers  int      // how many users pay by wallet in turn; default: none
-	paid    string   // default paidExternally
-	each    int      // positions of a purchase; default 1
-	first   bool     // only the first campaign is bought from
-	env     []string // settings of all processes
-	traced  bool     // one trace in a hundred goes to a collector in this program
+	offer   offer         // default hot
+	workers int           // default 1
+	buyers  int           // default connections
+	payers  int           // how many users pay by wallet in turn; default: none
+	paid    string        // default paidExternally
+	each    int           // positions of a purchase; default 1
+	first   bool          // only the first campaign is bought from
+	every   time.Duration // each buys at fixed times so far apart; default: one after the other
+	env     []string      // settings of all processes
+	traced  bool          // one trace in a hundred goes to a collector in this program
 }
 
 func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
@@ -51,8 +52,13 @@ func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) 
 		if crowd.payers, crowd.paid = c.payers, cmp.Or(c.paid, paidExternally); c.payers > 0 {
 			crowd.paid = paidByWallet
 		}
+		crowd.every = c.every
+		before, err := sys.written(ctx)
+		if err != nil {
+			return r, err
+		}
 		w := newWindow(sys.meter())
-		seen, err := crowd.sell(ctx, w, measured)
+		seen, err := crowd.sell(ctx, w, max(measured, 2*c.every))
 		if err != nil {
 			return r, err
 		}
@@ -60,6 +66,17 @@ func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) 
 		r.note("not final/s", perSecond(seen.measured[late], w.elapsed))
 		r.note("refused/s", perSecond(seen.measured[refused], w.elapsed))
 		r.noteUsage(w, seen.measured[succeeded])
+		r.note(perSecondOfCPU, divide(1e6, r.figures["µs api"]+r.figures["µs worker"]+r.figures["µs postgres"]+r.figures["µs redis"]))
+		if r.figures[rowWait], err = sys.rowWait(ctx); err != nil {
+			return r, err
+		}
+		after, err := sys.written(ctx)
+		if err != nil {
+			return r, err
+		}
+		for name, bytes := range after {
+			r.note("bytes of "+name+" each", divide(bytes-before[name], float64(seen.whole[succeeded])))
+		}
 		r.wrong, err = sys.finish(ctx, seen, max(c.each, 1))
 		return r, err
 	})

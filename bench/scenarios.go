@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"triprize/internal/campaign"
 )
 
 // scenario is one row of the table. run prepares what it needs, warms up, measures for
@@ -17,6 +19,9 @@ type scenario struct {
 var scenarios = []scenario{
 	{"documents-rr", documents{isolation: "REPEATABLE READ"}.run},
 	{"documents-rc", documents{isolation: "READ COMMITTED"}.run},
+	{"rows-waited-for", documents{isolation: "READ COMMITTED", locked: " ", hot: true}.run},
+	{"rows-nowait", documents{isolation: "READ COMMITTED", locked: "NOWAIT", hot: true}.run},
+	{"rows-skipped", documents{isolation: "READ COMMITTED", hot: true}.run},
 	{"asynq-empty", runEmptyTasks},
 	{"set-based", runSetBased},
 	{"guard", runGuard},
@@ -33,6 +38,8 @@ var scenarios = []scenario{
 	{"wallet-beside-cards", besideCards{cardBuyers: enoughCardBuyers}.run},
 	{"triprize-http-2workers", crowdedSale{workers: 2}.run},
 	{"triprize-http-100campaigns", crowdedSale{offer: hundred}.run},
+	{"2000-users", crowdedSale{buyers: 2000}.run},
+	{"10000-users", crowdedSale{buyers: 10_000, every: 5 * time.Second, env: []string{"TRIPRIZE_API_MAX_CONNECTIONS=11000"}}.run},
 	{"sold-out-storm", runStorm},
 	{"idle-latency", crowdedSale{buyers: 1}.run},
 	{"half-load", runHalfLoad},
@@ -50,6 +57,8 @@ var scenarios = []scenario{
 	{"256-wallets", grown(0, 0, growthPayers).run},
 	{"100k-wallets", grown(0, 0, 100_000).run},
 	{"draw-1275", runDraws},
+	{"transition", drawStep{campaign.Active, beginDraw}.run},
+	{"execution-lock", drawStep{campaign.Drawing, claimDraw}.run},
 	{"stranger/cancellations", disturbance{disturb: cancelOne(time.Second / 3)}.run},
 	{"stranger/flooding-app", disturbance{disturb: cancelOne(0)}.run},
 	{"stranger/releases", disturbance{disturb: releaseHolds}.run},
@@ -73,12 +82,20 @@ type claim struct {
 var claims = []claim{
 	{"triprize-http / documents-rr", "at least 60", "triprize-http", "documents-rr", ""},
 	{"triprize-http / documents-rc", "at least 25", "triprize-http", "documents-rc", ""},
+	{"hot rows: NOWAIT / plain FOR UPDATE", "documents: 1.6", "rows-nowait", "rows-waited-for", ""},
+	{"hot rows: SKIP LOCKED / plain FOR UPDATE", "documents: 2.5", "rows-skipped", "rows-waited-for", ""},
+	{"wait for a campaign's row: average, ms", "below 200", "triprize-http", "", rowWait},
+	{"the same with two workers", "below 200", "triprize-http-2workers", "", rowWait},
 	{"triprize-http / asynq-empty", "at least 1.3", "triprize-http", "asynq-empty", ""},
 	{"triprize-http / set-based", "at least 0.4", "triprize-http", "set-based", ""},
 	{"cpu of a purchase / set-based", "at most 3", "triprize-http", "set-based", cpuOfEach},
 	{"share of checks, keys and limits", "at most 0.15", "triprize-http", "guard", ""},
 	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http", ""},
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
+	{"2,000 users / 500", "at least 0.9", "2000-users", "triprize-http", ""},
+	{"10,000 users: p95, ms", "at most 500", "10000-users", "", p95},
+	{"10,000 users: api, MiB at most", "below 1,024", "10000-users", "", mostMiB + "api"},
+	{"10,000 users: files of the api", "below 10,500", "10000-users", "", openFiles + "api"},
 	{"storm rejections / http purchases", "at least 3", "sold-out-storm", "triprize-http", ""},
 	{"http with webhooks / http", "at least 0.8", "webhooks", "triprize-http", ""},
 	{"events delivered per second, afterwards", "at least 1,000", "webhooks", "", deliveredAfterwards},
@@ -104,6 +121,10 @@ var claims = []claim{
 	{"cpu of a purchase, 1,000 on sale / 1", "less than 1.3", "1000-campaigns-on-sale", "triprize-http", cpuOfEach},
 	{"cpu of a purchase, 100,000 wallets / 256", "less than 1.3", "100k-wallets", "256-wallets", cpuOfEach},
 	{"draw-1275: from the last payment to the result, p95, ms", "below 100", "draw-1275", "", p95},
+	{"transition of a campaign: p95, ms", "below 5", "transition", "", p95},
+	{"execution lock: average, ms", "0.5 to 2", "execution-lock", "", average},
+	{"execution lock: p95, ms", "below 5", "execution-lock", "", p95},
+	{"execution lock: p99, ms", "below 10", "execution-lock", "", p99},
 	{"cancellations: p95, disturbed / quiet", "at most 4", "stranger/cancellations", "", disturbedP95},
 	{"flooding-app: p95, disturbed / quiet", "at most 4", "stranger/flooding-app", "", disturbedP95},
 	{"releases: p95, disturbed / quiet", "at most 2", "stranger/releases", "", disturbedP95},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -85,7 +86,7 @@ func (s *setup) makeTemplate(ctx context.Context, name string, fill func(db *pgx
 		return nil
 	}
 	origin := "template0"
-	if s.made[migrated] && name != documentsTemplate {
+	if s.made[migrated] && !strings.HasPrefix(name, documentsTemplate) {
 		origin = migrated
 	}
 	if err := s.copyDatabase(ctx, origin, name); err != nil {

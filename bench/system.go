@@ -84,7 +84,7 @@ func (sys *system) findCampaigns(ctx context.Context) error {
 // serve starts the real binaries, with the default settings and those of env, and waits
 // until they answer.
 func (sys *system) serve(ctx context.Context, workers int, env ...string) error {
-	sys.fleet = &devstack.Fleet{BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(sys.setup.env(sys.name), env...), Logger: slog.New(slog.DiscardHandler)}
+	sys.fleet = &devstack.Fleet{Scraped: true, BinDir: sys.setup.binaries, LogDir: sys.dir, Env: append(sys.setup.env(sys.name), env...), Logger: slog.New(slog.DiscardHandler)}
 	_, err := sys.fleet.StartAPI("")
 	for range workers {
 		if err == nil {

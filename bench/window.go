@@ -19,6 +19,7 @@ type window struct {
 	soldOut chan struct{}
 	elapsed time.Duration      // how long it was open; read it when it is over
 	cores   map[string]float64 // that each group of processes used while it was open
+	files   map[string]float64 // that a process of each group had open at its end, at most
 	meter   *meter             // nil: none
 
 	once sync.Once
@@ -61,7 +62,7 @@ func (w *window) open() (closed func()) {
 	return func() {
 		w.phase.Store(over)
 		w.elapsed = time.Since(start)
-		w.cores = w.meter.since(before, w.elapsed)
+		w.cores, w.files = w.meter.since(before, w.elapsed), w.meter.files()
 	}
 }
 
