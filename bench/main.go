@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"triprize/devkit/devstack"
 )
 
 // options are what the command line chooses.
@@ -80,7 +82,7 @@ func parse(args []string) (options, error) {
 // machine affect all of them.
 func run(ctx context.Context, opts options, out, progress io.Writer) (err error) {
 	fmt.Fprintln(progress, "starting private servers and building the binaries …")
-	s, err := openSetup(ctx)
+	s, err := openSetup(ctx, devstack.Options{}, "")
 	if err != nil {
 		return err
 	}

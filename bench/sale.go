@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/devkit/devstack"
 )
 
 // connections is the number of concurrent buyers in the documents.
@@ -20,19 +22,25 @@ const connections = 500
 // crowdedSale measures purchases through the real binaries, from the HTTP request to
 // the final answer.
 type crowdedSale struct {
-	offer   offer         // default hot
-	workers int           // default 1
-	buyers  int           // default connections
-	payers  int           // how many users pay by wallet in turn; default: none
-	paid    string        // default paidExternally
-	each    int           // positions of a purchase; default 1
-	first   bool          // only the first campaign is bought from
-	every   time.Duration // each buys at fixed times so far apart; default: one after the other
-	env     []string      // settings of all processes
-	traced  bool          // one trace in a hundred goes to a collector in this program
+	offer           offer         // default hot
+	workers         int           // default 1
+	buyers          int           // default connections
+	payers          int           // how many users pay by wallet in turn; default: none
+	paid            string        // default paidExternally
+	each            int           // positions of a purchase; default 1
+	first           bool          // only the first campaign is bought from
+	every           time.Duration // each buys at fixed times so far apart; default: one after the other
+	env             []string      // settings of all processes
+	redis, postgres string        // kinds of servers of devstack; default: one of each, which the other scenarios use, too
+	traced          bool          // one trace in a hundred goes to a collector in this program
 }
 
 func (c crowdedSale) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	if c.redis != "" || c.postgres != "" {
+		servers := devstack.Options{Redis: c.redis, Postgres: c.postgres}
+		c.redis, c.postgres = "", ""
+		return s.with(ctx, servers, func(other *setup) (result, error) { return c.run(ctx, other, measured) })
+	}
 	if c.traced {
 		collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, spans *http.Request) { _, _ = io.Copy(io.Discard, spans.Body) }))
 		defer collector.Close()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/campaign"
 )
 
@@ -26,6 +27,9 @@ var scenarios = []scenario{
 	{"set-based", runSetBased},
 	{"guard", runGuard},
 	{"triprize-http", crowdedSale{}.run},
+	{"triprize-http-sentinel", crowdedSale{redis: devstack.RedisSentinel}.run},
+	{"triprize-http-cluster", crowdedSale{redis: devstack.RedisCluster}.run},
+	{"triprize-http-standby", crowdedSale{postgres: devstack.PostgresStandby}.run},
 	{"silent", crowdedSale{env: []string{"TRIPRIZE_LOG_LEVEL=error"}}.run},
 	{"traced", crowdedSale{traced: true}.run},
 	{"random", crowdedSale{paid: randomPair, each: 2}.run},
@@ -90,6 +94,9 @@ var claims = []claim{
 	{"triprize-http / set-based", "at least 0.4", "triprize-http", "set-based", ""},
 	{"cpu of a purchase / set-based", "at most 3", "triprize-http", "set-based", cpuOfEach},
 	{"share of checks, keys and limits", "at most 0.15", "triprize-http", "guard", ""},
+	{"purchases per second of cpu, Sentinel / http", "at least 0.9", "triprize-http-sentinel", "triprize-http", perSecondOfCPU},
+	{"purchases per second of cpu, Cluster / http", "at least 0.85", "triprize-http-cluster", "triprize-http", perSecondOfCPU},
+	{"purchases per second of cpu, standby / http", "at least 0.7", "triprize-http-standby", "triprize-http", perSecondOfCPU},
 	{"100campaigns / http", "at least 0.8", "triprize-http-100campaigns", "triprize-http", ""},
 	{"2workers / http", "at least 0.9", "triprize-http-2workers", "triprize-http", ""},
 	{"2,000 users / 500", "at least 0.9", "2000-users", "triprize-http", ""},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/schema"
 )
 
@@ -26,7 +29,7 @@ import (
 // not affect it.
 type setup struct {
 	stack    *devstack.Stack
-	redis    *redis.Client
+	redis    redis.UniversalClient
 	binaries string
 	drawKey  string
 	appKey   string          // of every Triprize database: it is in their common template
@@ -39,29 +42,34 @@ type setup struct {
 // the audit.
 const statementTimeout = 10 * time.Minute
 
-// openSetup starts the servers, builds the binaries and makes the template of all Triprize
-// databases.
-func openSetup(ctx context.Context) (s *setup, err error) {
-	stack, err := devstack.Start(ctx, devstack.Options{})
+// openSetup starts servers, builds the binaries unless there are some, and makes the template of
+// all Triprize databases.
+func openSetup(ctx context.Context, servers devstack.Options, binaries string) (s *setup, err error) {
+	stack, err := devstack.Start(ctx, servers)
 	if err != nil {
 		return nil, err
 	}
-	opts, err := redis.ParseURL(stack.Redis.URL())
-	if err != nil {
-		return nil, errors.Join(err, stack.Stop())
-	}
-	s = &setup{stack: stack, redis: redis.NewClient(opts), drawKey: keyring.NewKey(), made: make(map[string]bool)}
+	s = &setup{stack: stack, drawKey: keyring.NewKey(), binaries: binaries, made: make(map[string]bool)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	bin := filepath.Join(stack.Dir, "bin")
-	if err := os.MkdirAll(bin, 0o700); err != nil {
+	settings, err := config.LoadFrom("", s.env("postgres"))
+	if err != nil {
 		return nil, err
 	}
-	if s.binaries, err = devstack.Binaries(ctx, bin); err != nil {
+	if s.redis, err = redisx.Open(settings.Redis, "triprize-bench"); err != nil {
 		return nil, err
+	}
+	if binaries == "" {
+		bin := filepath.Join(stack.Dir, "bin")
+		if err := os.MkdirAll(bin, 0o700); err != nil {
+			return nil, err
+		}
+		if s.binaries, err = devstack.Binaries(ctx, bin); err != nil {
+			return nil, err
+		}
 	}
 	return s, s.makeTemplate(ctx, migrated, func(db *pgxpool.Pool) error {
 		if err := schema.Migrate(ctx, db); err != nil {
@@ -75,7 +83,22 @@ func openSetup(ctx context.Context) (s *setup, err error) {
 	})
 }
 
-func (s *setup) close() error { return errors.Join(s.redis.Close(), s.stack.Stop()) }
+func (s *setup) close() (err error) {
+	if s.redis != nil {
+		err = s.redis.Close()
+	}
+	return errors.Join(err, s.stack.Stop())
+}
+
+// with measures on servers of other kinds, which run only meanwhile.
+func (s *setup) with(ctx context.Context, servers devstack.Options, measure func(*setup) (result, error)) (r result, err error) {
+	other, err := openSetup(ctx, servers, s.binaries)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, other.close()) }()
+	return measure(other)
+}
 
 // migrated is the template of every other Triprize template.
 const migrated = "template_migrated"
@@ -110,7 +133,7 @@ func (s *setup) makeTemplate(ctx context.Context, name string, fill func(db *pgx
 // env are the settings of all processes with one database: the defaults.
 func (s *setup) env(database string) []string {
 	return []string{
-		"TRIPRIZE_POSTGRES_URL=" + s.stack.Postgres.URL(database), "TRIPRIZE_REDIS_URL=" + s.stack.Redis.URL(), "TRIPRIZE_REDIS_NAMESPACE=" + database,
+		"TRIPRIZE_POSTGRES_URL=" + s.stack.PostgresURL(database), "TRIPRIZE_REDIS_URL=" + s.stack.RedisURL(), "TRIPRIZE_REDIS_NAMESPACE=" + database,
 		"TRIPRIZE_DRAW_SECRET_KEY=" + s.drawKey, "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
 	}
 }
@@ -127,7 +150,7 @@ func (s *setup) open(ctx context.Context, database string, longest time.Duration
 
 // administer runs statements on the server itself.
 func (s *setup) administer(ctx context.Context, statements ...string) error {
-	conn, err := pgx.Connect(ctx, s.stack.Postgres.URL("postgres"))
+	conn, err := pgx.Connect(ctx, s.stack.PostgresURL("postgres"))
 	if err != nil {
 		return err
 	}
@@ -147,7 +170,16 @@ func (s *setup) copyDatabase(ctx context.Context, origin, name string) error {
 	return s.administer(ctx, "CREATE DATABASE "+name+" TEMPLATE "+origin, "CHECKPOINT")
 }
 
-// groups are the processes that every scenario shares; load is this program.
+// groups are the processes that every scenario shares; load is this program. The primaries of a
+// Redis Cluster are one group; replicas, Sentinels and the standby of Postgres are standbys.
 func (s *setup) groups() []group {
-	return []group{{"postgres", []int{s.stack.Postgres.PID()}}, {"redis", []int{s.stack.Redis.PID()}}, {"load", []int{os.Getpid()}}}
+	var postgres, pid int
+	var redis []int
+	for tag := range 64 { // some of them in each part of a Cluster
+		if postgres, pid = s.stack.Primaries(strconv.Itoa(tag)); !slices.Contains(redis, pid) {
+			redis = append(redis, pid)
+		}
+	}
+	standbys := slices.DeleteFunc(s.stack.PIDs(), func(pid int) bool { return pid == postgres || slices.Contains(redis, pid) })
+	return []group{{"postgres", []int{postgres}}, {"redis", redis}, {"standbys", standbys}, {"load", []int{os.Getpid()}}}
 }

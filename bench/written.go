@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Figures of a sale.
@@ -15,13 +17,17 @@ const (
 	rowWait        = "wait for a campaign's row, ms"
 )
 
-// written returns how many bytes the servers have written so far, and how many Redis has in memory.
+// written returns how many bytes the servers have written so far, and how many Redis has in memory
+// (not in a Cluster, which would say it of one node).
 func (sys *system) written(ctx context.Context) (map[string]float64, error) {
 	var wal, tables float64
 	err := sys.db.QueryRow(ctx, `SELECT (pg_current_wal_lsn() - '0/0')::float8, pg_database_size(current_database())::float8`).Scan(&wal, &tables)
+	if _, several := sys.setup.redis.(*redis.ClusterClient); several || err != nil {
+		return map[string]float64{"WAL": wal, "tables": tables}, err
+	}
 	aof, aofErr := sys.info(ctx, "persistence", "aof_current_size")
 	memory, memoryErr := sys.info(ctx, "memory", "used_memory")
-	return map[string]float64{"WAL": wal, "tables": tables, "AOF": aof, "Redis": memory}, errors.Join(err, aofErr, memoryErr)
+	return map[string]float64{"WAL": wal, "tables": tables, "AOF": aof, "Redis": memory}, errors.Join(aofErr, memoryErr)
 }
 
 // rowWait returns how long the processes have waited for rows of campaigns on average: the
