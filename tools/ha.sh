@@ -1,0 +1,29 @@
+#!/bin/sh
+# Runs the tests with the tag ha, in namespaces of their own for networks, processes and mounts. When
+# the first process ends, however it ends, the kernel ends all others and removes every namespace:
+# nothing is left behind. Logs are in bin/ha/log. The arguments are flags of the test (-test.run …).
+set -eu
+cd "$(dirname "$0")/.."
+fail() {
+    echo "ha: $*" >&2
+    exit 1
+}
+
+[ "$(id -u)" = 0 ] || fail "network namespaces need root; run: sudo make ha"
+unshare --mount --net --pid --fork ip link add br0 type bridge ||
+    fail "this machine forbids network namespaces: they need CAP_SYS_ADMIN and CAP_NET_ADMIN (a container needs --privileged)"
+
+dir=/tmp/triprize-ha
+mkdir -p $dir bin/ha/log
+rm -f bin/ha/log/*
+go test -c -tags failpoint,ha -vet=off -o bin/ha/ha.test ./e2e/ha
+setpriv --pdeathsig KILL unshare --mount --net --pid --fork --kill-child --mount-proc sh -euc '
+    mkdir -p /run/netns
+    mount -t tmpfs tmpfs /run/netns
+    mount -t tmpfs -o mode=755 tmpfs '"$dir"' # all data
+    cp /etc/hosts '"$dir"'/hosts
+    mount --bind '"$dir"'/hosts /etc/hosts    # gets the names of the hosts
+    cd e2e/ha
+    TRIPRIZE_TEST_HA_DIR='"$dir"' ../../bin/ha/ha.test -test.v -test.timeout 40m "$@"; exit $?' ha "$@" &
+trap 'kill -KILL $!' HUP INT TERM
+wait $!
