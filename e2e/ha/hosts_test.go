@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,53 +50,30 @@ func makeHosts(t *testing.T) {
 	}
 }
 
-// unplug takes a host off the network, and plug puts it back.
-func unplug(t *testing.T, host string) { shell(t, `ip link set $1 down`, host) }
-func plug(t *testing.T, host string)   { shell(t, `ip link set $1 up`, host) }
-
-// cut drops all packets between a host and others, so that open connections stay half open.
-func cut(t *testing.T, host string, others ...string) (mend func()) {
-	t.Helper()
-	for _, other := range others {
-		shell(t, `ip netns exec $1 iptables -A INPUT -s $2 -j DROP; ip netns exec $1 iptables -A OUTPUT -d $2 -j DROP`, host, address(other))
-	}
-	return func() { shell(t, `ip netns exec $1 iptables -F`, host) }
-}
-
 // shell runs a script and returns what it prints.
-func shell(t *testing.T, script string, args ...string) string {
+func shell(t *testing.T, script string, args ...string) {
 	t.Helper()
-	cmd := exec.Command("sh", append([]string{"-euc", script, "sh"}, args...)...)
-	cmd.Env = os.Environ()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
+	if out, err := exec.Command("sh", append([]string{"-euc", script, "sh"}, args...)...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %v: %v\n%s", script, args, err, out)
 	}
-	return string(out)
 }
 
-// run starts a process on a host, which has its own /run. The log is bin/ha/log/NAME.log.
+// run starts a process on a host, with /run and a working directory, dir/name, of its own. Its log is
+// bin/ha/log/name.log.
 func run(t *testing.T, host, user, name string, env []string, args ...string) *devstack.Child {
 	t.Helper()
+	shell(t, `mkdir -m 700 $2; chown $1 $2`, user, filepath.Join(dir, name))
 	c := &devstack.Child{Name: name, Command: func() *exec.Cmd {
 		const script = `mount -t tmpfs run /run; mkdir -m 777 /run/postgresql; user=$1; shift; exec setpriv --reuid=$user --regid=$user --clear-groups "$@"`
 		cmd := exec.Command("ip", append([]string{"netns", "exec", host, "sh", "-euc", script, "sh", user}, args...)...)
-		cmd.Env = append(append([]string{"LC_ALL=C.UTF-8"}, env...), "PATH="+os.Getenv("PATH"))
-		if log, err := os.OpenFile(filepath.Join("../../bin/ha/log", name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+		cmd.Env, cmd.Dir = append(env, "LC_ALL=C.UTF-8", "PATH="+os.Getenv("PATH")), filepath.Join(dir, name)
+		if log, err := os.OpenFile("../../bin/ha/log/"+name+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
 			cmd.Stdout, cmd.Stderr = log, log
 		}
 		return cmd
 	}}
 	servers.NoError(t, c.Start())
 	return c
-}
-
-// data makes a folder for the data of a server.
-func data(t *testing.T, name string) string {
-	t.Helper()
-	path := filepath.Join(dir, name)
-	servers.NoError(t, os.Mkdir(path, 0o700))
-	return path
 }
 
 // answers tells whether a URL answers 200.
@@ -109,13 +85,4 @@ func answers(url string) bool {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusOK
-}
-
-// each formats a text with %s for hosts, and joins the results with commas.
-func each(format string, hosts ...string) string {
-	all := make([]string, len(hosts))
-	for i, host := range hosts {
-		all[i] = strings.ReplaceAll(format, "%s", host)
-	}
-	return strings.Join(all, ",")
 }

@@ -3,29 +3,24 @@
 package ha
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
-	"triprize/internal/testkit/servers"
+	"triprize/internal/testkit/fleet"
 )
-
-// buyer is patient as a client of the API should be: without an answer it repeats the request with its key.
-var buyer = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 100}}
-
-const buyers = 8
 
 // sale is what a crowd was promised.
 type sale struct {
 	t        *testing.T
+	key      string // an app's
 	campaign uuid.UUID
-	key      string
 
 	mu   sync.Mutex
 	jobs []uuid.UUID // of every 202
@@ -36,12 +31,12 @@ type sale struct {
 }
 
 // open starts buyers who buy one position after the other, ten in a second each.
-func open(t *testing.T, campaign uuid.UUID, key string) *sale {
-	s := &sale{t: t, campaign: campaign, key: key, end: make(chan struct{})}
+func (s *sale) open(buyers int) {
+	s.end = make(chan struct{})
 	for b := range buyers {
 		s.all.Go(func() {
 			for i := 0; ; i++ {
-				s.buyUntilAccepted(fmt.Sprintf("buyer-%d-%d", b, i), 1)
+				s.buy(fmt.Sprintf("buyer-%d-%d", b, i), 1)
 				select {
 				case <-s.end:
 					return
@@ -50,48 +45,43 @@ func open(t *testing.T, campaign uuid.UUID, key string) *sale {
 			}
 		})
 	}
-	return s
 }
 
-// buyUntilAccepted repeats a purchase until it is answered with 202.
-func (s *sale) buyUntilAccepted(user string, quantity int) {
+// close ends the sale when every key that was used has its 202.
+func (s *sale) close() {
+	close(s.end)
+	s.all.Wait()
+}
+
+// patience is a client's: without an answer by then it repeats the request.
+const patience = 10 * time.Second
+
+// buy sends an order with one key until it is answered with 202.
+func (s *sale) buy(user string, quantity int) {
 	key := uuid.NewString()
-	for last := ""; s.t.Context().Err() == nil; time.Sleep(100 * time.Millisecond) {
-		status, id, body := s.buy(user, key, quantity)
+	for s.t.Context().Err() == nil {
+		body := fmt.Sprintf(`{"user_id": %q, "selection": {"quantity": %d}, "payment": {"method": "external"}}`, user, quantity)
+		request, err := http.NewRequest(http.MethodPost, "http://proxy:8080/v1/campaigns/"+s.campaign.String()+"/purchases", strings.NewReader(body))
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		request.Header = http.Header{"Authorization": {"Bearer " + s.key}, "Content-Type": {"application/json"}, "Idempotency-Key": {key}}
+		ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+		a := fleet.Send(request.WithContext(ctx))
+		cancel()
 		switch {
-		case status == http.StatusAccepted:
+		case a.Status == http.StatusAccepted:
 			s.mu.Lock()
-			s.jobs, s.at = append(s.jobs, id), append(s.at, time.Now())
+			s.jobs, s.at = append(s.jobs, a.ID), append(s.at, time.Now())
 			s.mu.Unlock()
 			return
-		case status != 0 && status < http.StatusInternalServerError: // nobody else has a reason to refuse
-			s.t.Errorf("%s: %d %s", user, status, body)
+		case a.Status != 0 && a.Status < http.StatusInternalServerError: // nobody has a reason to refuse
+			s.t.Errorf("%s: %s %s", user, a, a.Body)
 			return
-		case body != last && testing.Verbose():
-			last = body
 		}
+		time.Sleep(100 * time.Millisecond)
 	}
-}
-
-func (s *sale) buy(user, key string, quantity int) (status int, id uuid.UUID, body string) {
-	draft, _ := json.Marshal(map[string]any{"user_id": user, "selection": map[string]any{"quantity": quantity}, "payment": map[string]any{"method": "external"}})
-	request, err := http.NewRequest(http.MethodPost, "http://proxy:8080/v1/campaigns/"+s.campaign.String()+"/purchases", bytes.NewReader(draft))
-	servers.NoError(s.t, err)
-	request.Header.Set("Authorization", "Bearer "+s.key)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Idempotency-Key", key)
-	response, err := buyer.Do(request)
-	if err != nil {
-		return 0, id, err.Error()
-	}
-	defer func() { _ = response.Body.Close() }()
-	var answer struct{ ID uuid.UUID }
-	var text bytes.Buffer
-	if _, err := text.ReadFrom(response.Body); err != nil {
-		return 0, id, err.Error()
-	}
-	_ = json.Unmarshal(text.Bytes(), &answer)
-	return response.StatusCode, answer.ID, text.String()
 }
 
 // accepted counts the 202s.
@@ -101,24 +91,15 @@ func (s *sale) accepted() int {
 	return len(s.at)
 }
 
-// close ends the sale when every key that was used has its 202.
-func (s *sale) close() {
-	close(s.end)
-	s.all.Wait()
-}
-
-// pause returns the longest time without a 202 since a moment, and the time from another until the next 202.
-func (s *sale) pause(since, promotion time.Time) (longest, after time.Duration) {
-	after = -1
-	last := since
-	for _, at := range s.at {
-		if at.Before(since) {
-			continue
+// pause returns the longest time without a 202 since a moment, and the time from a later one until the next 202.
+func (s *sale) pause(since, later time.Time) (longest, next time.Duration) {
+	for _, at := range s.at { // in order
+		if at.After(later) && next == 0 {
+			next = at.Sub(later)
 		}
-		longest, last = max(longest, at.Sub(last)), at
-		if after < 0 && at.After(promotion) {
-			after = at.Sub(promotion)
+		if at.After(since) {
+			longest, since = max(longest, at.Sub(since)), at
 		}
 	}
-	return longest, after
+	return longest, next
 }
