@@ -113,7 +113,12 @@ compose: deps go ## Try docker-compose.yml: sell, scale, restart, upgrade from C
 soak-long: deps programs ## Run the long tests with every failpoint and more cases (an hour)
 	@tools/deps.sh prometheus openssl
 	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x SOAK_FUZZ="-fuzz ." $(WITH) tools/soak.sh
-	@$(MAKE) compose
+	@$(MAKE) compose ha
+
+.PHONY: ha
+ha: deps programs ## Lose hosts and networks in mid-sale (root; Sentinel, Cluster, Patroni; ARGS="-test.run /cluster")
+	@tools/deps.sh hosts
+	@tools/ha.sh $(ARGS)
 
 .PHONY: lint
 lint: go ## Lint the code, including the import rules (.golangci.yml)

@@ -11,6 +11,7 @@
 #   openssl                (the page about webhooks verifies with it: make soak)
 #   docker and haproxy     (they run docker-compose.yml: make compose; no service)
 #   prometheus and amtool   (they check and run the alerts: make alerts, make soak; no service)
+#   hosts      Patroni, etcd, haproxy, ip and iptables (several hosts: make ha; no services)
 #
 # If nothing is missing it does nothing and needs no rights. Installing works on
 # Debian and Ubuntu; elsewhere it says what to install and fails.
@@ -55,6 +56,7 @@ has_openssl() { command -v openssl >/dev/null; }
 has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >/dev/null || return 1; done; }
 
 has_docker() { for tool in docker dockerd haproxy; do command -v $tool >/dev/null || return 1; done; }
+has_hosts() { for tool in patroni etcd haproxy ip iptables; do command -v $tool >/dev/null || return 1; done; }
 
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
@@ -67,6 +69,7 @@ missing() {
     ! wants openssl || has_openssl || echo "openssl"
     ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
     ! wants docker || has_docker || echo "Docker and haproxy"
+    ! wants hosts || has_hosts || echo "Patroni, etcd, haproxy, ip and iptables"
     has_certificates || echo "CA certificates"
 }
 
@@ -130,6 +133,10 @@ install_on_debian() {
     if wants docker && ! has_docker; then
         apt_install docker.io iptables haproxy
         no_boot docker containerd haproxy
+    fi
+    if wants hosts && ! has_hosts; then
+        apt_install patroni etcd-server haproxy iproute2 iptables
+        no_boot patroni etcd haproxy
     fi
 }
 

@@ -13,17 +13,18 @@ fail() {
 unshare --mount --net --pid --fork ip link add br0 type bridge ||
     fail "this machine forbids network namespaces: they need CAP_SYS_ADMIN and CAP_NET_ADMIN (a container needs --privileged)"
 
-dir=/tmp/triprize-ha
-mkdir -p $dir bin/ha/log
+export TRIPRIZE_TEST_HA_DIR=/tmp/triprize-ha # empty outside of the namespaces
+mkdir -p $TRIPRIZE_TEST_HA_DIR bin/ha/log
 rm -f bin/ha/log/*
 go test -c -tags failpoint,ha -vet=off -o bin/ha/ha.test ./e2e/ha
 setpriv --pdeathsig KILL unshare --mount --net --pid --fork --kill-child --mount-proc sh -euc '
     mkdir -p /run/netns
-    mount -t tmpfs tmpfs /run/netns
-    mount -t tmpfs -o mode=755 tmpfs '"$dir"' # all data
-    cp /etc/hosts '"$dir"'/hosts
-    mount --bind '"$dir"'/hosts /etc/hosts    # gets the names of the hosts
+    mount -t tmpfs netns /run/netns # of ip netns
+    mount -t tmpfs -o mode=755 data $TRIPRIZE_TEST_HA_DIR
+    cp /etc/hosts $TRIPRIZE_TEST_HA_DIR/hosts
+    mount --bind $TRIPRIZE_TEST_HA_DIR/hosts /etc/hosts # the test adds the names of its hosts
     cd e2e/ha
-    TRIPRIZE_TEST_HA_DIR='"$dir"' ../../bin/ha/ha.test -test.v -test.timeout 40m "$@"; exit $?' ha "$@" &
+    ../../bin/ha/ha.test -test.timeout 40m "$@"
+    exit $?' ha "$@" & # the shell stays: it is the parent of orphans
 trap 'kill -KILL $!' HUP INT TERM
 wait $!

@@ -60,6 +60,7 @@ func TestHostsAndNetworksAreLostInTheMiddleOfSalesAndDraws(t *testing.T) {
 			incident{"Sentinel's primary killed", redis.kill, redis.whole},
 			incident{"Postgres' primary killed", killPrimary, postgresWhole},
 			incident{"the host of Postgres' primary lost", losePrimary, postgresWhole},
+			incident{"the host of Postgres' standby lost", loseStandby, postgresWhole},
 			incident{"a worker cut from Postgres", cut("", "proxy"), postgresWhole},
 			incident{"a worker cut from Redis", cut("", redisHosts...), postgresWhole},
 			incident{"an api cut from Postgres", cut("api1", "proxy"), postgresWhole})
@@ -75,7 +76,8 @@ func TestHostsAndNetworksAreLostInTheMiddleOfSalesAndDraws(t *testing.T) {
 		patroniTimes(t, 30, 10, 10)
 		endure(t, db, clusterURL, appURL,
 			incident{"Postgres' primary killed, Patroni's default times", killPrimary, postgresWhole},
-			incident{"the host of Postgres' primary lost, Patroni's default times", losePrimary, postgresWhole})
+			incident{"the host of Postgres' primary lost, Patroni's default times", losePrimary, postgresWhole},
+			incident{"the host of Postgres' standby lost, Patroni's default times", loseStandby, postgresWhole})
 	})
 }
 

@@ -185,6 +185,13 @@ func losePrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
 	return func() bool { return writes(other) }, func() { shell(t, `ip link set $1 up`, old) }
 }
 
+// loseStandby takes the host of the synchronous standby off the network.
+func loseStandby(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	_, standby := primary()
+	shell(t, `ip link set $1 down`, standby)
+	return nil, func() { shell(t, `ip link set $1 up`, standby) }
+}
+
 // cut drops all packets between a host (empty: that of the worker) and others, so that connections stay half open.
 func cut(host string, others ...string) func(*testing.T, string) (func() bool, func()) {
 	return func(t *testing.T, worker string) (promoted func() bool, mend func()) {

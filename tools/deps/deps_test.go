@@ -48,6 +48,7 @@ func TestAServerThatIsTooOldIsMissing(t *testing.T) {
 		"no compiler":         {postgres, redis, "exit 0", "a C compiler", "compiler"},
 		"no openssl":          {postgres, redis, "exit 0", "openssl", "openssl"},
 		"no Prometheus":       {postgres, redis, "exit 0", "Prometheus and amtool", "prometheus"},
+		"no Patroni":          {postgres, redis, "exit 0", "Patroni, etcd, haproxy, ip and iptables", "hosts"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "../deps.sh", strings.Fields(c.also)...)
 		cmd.Env = []string{"PATH=" + machine(t, c.postgres, c.redis, c.python)}
