@@ -4,8 +4,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
-# The default folder of Go's installer, in case it is not in PATH.
-export PATH := $(PATH):/usr/local/go/bin
+# The default folder of Go's installer, and Debian's of servers, in case they are not in PATH.
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin
 # Stamping the revision fails in a clone owned by another user, as in some containers.
 # Nothing uses the stamp.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
@@ -101,7 +101,7 @@ chart: go ## Render the Helm chart and hold it against Kubernetes' types and the
 
 .PHONY: soak
 soak: deps programs ## Run the long tests: crashes, attacks, load, fuzzing (some minutes)
-	@tools/deps.sh prometheus openssl
+	@tools/deps.sh prometheus openssl nginx
 	@$(WITH) tools/soak.sh
 
 .PHONY: compose
@@ -111,7 +111,7 @@ compose: deps go ## Try docker-compose.yml: sell, scale, restart, upgrade from C
 
 .PHONY: soak-long
 soak-long: deps programs ## Run the long tests with every failpoint and more cases (an hour)
-	@tools/deps.sh prometheus openssl
+	@tools/deps.sh prometheus openssl nginx
 	@SOAK_ROUNDS=3 SOAK_FLAGS= SOAK_CASES=500 SOAK_FUZZTIME=1000000x SOAK_FUZZ="-fuzz ." $(WITH) tools/soak.sh
 	@$(MAKE) compose ha
 

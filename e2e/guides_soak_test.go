@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"regexp"
@@ -223,6 +224,34 @@ func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
 		t.Errorf("%d positions are sold", sold)
 	}
 	fixture.Sound(t, back)
+}
+
+// The example for nginx, without TLS and with one api, passes a sale and a stream of it.
+func TestTheExampleForNginxWorks(t *testing.T) {
+	t.Parallel()
+	_, dev := startDev(t, openDir(t))
+	listen, err := devstack.FreeAddress()
+	servers.NoError(t, err)
+	example := regexp.MustCompile(`(?m)^ *(ssl_certificate.*|server 10\.0\.0\.12.*)\n`).ReplaceAllString(document(t, "../deploy/nginx/triprize.conf"), "")
+	example = strings.NewReplacer("443 ssl http2", listen, "10.0.0.11:8080", strings.TrimPrefix(dev.APIURL, "http://")).Replace(example)
+	dir := t.TempDir()
+	config := "daemon off; pid nginx.pid; error_log stderr; events {} http { access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; " + example + "}"
+	servers.NoError(t, os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(config), 0o600))
+	cmd := exec.Command("nginx", "-p", dir, "-c", "nginx.conf", "-e", "stderr")
+	cmd.Stderr = t.Output()
+	servers.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(terminate)
+		servers.NoError(t, cmd.Wait())
+	})
+	dev.APIURL = "http://" + listen
+	servers.NoError(t, devstack.AwaitHTTP(t.Context(), dev.APIURL+"/readyz"))
+	campaign := publishedAt(t, dev, 3)
+	stream := (&fleet.System{T: t, URLs: []string{dev.APIURL}}).Listen(0, dev.AppKey, "/v1/campaigns/"+campaign+"/events", "")
+	stream.WantEvent()
+	dev.want(t, http.StatusOK, http.MethodPost, "/v1/campaigns/"+campaign+"/purchases", dev.AppKey,
+		map[string]any{"user_id": "mina", "selection": map[string]any{"quantity": 1}, "payment": map[string]any{"method": "external"}})
+	stream.WantEvent()
 }
 
 // startStack starts servers whose data is in a folder.

@@ -9,6 +9,7 @@
 #   compiler   of C        (the race detector links with it: make race)
 #   python     3.9 or newer (tests run the script of docs/draw.md: make web)
 #   openssl                (the page about webhooks verifies with it: make soak)
+#   nginx                  (tests run the example for it: make soak; no service)
 #   docker and haproxy     (they run docker-compose.yml: make compose; no service)
 #   prometheus and amtool   (they check and run the alerts: make alerts, make soak; no service)
 #   hosts      Patroni, etcd, haproxy, ip and iptables (several hosts: make ha; no services)
@@ -53,6 +54,8 @@ has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit
 
 has_openssl() { command -v openssl >/dev/null; }
 
+has_nginx() { command -v nginx >/dev/null; }
+
 has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >/dev/null || return 1; done; }
 
 has_docker() { for tool in docker dockerd haproxy; do command -v $tool >/dev/null || return 1; done; }
@@ -67,6 +70,7 @@ missing() {
     ! wants compiler || has_compiler || echo "a C compiler"
     ! wants python || has_python || echo "Python 3.9 or newer (python3)"
     ! wants openssl || has_openssl || echo "openssl"
+    ! wants nginx || has_nginx || echo "nginx"
     ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
     ! wants docker || has_docker || echo "Docker and haproxy"
     ! wants hosts || has_hosts || echo "Patroni, etcd, haproxy, ip and iptables"
@@ -117,6 +121,10 @@ install_on_debian() {
     has_certificates || apt_install ca-certificates
     ! wants compiler || has_compiler || apt_install gcc libc6-dev
     ! wants openssl || has_openssl || apt_install openssl
+    if wants nginx && ! has_nginx; then
+        apt_install nginx
+        no_boot nginx
+    fi
     ! wants python || has_python || apt_install python3
     if ! has_postgres; then
         no_cluster
@@ -147,10 +155,10 @@ echo "deps: missing: $(echo "$wanted" | paste -sd, - | sed 's/,/, /g')" >&2
 if ! command -v apt-get >/dev/null; then
     cat >&2 <<EOF
 deps: this system is neither Debian nor Ubuntu; please install them yourself:
-  macOS   brew install postgresql@16 redis openssl python prometheus alertmanager   (and: xcode-select --install)
+  macOS   brew install postgresql@16 redis openssl nginx python prometheus alertmanager   (and: xcode-select --install)
           then put PostgreSQL into PATH: export PATH="\$(brew --prefix postgresql@16)/bin:\$PATH"
-  Fedora  dnf install postgresql-server redis gcc openssl python3   (Prometheus: https://prometheus.io/download/)
-  Arch    pacman -S postgresql redis gcc openssl python prometheus alertmanager
+  Fedora  dnf install postgresql-server redis gcc openssl nginx python3   (Prometheus: https://prometheus.io/download/)
+  Arch    pacman -S postgresql redis gcc openssl nginx python prometheus alertmanager
 EOF
     exit 1
 fi

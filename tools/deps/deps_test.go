@@ -47,6 +47,7 @@ func TestAServerThatIsTooOldIsMissing(t *testing.T) {
 		"a Python for nobody": {postgres, redis, "exit 1", "", ""},
 		"no compiler":         {postgres, redis, "exit 0", "a C compiler", "compiler"},
 		"no openssl":          {postgres, redis, "exit 0", "openssl", "openssl"},
+		"no nginx":            {postgres, redis, "exit 0", "nginx", "nginx"},
 		"no Prometheus":       {postgres, redis, "exit 0", "Prometheus and amtool", "prometheus"},
 		"no Patroni":          {postgres, redis, "exit 0", "Patroni, etcd, haproxy, ip and iptables", "hosts"},
 	} {
