@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,9 @@ type about struct {
 	PIDs        struct {
 		API, Worker, Scheduler []int
 		Postgres, Redis        int
+		PostgresPrimary        int `json:"postgres_primary"`
+		RedisPrimary           int `json:"redis_primary"`
+		Servers                []int
 	} `json:"pids"`
 	MetricsURLs []string `json:"metrics_urls"`
 	Beacon      *struct {
@@ -39,7 +43,7 @@ type about struct {
 
 // all returns every process id.
 func (a about) all() []int {
-	return append(append(append([]int{a.PIDs.Postgres, a.PIDs.Redis}, a.PIDs.API...), a.PIDs.Worker...), a.PIDs.Scheduler...)
+	return slices.Concat([]int{a.PIDs.Postgres, a.PIDs.Redis, a.PIDs.PostgresPrimary, a.PIDs.RedisPrimary}, a.PIDs.Servers, a.PIDs.API, a.PIDs.Worker, a.PIDs.Scheduler)
 }
 
 func readAbout(dir string) (a about, ok bool) {
@@ -47,10 +51,7 @@ func readAbout(dir string) (a about, ok bool) {
 	if err != nil || json.Unmarshal(data, &a) != nil {
 		return a, false
 	}
-	for _, pid := range a.all() {
-		ok = pid != 0
-	}
-	return a, ok && len(a.PIDs.API) == 1 && len(a.PIDs.Worker) == 2 && len(a.PIDs.Scheduler) == 1
+	return a, !slices.Contains(a.all(), 0) && len(a.PIDs.API) == 1 && len(a.PIDs.Worker) == 2 && len(a.PIDs.Scheduler) == 1
 }
 
 // ask sends a request to the api, or to a host that begins the path.
