@@ -69,9 +69,7 @@ func TestALockThatExpiresInMidTransactionLetsOnlyOneIn(t *testing.T) {
 // locks are the locks of positions in Redis.
 func locks(s *fleet.System) []string {
 	s.T.Helper()
-	keys, err := s.Redis.Keys(s.T.Context(), s.Settings.Redis.Namespace+":lock:position:*").Result()
-	servers.NoError(s.T, err)
-	return keys
+	return servers.Keys(s.T, s.Redis, s.Settings.Redis.Namespace+":lock:position:*")
 }
 
 // holdByMany lets many ask for one position of a new campaign, at all apis.

@@ -113,10 +113,15 @@ func aTaskIsLost(s *fleet.System, c *otlp.Collector) {
 		fleet.Fields{"user_id": "user-1", "selection": fleet.Fields{"quantity": 1}, "payment": fleet.Fields{"method": "external"}}, "traceparent", "00-"+trace+"-00f067aa0ba902b7-00")
 	fleet.Want(s.T, http.StatusAccepted, p)
 	servers.Eventually(s.T, "Redis has the task, and loses it", func() bool {
-		keys, err := s.Redis.Keys(s.T.Context(), "*"+s.Settings.Redis.Namespace+"*").Result()
-		servers.NoError(s.T, err)
+		keys := servers.Keys(s.T, s.Redis, "*"+s.Settings.Redis.Namespace+"*")
 		isTask := func(key string) bool { return strings.Contains(key, "purchase") && strings.Contains(key, ":t:") }
-		return slices.ContainsFunc(keys, isTask) && s.Redis.Del(s.T.Context(), keys...).Err() == nil
+		if !slices.ContainsFunc(keys, isTask) {
+			return false
+		}
+		for _, key := range keys {
+			servers.NoError(s.T, s.Redis.Del(s.T.Context(), key).Err())
+		}
+		return true
 	})
 	s.RunScheduler()
 	s.RunWorker()

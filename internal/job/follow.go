@@ -165,28 +165,37 @@ func drainAnnounced(heard <-chan []uuid.UUID, ids []uuid.UUID) []uuid.UUID {
 	return ids
 }
 
-// listen passes on announcements. The client library reconnects and subscribes again by
-// itself.
+// listen passes on announcements, and subscribes again after an error.
 func (w *Jobs) listen(ctx context.Context, heard chan<- []uuid.UUID) {
+	for ctx.Err() == nil {
+		err := w.receive(ctx, heard)
+		if w.listening.Swap(false) && ctx.Err() == nil {
+			w.logger.Warn("no subscription to announcements of final jobs; polling", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(w.interval):
+		}
+	}
+}
+
+// receive passes on announcements until the connection fails.
+func (w *Jobs) receive(ctx context.Context, heard chan<- []uuid.UUID) error {
 	subscription := w.announcements.rdb.Subscribe(ctx, w.announcements.channel)
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // a read does not end with the context
 	defer func() { _ = subscription.Close() }()
-	for ctx.Err() == nil {
+	for pinged := false; ; {
 		message, err := subscription.ReceiveTimeout(ctx, listenTimeout)
-		if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() { // silence: check the connection
-			err = subscription.Ping(ctx)
-			message = nil
+		if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() && !pinged { // silence: without an answer to a PING the connection is dead
+			if err = subscription.Ping(ctx); err == nil {
+				pinged = true
+				continue
+			}
 		}
 		if err != nil {
-			if w.listening.Swap(false) && ctx.Err() == nil {
-				w.logger.Warn("no subscription to announcements of final jobs; polling", "error", err)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(w.interval):
-			}
-			continue
+			return err
 		}
+		pinged = false
 		switch m := message.(type) {
 		case *redis.Subscription:
 			w.listening.Store(true)

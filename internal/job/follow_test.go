@@ -1,14 +1,21 @@
 package job_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"io"
+	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/job"
 	"triprize/internal/testkit/servers"
@@ -105,4 +112,40 @@ func TestAStoppedWaiterIsForgotten(t *testing.T) {
 	if n := w.Waiting(); n != 0 {
 		t.Errorf("%d jobs are waited for", n)
 	}
+}
+
+// As after a firewall has forgotten a connection, or a primary is cut off: a subscription without messages is silent, too.
+func TestASubscriptionThatDoesNotAnswerIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var subscriptions atomic.Int64
+		rdb := redis.NewClient(&redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go func() {
+				defer func() { _ = server.Close() }()
+				for lines := bufio.NewScanner(server); lines.Scan(); { // answers what opens a connection, and nothing else
+					switch strings.ToLower(lines.Text()) {
+					case "hello":
+						go func() { _, _ = io.WriteString(server, "-ERR unknown command\r\n") }()
+					case "client":
+						go func() { _, _ = io.WriteString(server, "+OK\r\n") }()
+					case "subscribe":
+						subscriptions.Add(1)
+					}
+				}
+			}()
+			return client, nil
+		}})
+		w := job.NewJobs(nil, job.NewAnnouncements(rdb, "n"), time.Second, servers.Logger(t), func([]uuid.UUID) {})
+		ctx, end := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		time.Sleep(time.Minute)
+		if n := subscriptions.Load(); n < 3 || n > 6 {
+			t.Errorf("%d subscriptions in a minute", n)
+		}
+		end()
+		running.Wait()
+		servers.NoError(t, rdb.Close())
+	})
 }

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/schema"
 	"triprize/internal/platform/telemetry"
@@ -38,13 +41,14 @@ type Process struct {
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 	DB       *pgxpool.Pool
-	Redis    *redis.Client
+	Redis    redis.UniversalClient
 	Locks    *lock.Locker
 	Health   *telemetry.Health
 
 	servers *postgres.Servers
 	pools   []pgx.QueryTracer // of all pools but the next
 	apart   *pgxpool.Pool     // one connection, for /readyz and its checks
+	known   atomic.Bool
 
 	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }
@@ -116,7 +120,7 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	}
 	defer closePool(p.DB)
 	if p.Redis, err = redisx.Open(settings.Redis, "triprize-"+name); err != nil {
-		return fmt.Errorf("setting redis.url (TRIPRIZE_REDIS_URL): %w", err)
+		return err
 	}
 	defer func() { _ = p.Redis.Close() }()
 	telemetry.RegisterPool(p.Registry, p.DB)
@@ -192,12 +196,52 @@ func (p *Process) checkPrimary(ctx context.Context) error {
 }
 
 // checkRedis writes a key: a Redis that is full, read-only or loading may answer a PING, and carries no task.
+// checkRedis writes a key: a Redis that is full, read-only or loading may answer a PING, and carries no task. In a
+// Cluster it writes one beside each queue.
 func (p *Process) checkRedis(ctx context.Context) error {
-	return p.Redis.Set(ctx, p.Settings.Redis.Namespace+":health", p.Name, time.Minute).Err()
+	if err := p.checkKind(ctx); err != nil {
+		if errors.Is(err, redisx.ErrKind) {
+			p.Logger.Error("Redis is not used", "error", err)
+		}
+		return err
+	}
+	namespace := p.Settings.Redis.Namespace
+	keys := []string{namespace + ":health"}
+	if _, ok := p.Redis.(*redis.ClusterClient); ok {
+		for _, kind := range taskKinds {
+			keys = append(keys, namespace+":health:{"+queue.Name(namespace, kind)+"}")
+		}
+	}
+	_, err := p.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, key := range keys {
+			pipe.Set(ctx, key, p.Name, time.Minute)
+		}
+		return nil
+	})
+	return err
 }
 
+// checkKind refuses a Redis of another kind than redis.url names. It asks until it has an answer.
+func (p *Process) checkKind(ctx context.Context) error {
+	if p.known.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Settings.Redis.Timeout, redisWait))
+	defer cancel()
+	err := redisx.CheckKind(ctx, p.Redis)
+	if errors.Is(err, redisx.ErrKind) {
+		return fmt.Errorf("setting redis.url (TRIPRIZE_REDIS_URL): %w", err)
+	}
+	p.known.Store(err == nil)
+	return err
+}
+
+// redisWait bounds the question at the start.
+const redisWait = time.Second
+
 // Await waits until Postgres answers and has the schema that this program needs,
-// for at most postgres.start_wait. The log and Health say what it waits for.
+// for at most postgres.start_wait. The log and Health say what it waits for. A Redis of another kind than redis.url
+// names is refused; one that is away is not waited for.
 func (p *Process) Await(ctx context.Context) error {
 	began, reason := time.Now(), ""
 	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, p.checkPostgres,
@@ -216,6 +260,9 @@ func (p *Process) Await(ctx context.Context) error {
 		return err
 	}
 	if err := postgres.CheckSession(ctx, p.DB); err != nil {
+		return err
+	}
+	if err := p.checkKind(ctx); errors.Is(err, redisx.ErrKind) { // while Redis is away, /readyz goes on to check it
 		return err
 	}
 	p.Health.Started()

@@ -24,6 +24,7 @@ import (
 	"triprize/internal/key"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
+	"triprize/internal/platform/redisx"
 	"triprize/internal/testkit/servers"
 )
 
@@ -183,7 +184,7 @@ func TestBadSettingsAreRefusedWithTheirNamesAndReasons(t *testing.T) {
 		"out of bounds, all of them": {env: []string{"TRIPRIZE_WORKER_SHARDS=0", "TRIPRIZE_API_LISTEN=here"}, want: []string{"actor does not start:\n",
 			"setting worker.shards (TRIPRIZE_WORKER_SHARDS): is 0, must be at least 1", "setting api.listen (TRIPRIZE_API_LISTEN): is \"here\", must be host:port"}},
 		"unknown":              {env: []string{"TRIPRIZE_WORKER_LAMES=3"}, want: []string{"actor does not start:\n", "unknown setting TRIPRIZE_WORKER_LAMES"}},
-		"a URL that is none":   {env: []string{"TRIPRIZE_REDIS_URL=redisfoo"}, want: []string{"setting redis.url (TRIPRIZE_REDIS_URL): must be a URL, redis://…"}},
+		"a URL that is none":   {env: []string{"TRIPRIZE_REDIS_URL=redisfoo"}, want: []string{"setting redis.url (TRIPRIZE_REDIS_URL): must be a URL, redis://"}},
 		"in a file":            {args: []string{"--config", file}, want: []string{"actor does not start:\n", file, "unknown setting worker.lames"}},
 		"a file that is away":  {args: []string{"--config", file + "x"}, want: []string{"actor does not start:\n", file + "x"}},
 		"an unknown flag":      {args: []string{"--quick"}, want: []string{"-quick", "-loud", "-config"}},
@@ -266,6 +267,22 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 	// Redis is a helper: without it a process starts all the same, and says so.
 	settings.Redis.URL, settings.Draw.SecretKey = "redis://"+freeAddress(t)+"/0", ""
 	reports(t, "actor loud=false triprize-actor key=false metrics=true locked=false quorum=false degraded map[postgres:ok redis:unavailable]", environment(settings))
+}
+
+// While Redis is away nobody can tell what it is.
+func TestARedisOfAnotherKindIsRefused(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	server := servers.OwnRedis(t)
+	settings.Redis.URL = strings.Replace(server.URL(), "redis:", "redis+cluster:", 1)
+	refused(t, 1, environment(settings), nil, "actor: setting redis.url (TRIPRIZE_REDIS_URL): names no node of a Redis Cluster; use redis://")
+	p := &Process{Name: "api", Settings: servers.Patient(settings), Logger: servers.Logger(t), Redis: servers.Redis(t, settings)}
+	server.Kill()
+	if err := p.checkKind(t.Context()); err == nil || errors.Is(err, redisx.ErrKind) {
+		t.Errorf("without Redis: %v", err)
+	}
+	servers.NoError(t, server.RestartAfter(t.Context(), 0))
+	servers.Eventually(t, "/readyz checks it", func() bool { return errors.Is(p.checkRedis(t.Context()), redisx.ErrKind) })
 }
 
 func TestTheStatusTellsHowAProcessEnded(t *testing.T) {

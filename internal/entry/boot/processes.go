@@ -156,7 +156,7 @@ func SweepOnce(ctx context.Context, p *Process, only string, out io.Writer) erro
 // is then true), otherwise on the Redis of the process. Servers may be away at
 // start and at any time after.
 func (p *Process) openLocks() (quorum bool, closeAll func(), err error) {
-	var opened []*redis.Client
+	var opened []redis.UniversalClient
 	closeAll = func() {
 		for _, client := range opened {
 			_ = client.Close()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/drawing"
 	"triprize/internal/job"
@@ -79,8 +81,8 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		case <-ctx.Done():
 			return
 		}
-		redis, postgres := p.readRedis(ctx), p.readPostgres(ctx)
-		found := append(redis.causes, postgres.causes...)
+		inRedis, inPostgres := p.readRedis(ctx), p.readPostgres(ctx)
+		found := append(inRedis.causes, inPostgres.causes...)
 		if noKey == nil {
 			found = append(found, p.checkKeys(ctx, keys)...)
 		}
@@ -89,7 +91,7 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		}
 		if ctx.Err() == nil {
 			causes.Set(found...)
-			gauges.Set(slices.Concat(redis.gauges, postgres.gauges, p.readOwn(ctx))...)
+			gauges.Set(slices.Concat(inRedis.gauges, inPostgres.gauges, p.readOwn(ctx))...)
 		}
 	}
 }
@@ -138,7 +140,16 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if err != nil {
 		return snapshot{}
 	}
-	unleased, keys, err := queue.CountUnleased(ctx, p.Redis, p.Settings.Redis.Namespace, taskKinds)
+	unleased, err := queue.CountUnleased(ctx, p.Redis, p.Settings.Redis.Namespace, taskKinds)
+	if err != nil {
+		return snapshot{}
+	}
+	var keys atomic.Int64
+	err = redisx.EachPrimary(ctx, p.Redis, func(ctx context.Context, one redis.UniversalClient) error {
+		n, err := one.DBSize(ctx).Result()
+		keys.Add(n)
+		return err
+	})
 	if err != nil {
 		return snapshot{}
 	}
@@ -151,7 +162,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	s.add("workers_alive", "Workers that send heartbeats.", float64(len(workers.Alive)))
 	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(workers.Stale)))
 	s.add("schedulers_alive", "Schedulers that lead and send heartbeats: one.", float64(len(schedulers.Alive)))
-	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys))
+	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys.Load()))
 	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say
 		s.add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
 	}

@@ -141,11 +141,9 @@ func jobsOf(s *fleet.System, id uuid.UUID) int {
 // emptyRedis deletes everything that the system has in Redis.
 func emptyRedis(s *fleet.System) {
 	s.T.Helper()
-	keys, err := s.Redis.Keys(s.T.Context(), s.Settings.Redis.Namespace+":*").Result()
-	if err == nil && len(keys) > 0 {
-		err = s.Redis.Del(s.T.Context(), keys...).Err()
+	for _, key := range servers.Keys(s.T, s.Redis, s.Settings.Redis.Namespace+":*") {
+		servers.NoError(s.T, s.Redis.Del(s.T.Context(), key).Err())
 	}
-	servers.NoError(s.T, err)
 }
 
 // cancelNow cancels a campaign that has sold nothing.

@@ -29,16 +29,16 @@ const (
 	collectPatience = 2 * time.Second
 )
 
+// opened lets asynqmon use a client that is open. Nobody closes the dashboard, so it does not close the client.
+type opened struct{ redis.UniversalClient }
+
+// MakeRedisClient implements asynq.RedisConnOpt. asynqmon looks at the type of the client.
+func (o opened) MakeRedisClient() any { return o.UniversalClient }
+
 // mountDashboard registers asynqmon and the metrics of the queues.
-func (s *server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error {
-	client, ok := rdb.(*redis.Client)
-	if !ok {
-		return nil
-	}
-	options := asynq.RedisClientOpt{Addr: client.Options().Addr, Username: client.Options().Username,
-		Password: client.Options().Password, DB: client.Options().DB, TLSConfig: client.Options().TLSConfig}
+func (s *server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) {
 	s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
-	dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: options, ReadOnly: s.settings.API.AsynqmonReadOnly})
+	dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: opened{rdb}, ReadOnly: s.settings.API.AsynqmonReadOnly})
 	// A browser that remembers an operator's key would also send it with a form on
 	// another site's page.
 	handler := adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard))
@@ -54,7 +54,6 @@ func (s *server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) error
 		}
 		return nil
 	})
-	return nil
 }
 
 var (

@@ -187,9 +187,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		return nil, err
 	}
 	s.app.Use(s.requireStarted)
-	if err := s.mountDashboard(s.app, rdb); err != nil {
-		return nil, err
-	}
+	s.mountDashboard(s.app, rdb)
 	s.mount(s.app)
 	return s.Run, nil
 }

@@ -40,7 +40,7 @@ type setup struct {
 	settings config.Settings
 	db       *pgxpool.Pool
 	view     postgres.Pool // db, or one whose transactions do not wait long
-	rdb      *redis.Client
+	rdb      redis.UniversalClient
 	client   *queue.Client
 	sweeper  *upkeep.Sweeper
 	registry *prometheus.Registry
@@ -144,7 +144,7 @@ func TestTasksThatAreInNoListAreLost(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	records := "asynq:{" + queue.Name(p.settings.Redis.Namespace, string(job.KindPurchase)) + "}:t:*"
-	if keys := p.rdb.Keys(t.Context(), records).Val(); p.pending() != 2 || len(keys) != 2 { // the two lost jobs are in one task
+	if keys := servers.Keys(t, p.rdb, records); p.pending() != 2 || len(keys) != 2 { // the two lost jobs are in one task
 		t.Errorf("%d tasks wait, with the records %v", p.pending(), keys)
 	}
 	fixture.Sound(t, p.db)

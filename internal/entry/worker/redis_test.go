@@ -119,8 +119,7 @@ const allQueues = "asynq:queues"
 // keys returns the keys in Redis that workers and the queue have, by a name that is the same in every scene.
 func (s *scene) keys() map[string]string {
 	s.t.Helper()
-	all, err := s.w.rdb.Keys(s.t.Context(), "*").Result()
-	servers.NoError(s.t, err)
+	all := servers.Keys(s.t, s.w.rdb, "*")
 	slices.Sort(all) // ids are in the order of their making
 	named := make(map[string]string)
 	for _, key := range all {
@@ -144,22 +143,22 @@ func (s *scene) keys() map[string]string {
 const otherVersion = "of another version"
 
 // spoiled are the ways in which a key is made wrong. They leave no time to live.
-var spoiled = map[string]func(ctx context.Context, rdb *redis.Client, key string) error{
-	"deleted": func(ctx context.Context, rdb *redis.Client, key string) error { return rdb.Del(ctx, key).Err() },
-	"of another type": func(ctx context.Context, rdb *redis.Client, key string) error {
+var spoiled = map[string]func(ctx context.Context, rdb redis.UniversalClient, key string) error{
+	"deleted": func(ctx context.Context, rdb redis.UniversalClient, key string) error { return rdb.Del(ctx, key).Err() },
+	"of another type": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
 		isText := rdb.Type(ctx, key).Val() == "string"
 		if err := rdb.Del(ctx, key).Err(); err != nil || isText {
 			return errors.Join(err, rdb.RPush(ctx, key, "x").Err())
 		}
 		return rdb.Set(ctx, key, "x", 0).Err()
 	},
-	"emptied": func(ctx context.Context, rdb *redis.Client, key string) error {
+	"emptied": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
 		return rewrite(ctx, rdb, key, func(string) string { return "" })
 	},
-	"cut off": func(ctx context.Context, rdb *redis.Client, key string) error {
+	"cut off": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
 		return rewrite(ctx, rdb, key, func(s string) string { return s[:len(s)/2] })
 	},
-	otherVersion: func(ctx context.Context, rdb *redis.Client, key string) error {
+	otherVersion: func(ctx context.Context, rdb redis.UniversalClient, key string) error {
 		return rewrite(ctx, rdb, key, func(s string) string {
 			return string(bytes.Replace([]byte(s), []byte(`"campaigns"`), []byte(`"something"`), 1)) // as long, so that asynq can read it
 		})
@@ -167,7 +166,7 @@ var spoiled = map[string]func(ctx context.Context, rdb *redis.Client, key string
 }
 
 // rewrite changes all texts of a key.
-func rewrite(ctx context.Context, rdb *redis.Client, key string, change func(string) string) error {
+func rewrite(ctx context.Context, rdb redis.UniversalClient, key string, change func(string) string) error {
 	switch rdb.Type(ctx, key).Val() {
 	case "string":
 		return rdb.Set(ctx, key, change(rdb.Get(ctx, key).Val()), 0).Err()
@@ -238,7 +237,7 @@ func TestWhateverRedisHoldsEveryJobIsDone(t *testing.T) {
 }
 
 // play makes a key wrong. A worker then does every job, and the sweep gives it those that are lost.
-func (s *scene) play(name string, spoil func(ctx context.Context, rdb *redis.Client, key string) error) {
+func (s *scene) play(name string, spoil func(ctx context.Context, rdb redis.UniversalClient, key string) error) {
 	key, ok := s.keys()[name]
 	if !ok {
 		s.t.Fatal("this scene has no such key")

@@ -57,7 +57,7 @@ type Worker struct {
 	holds    *inventory.HoldMetrics
 	triggers *drawing.Triggers
 
-	rdb                      *redis.Client
+	rdb                      redis.UniversalClient
 	namespace                string
 	consumers                []queue.Consumer
 	heartbeat                *queue.Heartbeat
@@ -85,7 +85,7 @@ type Worker struct {
 
 // New returns a Worker; Run runs it. draws configures draws, takes reports in which currencies cards can
 // pay.
-func New(settings config.Settings, db *pgxpool.Pool, rdb *redis.Client, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
 	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // concurrent tasks of each kind; each only waits for its batch

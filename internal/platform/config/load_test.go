@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -258,6 +259,57 @@ func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 		"no claim for the role":  {file: "role_claim: ''", want: []string{"tokens.role_claim", "required"}},
 		"a life without measure": {file: "max_lifetime: -1s", want: []string{"tokens.max_lifetime", "at least 0"}},
 	})
+}
+
+func TestTheURLOfRedisNamesOneServerSentinelsOrACluster(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://:pw@a/3":                       "single a:6379 3",
+		"rediss://a:1":                          "single a:1 0",
+		"unix:///run/redis.sock?db=2":           "single /run/redis.sock 2",
+		"redis+sentinel://a:1?master_name=shop": "sentinel [a:1] shop  0",
+		"redis+sentinel://u:p@a:1/4?master_name=shop&addr=b:2&addr=[::1]:3&password=hunter2": "sentinel [a:1 b:2 [::1]:3] shop p 4",
+		"rediss+sentinel://a:1?master_name=shop":                                             "sentinel [a:1] shop  0",
+		"redis+cluster://u:p@a:1?addr=b:2":                                                   "cluster [a:1 b:2] p",
+		"rediss+cluster://a:1/0":                                                             "cluster [a:1] ",
+		"redis://a:1,b:1/0":                                                                  "must name one host; further ones follow as &addr=host:port",
+		"redis+cluster://a,b:1":                                                              "must name one host",
+		"redis+sentinel://a:1":                                                               "?master_name=NAME",
+		"redis+sentinel://a?master_name=shop":                                                "must have the port of Sentinel",
+		"redis+sentinel://a:1?master_name=shop&replica_only=true":                            "must not read from replicas: remove replica_only",
+		"redis+cluster://a:1?route_by_latency=true":                                          "must not read from replicas: remove read_only",
+		"redis+cluster://a:1/1":                                                              "a Cluster has only 0",
+		"redis+cluster://a:1?addr=:hunter2@b":                                                "must be a URL, redis://",
+		"redis+cluster://:hunter2@a:1?lames=7":                                               "no options but those of go-redis",
+		"redis+shards://a:1":                                                                 "redis+cluster://",
+		"http://a:1":                                                                         "must be a URL",
+		"unix+cluster:///run/redis.sock":                                                     "must be a URL",
+		"redis://:hunter2@a:1/0x":                                                            "must be a URL",
+		"redis+cluster:a":                                                                    "must be a URL",
+	} {
+		required(t)
+		t.Setenv("TRIPRIZE_REDIS_URL", url)
+		s, err := Load("")
+		if err != nil {
+			if text := err.Error(); !strings.HasPrefix(text, "setting redis.url (TRIPRIZE_REDIS_URL): ") || !strings.Contains(text, want) || strings.Contains(text, "hunter2") {
+				t.Errorf("%s: %s", url, text)
+			}
+			continue
+		}
+		servers, err := s.Redis.Servers()
+		got := fmt.Sprint(err)
+		switch {
+		case servers.Single != nil:
+			got = fmt.Sprintf("single %s %d", servers.Single.Addr, servers.Single.DB)
+		case servers.Sentinel != nil:
+			o := servers.Sentinel
+			got = fmt.Sprintf("sentinel %v %s %s %d", o.SentinelAddrs, o.MasterName, o.SentinelPassword, o.DB)
+		case servers.Cluster != nil:
+			got = fmt.Sprintf("cluster %v %s", servers.Cluster.Addrs, servers.Cluster.Password)
+		}
+		if got != want {
+			t.Errorf("%s: got %s", url, got)
+		}
+	}
 }
 
 func TestAQuorumIsAnOddNumberOfDifferentServers(t *testing.T) {

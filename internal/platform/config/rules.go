@@ -53,7 +53,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkStripe(settings.Payments), checkBeacon(settings.Beacon))
+		return errors.Join(checkRedis(settings.Redis), checkStripe(settings.Payments), checkBeacon(settings.Beacon))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {

@@ -64,21 +64,6 @@ type Postgres struct {
 	ConnectTimeout, StatementTimeout, LockTimeout, IdleInTransactionTimeout time.Duration `mapstructure:"-"`
 }
 
-// Redis carries tasks, caches, locks and rate limits.
-type Redis struct {
-	URL       string        `mapstructure:"url"           validate:"omitempty,url_of=redis rediss unix"`
-	Namespace string        `mapstructure:"namespace"     validate:"required,max=64,printascii,excludesall={} "`
-	Timeout   time.Duration `mapstructure:"-"`
-}
-
-// Check requires a URL. Processes call it; commands without Redis do not.
-func (r Redis) Check() error {
-	if r.URL == "" {
-		return fault("redis.url", "is required")
-	}
-	return nil
-}
-
 // Locks are the locks in Redis that reduce contention in Postgres.
 type Locks struct {
 	Enabled                  bool          `mapstructure:"enabled"`

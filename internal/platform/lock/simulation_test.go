@@ -213,7 +213,7 @@ func (s *simulated) set(change func(*simulated)) {
 
 // open returns a client as processes have it, but that its own timeouts end nothing:
 // only the context of a command can.
-func open(t *testing.T, url string) *redis.Client {
+func open(t *testing.T, url string) redis.UniversalClient {
 	t.Helper()
 	settings := servers.Defaults(t).Redis
 	settings.URL, settings.Timeout = url, long

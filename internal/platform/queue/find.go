@@ -133,17 +133,16 @@ func pipelineError(commands []redis.Cmder, err error) error {
 
 // Forget deletes the idempotency keys of tasks, and asynq's keys of the missing ones.
 func (f *Finder) Forget(ctx context.Context, kind string, states map[uuid.UUID]TaskState) error {
-	var keys []string
-	for id, state := range states {
-		keys = append(keys, activeTaskKey(f.namespace, id))
-		if state == Missing {
-			keys = append(keys, asynqKey(f.namespace, kind, "t:"+id.String()))
+	_, err := f.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // one DEL each: their slots differ in a Cluster
+		for id, state := range states {
+			pipe.Del(ctx, activeTaskKey(f.namespace, id))
+			if state == Missing {
+				pipe.Del(ctx, asynqKey(f.namespace, kind, "t:"+id.String()))
+			}
 		}
-	}
-	if len(keys) == 0 {
 		return nil
-	}
-	return f.rdb.Del(ctx, keys...).Err()
+	})
+	return err
 }
 
 // Latency returns the age of the oldest pending task of a kind; 0 if there is none.

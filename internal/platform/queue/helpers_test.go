@@ -28,7 +28,7 @@ const (
 // own view of them.
 type space struct {
 	t         *testing.T
-	rdb       *redis.Client
+	rdb       redis.UniversalClient
 	settings  config.Settings
 	namespace string
 	client    *queue.Client
@@ -82,6 +82,11 @@ func (s *space) unrung(kind string, options ...asynq.Option) (id uuid.UUID) {
 // key returns asynq's key for a part of the queue of purchases.
 func (s *space) key(part string) string {
 	return "asynq:{" + queue.Name(s.namespace, purchase) + "}:" + part
+}
+
+// wakeups returns the key of the wakeups of a kind.
+func (s *space) wakeups(kind string) string {
+	return s.namespace + ":wakeup:{" + queue.Name(s.namespace, kind) + "}"
 }
 
 // otherType makes a key one of another type than it should be.

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,7 +22,8 @@ const unreadableAfter = 3 * time.Minute
 // recoverer could not read. Their work is in Postgres, and a sweep issues it again. It also adds the queues to
 // asynq's set, as asynq does once in the life of a client: FLUSHALL empties the set.
 //
-//	KEYS     asynq's set of queues; for each queue: pending, paused, scheduled, retry, wakeup, active, lease
+//	KEYS     for each queue: pending, paused, scheduled, retry, wakeup, active, lease; asynq's set of queues, if it is
+//	         to be filled. In a Cluster each queue and the set have a call of their own
 //	ARGV     how long after its lease a task is unreadable, in s; the most wakeups; the time in s and in ns, by the
 //	         clock of a worker, which sets leases and delays; for each queue: the prefix of its task keys
 var pollScript = redis.NewScript(`
@@ -36,10 +38,14 @@ local function read(command, key, ...) -- a key of another type is deleted first
 	return redis.call(command, key, ...)
 end
 local now = tonumber(ARGV[3])
-for i = 2, #KEYS, 7 do
-	local task = ARGV[(i + 33) / 7]
+if #KEYS % 7 == 1 then
+	for i = 5, #ARGV do
+		read('SADD', KEYS[#KEYS], string.match(ARGV[i], '{(.*)}'))
+	end
+end
+for i = 1, #KEYS - 6, 7 do
+	local task = ARGV[(i + 34) / 7]
 	local function lost(id) return redis.call('TYPE', task .. id).ok ~= 'hash' end
-	read('SADD', KEYS[1], string.match(task, '{(.*)}'))
 	read('LLEN', KEYS[i + 5])
 	for _, id in ipairs(read('ZRANGEBYSCORE', KEYS[i + 6], '-inf', now - ARGV[1], 'LIMIT', 0, 100)) do
 		redis.call('LREM', KEYS[i + 5], 0, id)
@@ -88,14 +94,26 @@ func (s *Server) pollOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pollEvery)
 	defer cancel()
 	now := time.Now()
-	keys, args := []string{"asynq:queues"}, []any{int(unreadableAfter.Seconds()), maxWakeups, now.Unix(), now.UnixNano()}
+	run := func(keys []string, tasks ...any) {
+		args := append([]any{int(unreadableAfter.Seconds()), maxWakeups, now.Unix(), now.UnixNano()}, tasks...)
+		err := pollScript.Run(ctx, s.rdb, keys, args...).Err()
+		if err != nil && !errors.Is(err, redis.Nil) && !errors.Is(ctx.Err(), context.Canceled) { // the script has no result
+			s.logger.Warn("queues were not polled: tasks whose delay is over wait", "error", err)
+		}
+	}
+	_, isCluster := s.rdb.(*redis.ClusterClient)
+	var all []string
+	var tasks []any
+	var polls sync.WaitGroup // a node that does not answer delays only its queues
 	for _, one := range s.kinds {
 		key := func(part string) string { return asynqKey(s.namespace, one.kind, part) }
-		keys = append(keys, key("pending"), key("paused"), key("scheduled"), key("retry"), wakeupKey(s.namespace, one.kind), key("active"), key("lease"))
-		args = append(args, key("t:"))
+		keys := []string{key("pending"), key("paused"), key("scheduled"), key("retry"), wakeupKey(s.namespace, one.kind), key("active"), key("lease")}
+		if tasks = append(tasks, key("t:")); isCluster {
+			polls.Go(func() { run(keys, key("t:")) })
+		} else {
+			all = append(all, keys...)
+		}
 	}
-	err := pollScript.Run(ctx, s.rdb, keys, args...).Err()
-	if err != nil && !errors.Is(err, redis.Nil) && !errors.Is(ctx.Err(), context.Canceled) { // the script has no result
-		s.logger.Warn("queues were not polled: tasks whose delay is over wait", "error", err)
-	}
+	run(append(all, "asynq:queues"), tasks...)
+	polls.Wait()
 }

@@ -135,39 +135,46 @@ type Processes struct {
 	Stale []string // they exited without deregistering, or are frozen
 }
 
+// processesScript reads the set by the clock of its own node, which has written it.
+//
+//	KEYS[1]  the set of processes
+//	ARGV[1]  staleFor in milliseconds
+//	result   the processes that are alive, and the stale ones
+var processesScript = redis.NewScript(`
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
+	return {{}, {}}
+end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+return {redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf'), redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now - ARGV[1], now)}`)
+
 // ReadProcesses returns the processes of a namespace, by role. After an error nothing is known about any.
 func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, namespace string) (map[string]Processes, error) {
-	var now *redis.TimeCmd
-	var members *redis.ZSliceCmd
-	commands, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		now, members = pipe.Time(ctx), pipe.ZRangeWithScores(ctx, processesKey(namespace), 0, -1)
-		return nil
-	})
-	if err := pipelineError(commands, err); err != nil {
+	answer, err := processesScript.Run(ctx, rdb, []string{processesKey(namespace)}, staleFor.Milliseconds()).Slice()
+	if err != nil {
 		return nil, fmt.Errorf("queue.ReadProcesses: %w", err)
 	}
 	roles := make(map[string]Processes)
-	for _, one := range members.Val() {
-		member, _ := one.Member.(string)
-		role, id, _ := strings.Cut(member, ":")
-		processes := roles[role]
-		if silent := now.Val().UnixMilli() - int64(one.Score); silent < 0 {
-			processes.Alive = append(processes.Alive, id)
-		} else if silent < staleFor.Milliseconds() {
-			processes.Stale = append(processes.Stale, id)
+	for i, members := range answer {
+		members, _ := members.([]any)
+		for _, member := range members {
+			role, id, _ := strings.Cut(fmt.Sprint(member), ":")
+			processes := roles[role]
+			if i == 0 {
+				processes.Alive = append(processes.Alive, id)
+			} else {
+				processes.Stale = append(processes.Stale, id)
+			}
+			roles[role] = processes
 		}
-		roles[role] = processes
 	}
 	return roles, nil
 }
 
-// CountUnleased counts the active tasks without a lease of each kind, and all keys of the database. The
-// leases end by the clocks of the workers.
-func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace string, kinds []string) (unleased []int64, all int64, err error) {
-	var keys *redis.IntCmd
+// CountUnleased counts the active tasks without a lease of each kind. The leases end by the clocks of the workers.
+func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace string, kinds []string) (unleased []int64, err error) {
 	active, leased := make([]*redis.IntCmd, len(kinds)), make([]*redis.IntCmd, len(kinds))
 	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		keys = pipe.DBSize(ctx)
 		for i, kind := range kinds {
 			active[i] = pipe.LLen(ctx, asynqKey(namespace, kind, "active"))
 			leased[i] = pipe.ZCount(ctx, asynqKey(namespace, kind, "lease"), strconv.FormatInt(time.Now().Unix(), 10), "+inf")
@@ -175,12 +182,12 @@ func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace str
 		return nil
 	})
 	if err != nil {
-		return nil, 0, fmt.Errorf("queue.CountUnleased: %w", err)
+		return nil, fmt.Errorf("queue.CountUnleased: %w", err)
 	}
 	for i := range kinds {
 		unleased = append(unleased, max(active[i].Val()-leased[i].Val(), 0))
 	}
-	return unleased, keys.Val(), nil
+	return unleased, nil
 }
 
 func processesKey(namespace string) string { return namespace + ":processes" }

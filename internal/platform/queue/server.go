@@ -66,7 +66,7 @@ type Consumer struct {
 // Server delivers tasks to handlers. Every kind has its own asynq server, so a backlog of one
 // kind takes no slot of another.
 type Server struct {
-	rdb       *redis.Client
+	rdb       redis.UniversalClient
 	namespace string
 	kinds     []consumer
 	logger    *slog.Logger
@@ -84,7 +84,7 @@ type consumer struct {
 }
 
 // NewServer returns a Server for the tasks of some kinds. Shutdown closes it, started or not.
-func NewServer(rdb *redis.Client, namespace string, settings config.Worker, logger *slog.Logger, consumers ...Consumer) *Server {
+func NewServer(rdb redis.UniversalClient, namespace string, settings config.Worker, logger *slog.Logger, consumers ...Consumer) *Server {
 	s := &Server{rdb: rdb, namespace: namespace, pollEvery: pollEvery, logger: logger}
 	for _, c := range consumers {
 		waiter := newWaiter(rdb, namespace, c.Kind)

@@ -35,7 +35,7 @@ type waiter struct {
 	now      func() time.Time
 	empty    bool                  // only asynq's processor, one goroutine, uses it
 	paused   atomic.Pointer[pause] // nil: not paused
-	blocking *redis.Client         // its single connection waits for wakeups
+	blocking redis.UniversalClient // its single connection waits for wakeups; in a Cluster, one to the node of the queue
 	closed   chan struct{}
 	close    func() // ends the wait; no further task is taken. A wakeup that arrives now is lost until the next poll
 }
@@ -43,10 +43,8 @@ type waiter struct {
 // pause is closed when the pause of a Server ends.
 type pause chan struct{}
 
-func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
-	options := *rdb.Options()
-	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
-	w := &waiter{notifier: notifier{rdb, namespace}, kind: kind, maxWait: maxWait, now: time.Now, closed: make(chan struct{}), blocking: redis.NewClient(&options)}
+func newWaiter(rdb redis.UniversalClient, namespace, kind string) *waiter {
+	w := &waiter{notifier: notifier{rdb, namespace}, kind: kind, maxWait: maxWait, now: time.Now, closed: make(chan struct{}), blocking: alone(rdb)}
 	w.close = sync.OnceFunc(func() {
 		close(w.closed)
 		_ = w.blocking.Close() // its running command fails at once
@@ -55,6 +53,19 @@ func newWaiter(rdb *redis.Client, namespace, kind string) *waiter {
 		w.keys = append(w.keys, asynqKey(namespace, kind, part))
 	}
 	return w
+}
+
+// alone returns a client of the same servers with a connection of its own. It retries nothing: the waiter pauses after
+// an error.
+func alone(rdb redis.UniversalClient) redis.UniversalClient {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		options := *cluster.Options()
+		options.PoolSize, options.MinIdleConns, options.MaxRedirects, options.DialerRetries = 1, 0, -1, 1
+		return redis.NewClusterClient(&options)
+	}
+	options := *rdb.(*redis.Client).Options() // with Sentinel, the dialer asks it for the primary
+	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
+	return redis.NewClient(&options)
 }
 
 // EvalSha runs a script of asynq.
@@ -180,7 +191,10 @@ func wake(ctx context.Context, c redis.Cmdable, key string) {
 	c.LTrim(ctx, key, 0, maxWakeups-1)
 }
 
-func wakeupKey(namespace, kind string) string { return namespace + ":wakeup:" + kind }
+// wakeupKey has the hash tag of the queue: a wakeup must not overtake its task.
+func wakeupKey(namespace, kind string) string {
+	return namespace + ":wakeup:{" + Name(namespace, kind) + "}"
+}
 
 // asynqKey returns asynq's key for a part of the queue of a kind.
 func asynqKey(namespace, kind, part string) string {

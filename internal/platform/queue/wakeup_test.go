@@ -31,14 +31,17 @@ type looks struct {
 
 func (l *looks) see(_ context.Context, cmd redis.Cmder) error {
 	script := strings.HasPrefix(cmd.Name(), "eval")
-	ends := func(suffix string) bool {
-		return script && slices.ContainsFunc(cmd.Args(), func(arg any) bool { text, _ := arg.(string); return strings.HasSuffix(text, suffix) })
+	has := func(part, suffix string) bool {
+		return script && slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+			text, _ := arg.(string)
+			return strings.Contains(text, part) && strings.HasSuffix(text, suffix)
+		})
 	}
 	count, fails := &l.takes, &l.refused
 	switch {
-	case ends(":wakeup:" + purchase):
+	case has(":wakeup:{", "-"+purchase+"}"):
 		count, fails = &l.polls, &l.unpolled
-	case !ends("}:paused"):
+	case !has("", "}:paused"):
 		return nil
 	}
 	if count.Add(1); fails.Load() {
@@ -49,13 +52,13 @@ func (l *looks) see(_ context.Context, cmd redis.Cmder) error {
 
 // quiet starts a server of purchase tasks, without polls and looks at intervals, and waits
 // until it waits.
-func (s *space) quiet(rdb *redis.Client, handler queue.Handler) *queue.Server {
+func (s *space) quiet(rdb redis.UniversalClient, handler queue.Handler) *queue.Server {
 	s.t.Helper()
 	return s.timed(rdb, never, handler)
 }
 
 // timed is quiet with polls.
-func (s *space) timed(rdb *redis.Client, poll time.Duration, handler queue.Handler) *queue.Server {
+func (s *space) timed(rdb redis.UniversalClient, poll time.Duration, handler queue.Handler) *queue.Server {
 	s.t.Helper()
 	server := s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(s.t), share(purchase, handler)).Timing(poll, never))
 	servers.Eventually(s.t, "the server waits", server.Waits)
@@ -63,7 +66,7 @@ func (s *space) timed(rdb *redis.Client, poll time.Duration, handler queue.Handl
 }
 
 // counted returns a client whose looks are counted.
-func (s *space) counted() (*redis.Client, *looks) {
+func (s *space) counted() (redis.UniversalClient, *looks) {
 	rdb, l := servers.Redis(s.t, s.settings), &looks{}
 	rdb.AddHook(hook(l.see))
 	return rdb, l
@@ -141,12 +144,12 @@ func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	s := newSpace(t)
 	server := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil), share(draw, nil))
 	t.Cleanup(server.Shutdown)
-	s.otherType(s.namespace + ":wakeup:" + purchase)
+	s.otherType(s.wakeups(purchase))
 	s.unrung(purchase)
 	s.unrung(draw)
 	for range 2 {
 		server.Poll(t.Context())
-		if n, err := s.rdb.LLen(t.Context(), s.namespace+":wakeup:"+draw).Result(); err != nil || n != 1 {
+		if n, err := s.rdb.LLen(t.Context(), s.wakeups(draw)).Result(); err != nil || n != 1 {
 			t.Errorf("%d wakeups wait, %v", n, err)
 		}
 	}
@@ -257,7 +260,7 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 		"no task can be taken": func(_ *space, l *looks) { l.refused.Store(true) },
 		"no wakeup can be pushed": func(s *space, l *looks) {
 			l.unpolled.Store(true) // a poll would delete the key
-			s.otherType(s.namespace + ":wakeup:" + purchase)
+			s.otherType(s.wakeups(purchase))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -305,13 +308,21 @@ func TestShutdownEndsAWaitAndTakesNoTask(t *testing.T) {
 func TestAWorkerWhoseConnectionIsDeadHearsOfTasksAgain(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	options := *s.rdb.Options()
-	dial, deaf := options.Dialer, &atomic.Bool{}
-	options.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
+	deaf := &atomic.Bool{}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		return &wire{Conn: conn, deaf: deaf}, err
 	}
-	rdb := redis.NewClient(&options)
+	var rdb redis.UniversalClient
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		options := *cluster.Options()
+		options.Dialer = dial
+		rdb = redis.NewClusterClient(&options)
+	} else {
+		options := *s.rdb.(*redis.Client).Options()
+		options.Dialer = dial
+		rdb = redis.NewClient(&options)
+	}
 	t.Cleanup(func() { _ = rdb.Close() })
 	delivered := make(chan uuid.UUID, 1)
 	server := s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, into(delivered))).Timing(20*time.Millisecond, time.Second))

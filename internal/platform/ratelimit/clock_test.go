@@ -18,7 +18,7 @@ import (
 // longer than it would, so that no slow machine sees it run out.
 type clock struct {
 	t    *testing.T
-	rdb  *redis.Client // not through the hook
+	rdb  redis.UniversalClient // not through the hook
 	key  string
 	mu   sync.Mutex
 	now  time.Time
@@ -27,7 +27,7 @@ type clock struct {
 
 const keep = time.Hour
 
-func newClock(t *testing.T, rdb *redis.Client, namespace string) *clock {
+func newClock(t *testing.T, rdb redis.UniversalClient, namespace string) *clock {
 	c := &clock{t: t, rdb: rdb, key: namespace + ":clock", now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	c.move(0)
 	return c

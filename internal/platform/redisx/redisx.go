@@ -1,12 +1,19 @@
 // Package redisx opens the Redis client. It owns no keys; each package that uses Redis documents its own.
+//
+// The client speaks to one server, to the primary that Sentinel names, or to a Cluster. There, all keys of a
+// command or script must have the same hash tag, as in asynq:{queue}:pending.
 package redisx
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,23 +23,54 @@ import (
 	"triprize/internal/platform/tracing"
 )
 
+const (
+	// timeout bounds one connect, write or read.
+	timeout = 2 * time.Second
+	// poolSize bounds the connections, in a Cluster those to each node.
+	poolSize = 32
+	// reloadEvery is how often the client of a Cluster in use asks who has which slots. Only that tells it of a new
+	// primary while the old one does not answer; go-redis would ask once a minute.
+	reloadEvery = 2 * time.Second
+)
+
 // Open returns a client that connects with its first command: Redis may be down at any time. Commands respect the
-// deadline of their context.
-func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (*redis.Client, error) {
-	opts, err := redis.ParseURL(settings.URL)
+// deadline of their context. changes are for a single server.
+func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (redis.UniversalClient, error) {
+	servers, err := settings.Servers()
 	if err != nil {
-		return nil, errors.New("redisx.Open: not the URL of a Redis") // err repeats the password
+		return nil, err
 	}
-	opts.ClientName = name
-	opts.DialTimeout = cmp.Or(settings.Timeout, 2*time.Second) // for one connect, write or read
-	opts.ReadTimeout, opts.WriteTimeout = opts.DialTimeout, opts.DialTimeout
-	opts.PoolSize = 32
-	opts.ContextTimeoutEnabled = true
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only hosted services support them
-	for _, change := range changes {
-		change(opts)
+	roots, err := readCA(settings.CAFile)
+	if err != nil {
+		return nil, err
 	}
-	client := redis.NewClient(opts)
+	limit := cmp.Or(settings.Timeout, timeout)
+	unsupported := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only hosted services support them
+	var client redis.UniversalClient
+	switch {
+	case servers.Cluster != nil:
+		o := servers.Cluster
+		o.ClientName, o.PoolSize, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = name, poolSize, true, unsupported
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.DialerRetries = limit, limit, limit, 1 // commands are retried
+		o.ClusterStateReloadInterval, o.DisableRoutingPolicies = reloadEvery, true             // all keys of our commands are in one slot
+		trust(o.TLSConfig, roots, true)
+		client = redis.NewClusterClient(o)
+	case servers.Sentinel != nil:
+		o := servers.Sentinel
+		o.ClientName, o.PoolSize, o.ContextTimeoutEnabled = name, poolSize, true
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.DialerRetries = limit, limit, limit, 1
+		trust(o.TLSConfig, roots, true)
+		client = redis.NewFailoverClient(o)
+	default:
+		o := servers.Single
+		o.ClientName, o.PoolSize, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = name, poolSize, true, unsupported
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout = limit, limit, limit
+		trust(o.TLSConfig, roots, false)
+		for _, change := range changes {
+			change(o)
+		}
+		client = redis.NewClient(o)
+	}
 	if tracing.On() {
 		client.AddHook(tracing.Commands{})
 	}
@@ -41,6 +79,70 @@ func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (
 
 // Once disables retries of commands and connections, for callers that use a quorum of servers.
 func Once(opts *redis.Options) { opts.MaxRetries, opts.DialerRetries = -1, 1 }
+
+// readCA returns the certificates of redis.ca_file, or nil for those of the system.
+func readCA(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(file)
+	roots := x509.NewCertPool()
+	if err == nil && !roots.AppendCertsFromPEM(pem) {
+		err = errors.New("has no certificate in PEM")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("setting redis.ca_file (TRIPRIZE_REDIS_CA_FILE): %w", err)
+	}
+	return roots, nil
+}
+
+// trust sets who may sign the certificates of servers. Each of several servers has its own name; go-redis would expect
+// that of the first.
+func trust(settings *tls.Config, roots *x509.CertPool, several bool) {
+	if settings == nil {
+		return
+	}
+	settings.RootCAs = roots
+	if several {
+		settings.ServerName = ""
+	}
+}
+
+// ErrKind begins the error of a redis.url that names servers of another kind than there are.
+var ErrKind = errors.New("names")
+
+// CheckKind returns an ErrKind that says what to change, or the error of a server that does not answer.
+func CheckKind(ctx context.Context, rdb redis.UniversalClient) error {
+	info, err := rdb.Info(ctx, "cluster", "replication").Result()
+	client, single := rdb.(*redis.Client)
+	sentinel := single && client.Options().Addr == "FailoverClient" // as go-redis has it
+	kind := func(what string) error { return fmt.Errorf("%w %s", ErrKind, what) }
+	switch {
+	case redis.HasErrorPrefix(err, "This instance has cluster support disabled"):
+		return kind("no node of a Redis Cluster; use redis://")
+	case sentinel && redis.HasErrorPrefix(err, "unknown command"):
+		return kind("no Sentinel; use the address and port of one, or redis://")
+	case sentinel && errors.Is(err, redis.Nil):
+		return kind("no primary that Sentinel knows; correct master_name")
+	case redis.IsPermissionError(err): // nobody can tell
+		return nil
+	case err != nil:
+		return err
+	case single && strings.Contains(info, "cluster_enabled:1"):
+		return kind("a node of a Redis Cluster; use redis+cluster://")
+	case single && !sentinel && strings.Contains(info, "role:slave"):
+		return kind("a replica; use its primary, or redis+sentinel://")
+	}
+	return nil
+}
+
+// EachPrimary calls do with a client of each server that takes writes, concurrently in a Cluster. It returns the first error.
+func EachPrimary(ctx context.Context, rdb redis.UniversalClient, do func(ctx context.Context, one redis.UniversalClient) error) error {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return do(ctx, one) })
+	}
+	return do(ctx, rdb)
+}
 
 // LogTo logs the client library's own messages at debug level: callers get the errors anyway.
 func LogTo(logger *slog.Logger) { redis.SetLogger(clientLog{logger}) }

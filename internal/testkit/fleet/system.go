@@ -62,7 +62,7 @@ type System struct {
 	Stack    *devstack.Stack // of a private system
 	Settings config.Settings
 	DB       *pgxpool.Pool
-	Redis    *redis.Client
+	Redis    redis.UniversalClient
 	URLs     []string          // of the apis
 	Sandbox  *Sandbox          // simulates Stripe; nil if the options have none
 	Beacon   *drandsim.Network // simulates drand; nil if the options have none

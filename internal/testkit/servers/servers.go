@@ -101,12 +101,27 @@ func Pool(t testing.TB, settings config.Settings) *pgxpool.Pool {
 }
 
 // Redis opens a client with the given settings until the test ends.
-func Redis(t testing.TB, settings config.Settings) *redis.Client {
+func Redis(t testing.TB, settings config.Settings) redis.UniversalClient {
 	t.Helper()
 	client, err := redisx.Open(settings.Redis, "triprize-test")
 	NoError(t, err)
+	client.AddHook(oneSlot{})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// Keys returns the keys that match a pattern, in a Cluster those of all nodes.
+func Keys(t testing.TB, rdb redis.UniversalClient, pattern string) (keys []string) {
+	t.Helper()
+	var mu sync.Mutex
+	NoError(t, redisx.EachPrimary(context.WithoutCancel(t.Context()), rdb, func(ctx context.Context, one redis.UniversalClient) error {
+		found, err := one.Keys(ctx, pattern).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		keys = append(keys, found...)
+		return err
+	}))
+	return keys
 }
 
 // OwnRedis starts a server that is this test's alone, to be killed or stopped.

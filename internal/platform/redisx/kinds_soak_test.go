@@ -1,0 +1,43 @@
+//go:build soak
+
+package redisx_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"triprize/devkit/devstack"
+	"triprize/internal/platform/redisx"
+	"triprize/internal/testkit/servers"
+)
+
+// The tests of what has keys in Redis, and of all that workers and sweeps do with it, on other kinds of servers.
+func TestSentinelAndAClusterCarryEverythingThatOneServerDoes(t *testing.T) {
+	for _, kind := range []string{devstack.RedisCluster, devstack.RedisSentinel} {
+		t.Run(kind, func(t *testing.T) {
+			stack, err := devstack.Start(t.Context(), devstack.Options{Unsafe: true, Redis: kind})
+			servers.NoError(t, err)
+			t.Cleanup(func() { servers.NoError(t, stack.Stop()) })
+			settings := servers.Patient(servers.Defaults(t))
+			settings.Redis.URL = stack.RedisURL()
+			servers.NoError(t, redisx.CheckKind(t.Context(), servers.Redis(t, settings)))
+			settings.Redis.URL = strings.Replace(stack.RedisURL(), "=", "=not", 1)
+			if kind == devstack.RedisCluster {
+				settings.Redis.URL = stack.Redis.URL() // of one node
+			}
+			if err := redisx.CheckKind(t.Context(), servers.Redis(t, settings)); !errors.Is(err, redisx.ErrKind) {
+				t.Errorf("%s: %v", settings.Redis.URL, err)
+			}
+			run := exec.CommandContext(t.Context(), "go", "test", "-tags", "failpoint", "-vet=off", "-count=1", "./internal/platform/queue", "./internal/platform/idempotency",
+				"./internal/platform/ratelimit", "./internal/platform/lock", "./internal/platform/sweep", "./internal/job", "./internal/entry/upkeep", "./internal/entry/worker")
+			run.Dir = "../../.."
+			run.Env = append(os.Environ(), servers.PostgresVariable+"="+stack.PostgresURL("postgres"), servers.RedisVariable+"="+stack.RedisURL())
+			if out, err := run.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
