@@ -309,18 +309,20 @@ func TestAWorkerWhoseConnectionIsDeadHearsOfTasksAgain(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	deaf := &atomic.Bool{}
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		return &wire{Conn: conn, deaf: deaf}, err
+	deafened := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+		return func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			return &wire{Conn: conn, deaf: deaf}, err
+		}
 	}
 	var rdb redis.UniversalClient
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
 		options := *cluster.Options()
-		options.Dialer = dial
+		options.Dialer = deafened(new(net.Dialer).DialContext)
 		rdb = redis.NewClusterClient(&options)
 	} else {
 		options := *s.rdb.(*redis.Client).Options()
-		options.Dialer = dial
+		options.Dialer = deafened(options.Dialer)
 		rdb = redis.NewClient(&options)
 	}
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha1" // what Redis names scripts by
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -14,34 +15,26 @@ import (
 
 // clock is the clock that the script of redis_rate asks, instead of Redis's own: it
 // stands still until a test moves it. It is a hook that changes the script on its
-// way to Redis: the time is that of two keys, and the script's key lives for keep
+// way to Redis: the time is in its text, and the script's key lives for keep
 // longer than it would, so that no slow machine sees it run out.
 type clock struct {
 	t    *testing.T
-	rdb  redis.UniversalClient // not through the hook
-	key  string
 	mu   sync.Mutex
 	now  time.Time
-	text string // of the changed script; empty until the script was sent once
+	text string // of the changed script, without the time; empty until the script was sent once
 }
 
 const keep = time.Hour
 
-func newClock(t *testing.T, rdb redis.UniversalClient, namespace string) *clock {
-	c := &clock{t: t, rdb: rdb, key: namespace + ":clock", now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
-	c.move(0)
-	return c
+func newClock(t *testing.T) *clock {
+	return &clock{t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 }
 
 // move lets time pass.
 func (c *clock) move(d time.Duration) {
-	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
-	if err := c.rdb.HSet(c.t.Context(), c.key, "seconds", c.now.Unix(), "micros", c.now.Nanosecond()/1000).Err(); err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 func (c *clock) time() time.Time {
@@ -71,7 +64,7 @@ func (c *clock) change(name string, args []any) {
 	case "eval":
 		text := args[1].(string)
 		for old, changed := range map[string]string{
-			`redis.call("TIME")`: `redis.call("HMGET", "` + c.key + `", "seconds", "micros")`,
+			`redis.call("TIME")`: theTime,
 			`"EX", `:             `"EX", 3600 + `,
 		} {
 			if strings.Count(text, old) != 1 {
@@ -79,9 +72,16 @@ func (c *clock) change(name string, args []any) {
 			}
 			text = strings.Replace(text, old, changed, 1)
 		}
-		c.text, args[1] = text, text
+		c.text, args[1] = text, c.script(text)
 	case "evalsha":
-		digest := sha1.Sum([]byte(c.text))
+		digest := sha1.Sum([]byte(c.script(c.text)))
 		args[1] = hex.EncodeToString(digest[:])
 	}
+}
+
+const theTime = "{THE TIME}"
+
+// script returns a text with the time, as TIME would answer.
+func (c *clock) script(text string) string {
+	return strings.Replace(text, theTime, fmt.Sprintf(`{"%d", "%d"}`, c.now.Unix(), c.now.Nanosecond()/1000), 1)
 }
