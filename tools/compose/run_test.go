@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -59,7 +58,7 @@ func call(method, path, key, idempotency, body string) (status int, answer map[s
 	if err != nil {
 		return 0, nil
 	}
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		return 0, nil
@@ -98,7 +97,7 @@ func (c *crowd) buy(t *testing.T, campaign, app string, done <-chan struct{}) {
 			accepted = status == http.StatusOK || status == http.StatusAccepted || status == http.StatusCreated
 			c.mu.Lock()
 			if accepted {
-				c.jobs = append(c.jobs, answer["id"].(string)) //nolint:forcetypeassert // the contract's
+				c.jobs = append(c.jobs, answer["id"].(string))
 			} else if c.failures[fmt.Sprint(status)]++; status != 0 && status < 500 {
 				t.Errorf("a purchase got %d: %v", status, answer)
 			}
@@ -145,7 +144,7 @@ func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 		old.sh(`printf 'POSTGRES_PASSWORD=%s\nPOSTGRES_APP_PASSWORD=%s\nREDIS_PASSWORD=%s\nTRIPRIZE_DRAW_SECRET_KEY=%s\n' "$(cat secrets/postgres_password)" "$(cat secrets/postgres_app_password)" "$(cat secrets/redis_password)" "$(cat secrets/draw_secret_key)" >>.env`)
 	}
 	config := filepath.Join(now.folder, "deploy", "haproxy", "haproxy.cfg")
-	haproxy := exec.CommandContext(t.Context(), "haproxy", "-db", "-f", config) //nolint:gosec // the example
+	haproxy := exec.CommandContext(t.Context(), "haproxy", "-db", "-f", config)
 	if err := haproxy.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +219,8 @@ func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 			t.Errorf("an accepted purchase is lost: %v", answer)
 			continue
 		}
-		for _, position := range answer["result"].(map[string]any)["positions"].([]any) { //nolint:forcetypeassert // the contract's
-			sold[fmt.Sprint(position.(map[string]any)["number"])] = true //nolint:forcetypeassert // the contract's
+		for _, position := range answer["result"].(map[string]any)["positions"].([]any) {
+			sold[fmt.Sprint(position.(map[string]any)["number"])] = true
 		}
 	}
 	_, board := call("GET", "/v1/campaigns/"+campaign, operator, "", "")
@@ -249,12 +248,12 @@ END`)
 	}
 	secrets := make(map[string]string)
 	for name := range project(t).Secrets {
-		content, err := os.ReadFile(filepath.Join(now.folder, "secrets", name)) //nolint:gosec // the test's own folder
+		content, err := os.ReadFile(filepath.Join(now.folder, "secrets", name))
 		if secrets[name] = strings.TrimSpace(string(content)); err != nil || secrets[name] != "" && strings.Contains(shown, secrets[name]) {
 			t.Errorf("%s is shown by inspect, by a command line or by a log (%v)", name, err)
 		}
 	}
-	if len(slices.Collect(maps.Keys(secrets))) == 0 {
+	if len(secrets) == 0 {
 		t.Error("no secret was looked for")
 	}
 }
