@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,6 +60,7 @@ func openSetup(ctx context.Context, servers devstack.Options, binaries string) (
 	if err != nil {
 		return nil, err
 	}
+	redisx.LogTo(slog.New(slog.DiscardHandler))
 	if s.redis, err = redisx.Open(settings.Redis, "triprize-bench"); err != nil {
 		return nil, err
 	}

@@ -23,15 +23,16 @@ type drawStep struct {
 	step func(ctx context.Context, tx pgx.Tx, id uuid.UUID) error
 }
 
-// mostSteps is more than a connection does in the time; a faster machine ends the measurement early.
-const mostSteps = 40_000
+// stepsPerSecond is more than one connection does.
+const stepsPerSecond = 6_000
 
 func (d drawStep) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	campaigns := int((warmUp(measured) + measured).Seconds() * stepsPerSecond)
 	o := offer{"template_step_" + string(d.from), nil, func(ctx context.Context, db *pgxpool.Pool) error {
 		_, err := db.Exec(ctx, `
 			INSERT INTO campaigns (id, name, base_length, currency, state, policies, positions_total, positions_sold, published_at, draw_started_at)
 			SELECT gen_random_uuid(), 'Campaign ' || i, 20, 'JPY', $1, '{}', 210, 210, now(), CASE $1 WHEN 'drawing' THEN now() END
-			FROM generate_series(1, $2::int) AS i`, d.from, mostSteps)
+			FROM generate_series(1, $2::int) AS i`, d.from, campaigns)
 		return err
 	}}
 	return s.onSale(ctx, o, func(sys *system) (r result, err error) {

@@ -161,12 +161,42 @@ func TestTheSettingsThatAreNamedExist(t *testing.T) {
 	var settings map[string]map[string]any
 	servers.NoError(t, yaml.Unmarshal([]byte(document(t, "../configs/triprize.yaml")), &settings))
 	sections := strings.Join(slices.Collect(maps.Keys(settings)), "|")
-	for _, file := range []string{readme, guide, operations, walkThrough, "../docs/settings.md", "../docs/deployment.md"} {
+	for _, file := range []string{readme, guide, operations, walkThrough, "../docs/settings.md", "../docs/deployment.md", "../docs/availability.md", "../docs/capacity.md"} {
 		for _, found := range regexp.MustCompile("`("+sections+`)\.([a-z_]+)`).FindAllStringSubmatch(document(t, file), -1) {
 			if _, ok := settings[found[1]][found[2]]; !ok {
 				t.Errorf("%s names the setting %s.%s", file, found[1], found[2])
 			}
 		}
+	}
+}
+
+// The capacity page asks for what can be seen, and figures are of scenarios that can be run again.
+func TestTheMetricsAndScenariosThatAreNamedExist(t *testing.T) {
+	t.Parallel()
+	served := document(t, monitoring)
+	for _, name := range regexp.MustCompile(`triprize_\w+`).FindAllString(document(t, "../docs/capacity.md"), -1) {
+		if !strings.Contains(served, "- `"+name) {
+			t.Errorf("the capacity page names the metric %s", name)
+		}
+	}
+	scenarios := make(map[string]bool)
+	for _, found := range regexp.MustCompile(`(?m)^\t\{"([^"]+)", [^"]`).FindAllStringSubmatch(document(t, "../bench/scenarios.go"), -1) {
+		scenarios[found[1]] = true
+	}
+	measured := 0
+	for _, row := range rows(document(t, readme)) {
+		if len(row) != 4 || !strings.HasPrefix(row[2], "20") { // what | result | when | repeat with
+			continue
+		}
+		for name := range strings.SplitSeq(strings.Trim(row[3], "`"), ",") {
+			measured++
+			if !scenarios[name] {
+				t.Errorf("the README names the scenario %s; there are %v", name, slices.Sorted(maps.Keys(scenarios)))
+			}
+		}
+	}
+	if measured < 10 {
+		t.Errorf("the README names %d scenarios", measured)
 	}
 }
 
