@@ -13,7 +13,7 @@ import (
 // primary.
 func MemoryUse(ctx context.Context, rdb redis.UniversalClient) (share float64, err error) {
 	var mu sync.Mutex
-	read := func(ctx context.Context, one redis.Cmdable) error {
+	err = EachPrimary(ctx, rdb, func(ctx context.Context, one redis.UniversalClient) error {
 		info, err := one.Info(ctx, "memory").Result()
 		var used, most float64
 		for line := range strings.Lines(info) {
@@ -26,11 +26,6 @@ func MemoryUse(ctx context.Context, rdb redis.UniversalClient) (share float64, e
 			share = max(share, used/most)
 		}
 		return err
-	}
-	if cluster, is := rdb.(*redis.ClusterClient); is {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return read(ctx, one) })
-	} else {
-		err = read(ctx, rdb)
-	}
+	})
 	return share, err
 }
