@@ -51,9 +51,10 @@ func IsTransient(err error) bool {
 		}
 		return false
 	}
+	_, committing := errors.AsType[commitError](err)
 	_, network := errors.AsType[net.Error](err)
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
-	return network || connecting || pgconn.Timeout(err) ||
+	return committing || network || connecting || pgconn.Timeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, puddle.ErrClosedPool) || errors.Is(err, ErrNoPermit) || NothingSent(err)

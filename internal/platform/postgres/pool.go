@@ -143,8 +143,25 @@ type Pool interface {
 // InTx runs do in one READ COMMITTED transaction and commits it if do returns nil; otherwise it rolls back. If
 // the commit fails the outcome is unknown, so do must be safe to repeat.
 func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, db, do)
+	committing := false
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		err := do(tx)
+		committing = err == nil
+		return err
+	})
+	if committing && err != nil && !errors.Is(err, pgx.ErrTxCommitRollback) {
+		return commitError{err}
+	}
+	return err
 }
+
+// commitError is the error of a commit. When its answer is lost, pgx calls it safe to retry, as if it had not been sent.
+type commitError struct{ error }
+
+func (e commitError) Unwrap() error { return e.error }
+
+// SafeToRetry is what [NothingSent] asks.
+func (commitError) SafeToRetry() bool { return false }
 
 // endingTx is a transaction that calls over when it ends.
 type endingTx struct {

@@ -1,0 +1,68 @@
+package job_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"triprize/devkit/devstack"
+	"triprize/internal/job"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/schema"
+	"triprize/internal/testkit/servers"
+)
+
+// A job is there, and its commit did not wait for the standby: its request is answered when a later commit has waited.
+func TestARepeatedRequestWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
+	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
+	servers.NoError(t, err)
+	t.Cleanup(func() { _ = stack.Stop() })
+	settings := servers.Patient(servers.Defaults(t))
+	settings.Postgres.URL = stack.Postgres.URL("postgres")
+	db, admin := servers.Pool(t, settings), servers.Pool(t, settings)
+	servers.NoError(t, schema.Migrate(t.Context(), db))
+	standby := func(name string) {
+		servers.Exec(t, admin, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
+		servers.Exec(t, admin, `SELECT pg_reload_conf()`)
+	}
+	waits := func() {
+		t.Helper()
+		servers.Eventually(t, "a commit waits for the standby", func() bool {
+			return servers.Value[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`)
+		})
+	}
+	for name, accept := range map[string]func() ([]job.Done, error){
+		"of a job": func() ([]job.Done, error) {
+			done, _, err := job.Accept(context.Background(), db, []job.Request{request("k", "a")})
+			return done, err
+		},
+		"of a command": func() ([]job.Done, error) {
+			return job.OnceEach(context.Background(), db, []job.Request{request("c", "a")}, func(pgx.Tx, []int) ([]job.Answer, error) {
+				return []job.Answer{{Body: 1}}, nil
+			})
+		},
+	} {
+		var done []job.Done
+		over := make(chan error, 1)
+		again := func() {
+			var err error
+			done, err = accept()
+			over <- err
+		}
+		standby("nobody")
+		go again()
+		waits()
+		servers.Exec(t, admin, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+		if err := <-over; !postgres.IsTransient(err) {
+			t.Fatalf("%s: the first: %v", name, err)
+		}
+		go again()
+		waits()
+		standby("") // then nothing waits
+		if err := <-over; err != nil || !done[0].Replayed {
+			t.Errorf("%s: the second: %+v, %v", name, done, err)
+		}
+	}
+}
