@@ -26,7 +26,9 @@ const (
 	causeDrawFailing   = "draw_failing"
 	causeNoScheduler   = "no_scheduler"
 	causeNoWorker      = "no_worker"
+	causeAsynchronous  = "replication_asynchronous"
 	causeSalesStuck    = "sales_stuck"
+	causeStandbyAway   = "standby_away"
 	causeWorkerFrozen  = "worker_frozen"
 	causeWritesFailing = "writes_failing" // of this process
 )
@@ -54,8 +56,8 @@ type snapshot struct {
 	gauges []prometheus.Metric
 }
 
-// causes returns those that the process checks: a wrong draw key only if it has one, and writes
-// that fail only as an api.
+// causes returns those that the process checks: a wrong draw key only if it has one, writes
+// that fail only as an api, and the standby only if one is required.
 func (p *Process) causes() *telemetry.Causes {
 	names := []string{causeDrawFailing, causeNoScheduler, causeNoWorker, causeSalesStuck, causeWorkerFrozen}
 	if p.Settings.Draw.SecretKey != "" {
@@ -63,6 +65,9 @@ func (p *Process) causes() *telemetry.Causes {
 	}
 	if p.Name == apiName {
 		names = append(names, causeWritesFailing)
+	}
+	if p.Settings.Postgres.RequireSyncStandby {
+		names = append(names, causeAsynchronous, causeStandbyAway)
 	}
 	causes := telemetry.NewCauses(p.Logger, p.Registry, names...)
 	p.Health.Degrade(causes)
@@ -196,6 +201,13 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	stuck := telemetry.Cause{Name: causeSalesStuck, Holds: purchases.Oldest > stuckAfter,
 		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
 	s.causes = []telemetry.Cause{stuck, {Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
+	if p.Settings.Postgres.RequireSyncStandby {
+		replication, err := p.readReplication(ctx)
+		if err != nil {
+			return snapshot{}
+		}
+		s.causes = append(s.causes, replication...)
+	}
 	for _, kind := range queuedKinds {
 		s.add("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.",
 			float64(backlog[kind].Jobs), "kind", string(kind))
@@ -208,4 +220,20 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	s.add("execution_locks_held", "Draws that a worker has claimed.", float64(draws.Claims))
 	s.add("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.", draws.OldestClaim.Seconds())
 	return s
+}
+
+// readReplication reads whether commits wait for a synchronous standby, and whether one is there and less than ten
+// seconds behind. Only roles with pg_read_all_stats see standbys; for others none is away.
+func (p *Process) readReplication(ctx context.Context) ([]telemetry.Cause, error) {
+	var standbys, commit string
+	var away bool
+	err := p.apart.QueryRow(ctx, `
+		SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
+		       pg_has_role('pg_read_all_stats', 'USAGE') AND NOT EXISTS (SELECT FROM pg_stat_replication
+		           WHERE sync_state IN ('sync', 'quorum') AND coalesce(flush_lag, '0') < '10 seconds')`).Scan(&standbys, &commit, &away)
+	return []telemetry.Cause{
+		{Name: causeAsynchronous, Holds: standbys == "" || commit != "on" && commit != "remote_apply",
+			Details: []any{"synchronous_standby_names", standbys, "synchronous_commit", commit}},
+		{Name: causeStandbyAway, Holds: standbys != "" && away, Details: []any{"synchronous_standby_names", standbys}},
+	}, err
 }

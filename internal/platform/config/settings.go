@@ -61,6 +61,8 @@ type Postgres struct {
 	MaxConnections int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
 	StartWait      time.Duration `mapstructure:"start_wait"                  validate:"min=0,max=1h"`
 
+	RequireSyncStandby bool `mapstructure:"require_sync_standby"`
+
 	ConnectTimeout, StatementTimeout, LockTimeout, IdleInTransactionTimeout time.Duration `mapstructure:"-"`
 }
 

@@ -1,0 +1,124 @@
+package boot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
+
+	"triprize/devkit/devstack"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/schema"
+	"triprize/internal/platform/telemetry"
+	"triprize/internal/testkit/servers"
+)
+
+// started returns a process as it is before it begins to work.
+func started(t *testing.T, settings config.Settings) *Process {
+	t.Helper()
+	p := &Process{Name: "worker", Settings: settings, Logger: servers.Logger(t), Redis: servers.Redis(t, settings), servers: postgres.NewServers(servers.Logger(t))}
+	for _, pool := range []**pgxpool.Pool{&p.DB, &p.apart} {
+		opened, err := p.servers.Open(context.Background(), settings.Postgres, "test")
+		servers.NoError(t, err)
+		t.Cleanup(opened.Close)
+		*pool = opened
+	}
+	return p
+}
+
+// The newest primary that any process has seen is in Redis. A process whose server is another one is not ready and
+// opens no connection to it, until an operator deletes the key and restarts it.
+func TestAProcessRefusesAnotherPrimary(t *testing.T) {
+	t.Parallel()
+	settings := servers.Patient(servers.Settings(t))
+	key, mac := settings.Redis.Namespace+":primary", idempotency.NewMAC(settings.Draw.SecretKey)
+	first := started(t, settings)
+	servers.NoError(t, first.checkPostgres(t.Context()))
+	now, err := first.servers.Identify(t.Context(), first.apart)
+	servers.NoError(t, err)
+	inRedis := func() (p postgres.Primary) {
+		sealed, err := first.Redis.Get(t.Context(), key).Bytes()
+		if value, ok := mac.Open(key, sealed); ok {
+			servers.NoError(t, json.Unmarshal(value, &p))
+		} else if !errors.Is(err, redis.Nil) {
+			t.Errorf("Redis has %q, %v", sealed, err)
+		}
+		return p
+	}
+	if inRedis() != now {
+		t.Fatalf("Redis has %v, not %v", inRedis(), now)
+	}
+	servers.NoError(t, first.Redis.Set(t.Context(), key, "forged", 0).Err())
+	servers.NoError(t, first.checkPostgres(t.Context()))
+	for name, newest := range map[string]postgres.Primary{
+		"a server that was promoted": {System: now.System, Timeline: now.Timeline + 1},
+		"other data":                 {System: now.System + 1, Timeline: now.Timeline},
+	} {
+		value, _ := json.Marshal(newest)
+		servers.NoError(t, first.Redis.Set(t.Context(), key, mac.Seal(key, value), 0).Err())
+		p := started(t, settings)
+		conn, err := p.DB.Acquire(t.Context()) // before it knows
+		servers.NoError(t, err)
+		if err := p.checkPostgres(t.Context()); !errors.Is(err, postgres.ErrAnotherPrimary) {
+			t.Errorf("%s: %v", name, err)
+		}
+		health := telemetry.NewHealth(telemetry.Check{Name: "postgres", Required: true, Probe: p.checkPostgres})
+		health.Started()
+		if status := health.Ready().HTTPStatus(); status != 503 {
+			t.Errorf("%s: the status is %d", name, status)
+		}
+		if _, err := conn.Exec(t.Context(), `SELECT 1`); !postgres.IsTransient(err) {
+			t.Errorf("%s: an open connection: %v", name, err)
+		}
+		conn.Release()
+		if _, err := p.DB.Exec(t.Context(), `SELECT 1`); !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
+			t.Errorf("%s: a new connection: %v", name, err)
+		}
+		servers.NoError(t, first.Redis.Del(t.Context(), key).Err())
+		if err := p.checkPostgres(t.Context()); err == nil || inRedis() != (postgres.Primary{}) {
+			t.Errorf("%s: without the key: %v; Redis has %v", name, err, inRedis())
+		}
+		servers.NoError(t, started(t, settings).checkPostgres(t.Context()))
+		if inRedis() != now {
+			t.Errorf("%s: Redis has %v", name, inRedis())
+		}
+	}
+}
+
+// Commits wait for a standby by two settings of Postgres, and for one that is there.
+func TestReplicationThatIsRequiredIsWatched(t *testing.T) {
+	t.Parallel()
+	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
+	servers.NoError(t, err)
+	t.Cleanup(func() { _ = stack.Stop() })
+	settings := servers.Patient(servers.Defaults(t))
+	settings.Postgres.URL, settings.Postgres.RequireSyncStandby = stack.Postgres.URL("postgres"), true
+	admin := servers.Pool(t, settings)
+	servers.NoError(t, schema.Migrate(t.Context(), admin))
+	for _, c := range []struct {
+		standby, commit    string
+		asynchronous, away bool
+	}{
+		{"", "on", true, false}, {"nobody", "on", false, true}, {"nobody", "remote_apply", false, true},
+		{"nobody", "remote_write", true, true}, {"nobody", "local", true, true}, {"nobody", "off", true, true},
+	} {
+		servers.Exec(t, admin, `ALTER SYSTEM SET synchronous_standby_names = '`+c.standby+`'`)
+		servers.Exec(t, admin, `SELECT pg_reload_conf()`)
+		servers.Eventually(t, "the setting holds", func() bool {
+			return servers.Value[string](t, admin, `SHOW synchronous_standby_names`) == c.standby
+		})
+		role, found := settings, make(map[string]bool)
+		role.Postgres.URL += "&options=-csynchronous_commit%3D" + c.commit
+		for _, cause := range started(t, role).readPostgres(t.Context()).causes {
+			found[cause.Name] = cause.Holds
+		}
+		if asynchronous, known := found["replication_asynchronous"]; !known || asynchronous != c.asynchronous || found["standby_away"] != c.away {
+			t.Errorf("%+v: %v", c, found)
+		}
+	}
+}
