@@ -316,6 +316,20 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 	r.provoke(func() { signal(t, syscall.SIGSTOP, api, worker, scheduler) }, func() { signal(t, syscall.SIGCONT, api, worker, scheduler) }, "TriprizeNothingScraped")
 }
 
+// Commits wait for a standby that is away, and then for none.
+func TestTheAlertsOfTheStandbyAreHeard(t *testing.T) {
+	t.Parallel()
+	r := rehearse(t, fleet.Options{Private: true, Standby: true})
+	servers.Exec(t, r.DB, `GRANT pg_read_all_stats TO triprize_app`)
+	standby := servers.Value[string](t, r.DB, `SHOW synchronous_standby_names`)
+	wait := func(name string) {
+		servers.Exec(t, r.DB, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
+		servers.Exec(t, r.DB, `SELECT pg_reload_conf()`)
+	}
+	r.provoke(func() { servers.NoError(t, r.Stack.Standby.Stop()) }, func() { startChild(t, r.Stack.Standby.Child) }, "TriprizeStandbyAway")
+	r.provoke(func() { wait("") }, func() { wait(standby) }, "TriprizeReplicationAsynchronous")
+}
+
 // Rows stay locked, connections run out, and jobs end their workers.
 func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 	t.Parallel()

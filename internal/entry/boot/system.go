@@ -74,7 +74,7 @@ func (p *Process) causes() *telemetry.Causes {
 	return causes
 }
 
-// watch reads the state of the whole system until ctx ends. Every readEvery it costs four round trips
+// watch reads the state of the whole system until ctx ends. Every readEvery it costs six round trips
 // to Redis, and some small queries on the connection of /readyz; a worker's own gauges come on top.
 func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()
@@ -86,6 +86,7 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		case <-ctx.Done():
 			return
 		}
+		p.Health.Ready() //nolint:contextcheck // nobody else may ask, and then nobody compares the primary with the newest
 		inRedis, inPostgres := p.readRedis(ctx), p.readPostgres(ctx)
 		found := append(inRedis.causes, inPostgres.causes...)
 		if noKey == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ import (
 type Options struct {
 	Binaries   bool          // real processes, with failpoints; otherwise they run inside the test
 	Private    bool          // servers of its own, which the test may restart and empty
+	Standby    bool          // the private Postgres has a synchronous standby, which the processes require
 	APIs       int           // default 1
 	Workers    int           // default 1; negative: none
 	Schedulers int           // default 1; negative: none
@@ -94,7 +96,7 @@ func (s *System) start(o Options) {
 	s.T.Helper()
 	s.Settings, s.metrics = servers.Defaults(s.T), make(map[string]string)
 	if o.Private {
-		s.startServers()
+		s.startServers(o.Standby)
 	} else {
 		s.Settings = servers.Settings(s.life)
 	}
@@ -103,6 +105,7 @@ func (s *System) start(o Options) {
 		"TRIPRIZE_POSTGRES_URL=" + cmp.Or(s.appURL, s.Settings.Postgres.URL), "TRIPRIZE_REDIS_URL=" + s.Settings.Redis.URL,
 		"TRIPRIZE_REDIS_NAMESPACE=" + s.Settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY=" + s.Settings.Draw.SecretKey,
 		"TRIPRIZE_LOG_FORMAT=text", "TRIPRIZE_LIMITS_USER_RATE=0", "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
+		"TRIPRIZE_POSTGRES_REQUIRE_SYNC_STANDBY=" + strconv.FormatBool(o.Standby),
 	}, slices.Concat(unhurried, swift, s.startSandbox(o.Sandbox), s.startBeacon(o.Beacon), o.Env)...)
 	if o.Binaries {
 		dir, err := Binaries()
@@ -148,11 +151,14 @@ func count(n int) int {
 	return max(n, 0)
 }
 
-func (s *System) startServers() {
+func (s *System) startServers(standby bool) {
 	s.T.Helper()
-	ctx := s.T.Context()
+	ctx, options := s.T.Context(), devstack.Options{Unsafe: true}
+	if standby {
+		options.Postgres = devstack.PostgresStandby
+	}
 	var err error
-	s.Stack, err = devstack.Start(ctx, devstack.Options{Unsafe: true})
+	s.Stack, err = devstack.Start(ctx, options)
 	servers.NoError(s.T, err)
 	s.T.Cleanup(func() {
 		servers.NoError(s.T, s.Stack.Stop())
