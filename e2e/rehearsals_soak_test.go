@@ -273,7 +273,6 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 		r.Buy(fleet.Order{Campaign: id, User: "mina"})
 	}, func() { signal(t, syscall.SIGCONT, worker) },
 		"TriprizeNoWorker", "TriprizeWorkerSilent", "TriprizeJobsStuck purchase", "TriprizeProcessDown")
-	r.provoke(func() { signal(t, syscall.SIGSTOP, r.Stack.Redis.Child) }, func() { signal(t, syscall.SIGCONT, r.Stack.Redis.Child) }, "TriprizeRedisAway")
 	memory := func(most string) {
 		servers.NoError(t, r.Redis.ConfigSet(t.Context(), "maxmemory", most).Err())
 	}
@@ -286,6 +285,7 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 			}
 		}
 	}, func() { memory("1gb") }, "TriprizeRedisMemory")
+	r.provoke(func() { signal(t, syscall.SIGSTOP, r.Stack.Redis.Child) }, func() { signal(t, syscall.SIGCONT, r.Stack.Redis.Child) }, "TriprizeRedisAway")
 	r.provoke(func() { memory("1") }, func() { // it answers, and no process can announce itself
 		for _, wrong := range []string{"TriprizeNoWorker", "TriprizeNoScheduler", "TriprizeWorkerSilent"} {
 			if firing, _ := r.fires(wrong); firing {
