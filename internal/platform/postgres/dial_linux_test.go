@@ -14,7 +14,7 @@ import (
 func TestTheClientsEndGivesUpAPeerThatVanished(t *testing.T) {
 	t.Parallel()
 	conn, _ := acquire(t, servers.DB(t))
-	tcp, ok := conn.Conn().PgConn().Conn().(*net.TCPConn)
+	tcp, ok := postgres.Socket(conn.Conn().PgConn().Conn()).(*net.TCPConn)
 	if !ok {
 		t.Fatalf("the test needs a plain TCP connection, not a %T", conn.Conn().PgConn().Conn())
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,4 +17,12 @@ var PlanAnew, SetUserTimeout = planAnew, setUserTimeout
 func AgePlans(conn *pgx.Conn, d time.Duration) {
 	of := conn.PgConn().CustomData()
 	of[plannedAt] = of[plannedAt].(time.Time).Add(-d)
+}
+
+// Socket returns the socket of a connection.
+func Socket(conn net.Conn) net.Conn {
+	if c, ok := conn.(soonClosed); ok {
+		return c.Conn
+	}
+	return conn
 }

@@ -188,12 +188,44 @@ const (
 	keepaliveInterval = 2 * time.Second
 )
 
+// A connection on which a statement was given up is closed in the background, and its pool opens no other one in its
+// place meanwhile. If its server has vanished, pgx would try for 15 s to cancel the statement and to end the session.
+const (
+	handshakeTimeout = 2 * time.Second // of TCP, also for the connection that cancels a statement
+	closeTimeout     = time.Second
+)
+
+// promptDialer dials connections that are closed soon.
+type promptDialer struct{ net.Dialer }
+
 // dialer returns the dialer of the client.
-func dialer(userTimeout time.Duration) *net.Dialer {
-	return &net.Dialer{
+func dialer(userTimeout time.Duration) *promptDialer {
+	return &promptDialer{net.Dialer{
+		Timeout:         handshakeTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepaliveIdle, Interval: keepaliveInterval},
 		Control:         setUserTimeout(userTimeout),
+	}}
+}
+
+// DialContext dials.
+func (d *promptDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
 	}
+	return soonClosed{conn}, nil
+}
+
+// soonClosed is a connection whose deadlines are at most closeTimeout away. pgx sets none, except to interrupt a read or
+// write at once and for the time in which it closes a connection.
+type soonClosed struct{ net.Conn }
+
+// SetDeadline implements net.Conn.
+func (c soonClosed) SetDeadline(at time.Time) error {
+	if last := time.Now().Add(closeTimeout); at.After(last) {
+		at = last
+	}
+	return c.Conn.SetDeadline(at)
 }
 
 // byIndex are the session settings that make Postgres read tables by index.
