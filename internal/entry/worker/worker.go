@@ -19,6 +19,8 @@
 // Payments at a provider are leased items, and a task only starts them earlier (payments.go). They
 // have their own slots and connections, and are settled through the shards.
 //
+// A worker that does not reach Postgres takes no tasks, and releases those in hand for others (outage.go).
+//
 // A worker has no state that must not be lost: jobs and messages are in Postgres.
 package worker
 
