@@ -34,6 +34,8 @@ func TestBadArgumentsAreRefusedWithAReason(t *testing.T) {
 		"dev --listen 8080":             "host:port",
 		"dev --workers 0":               "1 to 64",
 		"dev --workers 65":              "1 to 64",
+		"dev --redis two":               "single, three, sentinel or cluster",
+		"dev --postgres both":           "single or standby",
 		"dev now":                       "now",
 		"sandbox --listen 0.0.0.0:1":    "loopback only",
 		"sandbox --listen 8080":         "host:port",

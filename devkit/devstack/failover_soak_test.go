@@ -43,7 +43,7 @@ func (s *Stack) names(t *testing.T) (names [2]string) {
 	}
 	g := s.groupOf(tag)
 	for _, r := range g.servers {
-		if s.inPlace(t.Context(), g, r) != nil {
+		if s.inPlace(t.Context(), r) != nil {
 			return names
 		}
 	}

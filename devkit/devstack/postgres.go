@@ -264,8 +264,14 @@ func (s *Stack) operate(ctx context.Context, opts Options) {
 	}
 }
 
-// attach copies the primary to its standby, and then has commits wait for it.
-func (s *Stack) attach(ctx context.Context, primary, standby *Postgres) error {
+// attach copies the primary to its standby, and then has commits wait for it. Until then the primary alone has them
+// all, so a standby that is not attached is no standby.
+func (s *Stack) attach(ctx context.Context, primary, standby *Postgres) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, standby.Stop(), os.RemoveAll(standby.data))
+		}
+	}()
 	if err := standby.Stop(); err != nil { // nor is it started meanwhile
 		return err
 	}
@@ -280,20 +286,20 @@ func (s *Stack) attach(ctx context.Context, primary, standby *Postgres) error {
 	if err := standby.begin(ctx); err != nil {
 		return err
 	}
-	if err := primary.awaitStandby(ctx, standby, `state = 'streaming'`); err != nil {
+	if err := primary.awaitStandby(ctx, `state = 'streaming'`); err != nil {
 		return err
 	}
 	if err := primary.run(ctx, `ALTER SYSTEM SET synchronous_standby_names = `+standbyName, reload); err != nil {
 		return err
 	}
-	return primary.awaitStandby(ctx, standby, `sync_state = 'sync'`)
+	return primary.awaitStandby(ctx, `sync_state = 'sync'`)
 }
 
-func (p *Postgres) awaitStandby(ctx context.Context, standby *Postgres, state string) error {
-	return awaitReady(ctx, standby.Name, standby.Exited(), func(ctx context.Context) error {
+func (p *Postgres) awaitStandby(ctx context.Context, state string) error {
+	return awaitReady(ctx, p.Name, p.Exited(), func(ctx context.Context) error {
 		there, err := p.holds(ctx, `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = $1 AND `+state+`)`, standbyName)
 		if err == nil && !there {
-			err = errors.New("it is not a standby yet")
+			err = errors.New("it has no standby yet")
 		}
 		return err
 	})

@@ -24,12 +24,14 @@ type Redis struct {
 	home string
 	args func() []string // of the next start, beside the file of its settings; nil: none
 	bus  int             // its second port in a Cluster
+
+	group *group
 }
 
 // StartRedis starts a Redis in dir.
 func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logger) (*Redis, error) {
 	opts.Logger = logger
-	r, err := newRedis(dir, "redis", opts, stores)
+	r, err := newRedis(dir, "redis", opts, durable)
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +41,8 @@ func StartRedis(ctx context.Context, dir string, opts Options, logger *slog.Logg
 	return r, r.begin(ctx)
 }
 
-// stores are the settings of a server that is no Sentinel.
-const stores = "appendonly yes\nappendfsync everysec\nsave \"\"\nmaxmemory-policy noeviction\n"
+// durable are the settings of a server that is no Sentinel.
+const durable = "appendonly yes\nappendfsync everysec\nsave \"\"\nmaxmemory-policy noeviction\n"
 
 // newRedis prepares the server whose data is in a folder of dir, with further settings.
 func newRedis(dir, name string, opts Options, more string) (*Redis, error) {
@@ -122,84 +124,62 @@ func (g *group) file() string { return filepath.Join(g.servers[0].home, "primary
 
 // startRedis starts the servers, and waits until each can replace another.
 func (s *Stack) startRedis(ctx context.Context, opts Options) error {
-	if err := s.makeGroups(opts); err != nil {
+	shape := shapes[s.kind]
+	for range shape.primaries {
+		s.groups = append(s.groups, new(group))
+	}
+	for i := range shape.primaries * (1 + shape.replicas) {
+		if err := s.prepare(i, s.groups[i%shape.primaries], opts); err != nil {
+			return err
+		}
+	}
+	s.Redis = s.stores[0]
+	if err := s.writeNodes(); err != nil {
 		return err
 	}
-	s.Redis = s.groups[0].servers[0]
-	for _, g := range s.groups {
-		name, _ := os.ReadFile(g.file())
-		g.primary.Store(g.servers[0])
-		for _, r := range g.servers {
-			if r.Name == string(name) {
-				g.primary.Store(r)
-			}
-		}
-	}
-	if s.kind == RedisCluster {
-		if err := s.writeNodes(); err != nil {
+	for _, r := range s.stores {
+		if err := r.begin(ctx); err != nil {
 			return err
 		}
 	}
-	for _, g := range s.groups {
-		for _, r := range g.servers {
-			if err := r.begin(ctx); err != nil {
-				return err
-			}
+	for _, r := range s.stores {
+		if err := awaitReady(ctx, r.Name, r.Exited(), func(ctx context.Context) error { return s.inPlace(ctx, r) }); err != nil {
+			return err
 		}
 	}
-	for _, g := range s.groups {
-		for _, r := range g.servers {
-			if err := awaitReady(ctx, r.Name, r.Exited(), func(ctx context.Context) error { return s.inPlace(ctx, g, r) }); err != nil {
-				return err
-			}
-		}
-	}
-	if s.kind == RedisSentinel {
-		return s.startSentinels(ctx, opts)
-	}
-	return nil
+	return s.startSentinels(ctx, opts)
 }
 
-// makeGroups prepares the servers. Each kind has folders of its own: a kind does not read the keys of another.
-func (s *Stack) makeGroups(opts Options) error {
-	shape := shapes[s.kind]
-	s.groups = make([]*group, shape.primaries)
-	for i := range shape.primaries * (1 + shape.replicas) {
-		name, more, bus := "redis", stores, 0
-		if s.kind != RedisSingle {
-			name = fmt.Sprintf("redis-%s-%d", s.kind, i+1)
-		}
-		if shape.replicas > 0 {
-			more += "masterauth PASSWORD\nrepl-diskless-sync-delay 0\n"
-		}
-		if s.kind == RedisCluster {
-			var err error
-			if bus, err = freePort(); err != nil {
-				return err
-			}
-			more += fmt.Sprintf("cluster-enabled yes\ncluster-port %d\ncluster-node-timeout 2000\ncluster-allow-replica-migration no\n", bus)
-		}
-		r, err := newRedis(s.Dir, name, opts, more)
-		if err != nil {
+// prepare prepares the ith server. Each kind has folders of its own: a kind does not read the keys of another.
+func (s *Stack) prepare(i int, g *group, opts Options) (err error) {
+	name, more, bus := "redis", durable, 0
+	if s.kind != RedisSingle {
+		name = fmt.Sprintf("redis-%s-%d", s.kind, i+1)
+	}
+	if s.kind == RedisCluster {
+		if bus, err = freePort(); err != nil {
 			return err
 		}
-		r.bus = bus
-		at := i % shape.primaries
-		if s.groups[at] == nil {
-			s.groups[at] = new(group)
-		}
-		g := s.groups[at]
-		g.servers = append(g.servers, r)
-		if shape.replicas > 0 { // a primary that ended is not started again before another has replaced it
-			r.Hold = func(down time.Duration) bool { return g.primary.Load() == r && down < failoverPatience }
-		}
-		if s.kind == RedisSentinel {
-			r.args = func() []string {
-				if primary := g.primary.Load(); primary != r {
-					return []string{"--replicaof", "127.0.0.1", strconv.Itoa(primary.port)}
-				}
-				return []string{"--replicaof", "no", "one"} // a Sentinel may have written another to its settings
+		more += fmt.Sprintf("cluster-enabled yes\ncluster-port %d\ncluster-node-timeout 2000\ncluster-allow-replica-migration no\n", bus)
+	}
+	r, err := newRedis(s.Dir, name, opts, more+"masterauth PASSWORD\nrepl-diskless-sync-delay 0\n")
+	if err != nil {
+		return err
+	}
+	r.bus, r.group = bus, g
+	s.stores, g.servers = append(s.stores, r), append(g.servers, r)
+	if last, _ := os.ReadFile(g.file()); len(g.servers) == 1 || string(last) == name {
+		g.primary.Store(r)
+	}
+	if shapes[s.kind].replicas > 0 { // a primary that ended is not started again before another has replaced it
+		r.Hold = func(down time.Duration) bool { return g.primary.Load() == r && down < failoverPatience }
+	}
+	if s.kind == RedisSentinel {
+		r.args = func() []string {
+			if primary := g.primary.Load(); primary != r {
+				return []string{"--replicaof", "127.0.0.1", strconv.Itoa(primary.port)}
 			}
+			return []string{"--replicaof", "no", "one"} // a Sentinel may have written another to its settings
 		}
 	}
 	return nil
@@ -212,32 +192,26 @@ const failoverPatience = 30 * time.Second
 const slots = 16384
 
 // writeNodes writes what each node of the Cluster knows of all: the ports are new at each start.
-func (s *Stack) writeNodes() error {
-	id := func(r *Redis) string { return fmt.Sprintf("%040d", r.port) }
-	write := func(self *Redis) error {
+func (s *Stack) writeNodes() (err error) {
+	for _, self := range s.stores {
 		var text strings.Builder
-		for n, g := range s.groups {
-			for _, r := range g.servers {
-				flags, of, owns := "slave", id(g.primary.Load()), ""
-				if r == g.primary.Load() {
-					flags, of, owns = "master", "-", fmt.Sprintf(" %d-%d", firstSlot(n, len(s.groups)), firstSlot(n+1, len(s.groups))-1)
-				}
-				if r == self {
-					flags = "myself," + flags
-				}
-				fmt.Fprintf(&text, "%s %s@%d %s %s 0 0 %d connected%s\n", id(r), r.address(), r.bus, flags, of, n+1, owns)
+		for i, r := range s.stores {
+			n, primary := i%len(s.groups), r.group.primary.Load()
+			flags, of, owns := "slave", fmt.Sprintf("%040d", primary.port), ""
+			if r == primary {
+				flags, of, owns = "master", "-", fmt.Sprintf(" %d-%d", firstSlot(n, len(s.groups)), firstSlot(n+1, len(s.groups))-1)
 			}
+			if r == self {
+				flags = "myself," + flags
+			}
+			fmt.Fprintf(&text, "%040d %s@%d %s %s 0 0 %d connected%s\n", r.port, r.address(), r.bus, flags, of, n+1, owns)
 		}
 		fmt.Fprintf(&text, "vars currentEpoch %d lastVoteEpoch 0\n", len(s.groups))
-		return os.WriteFile(filepath.Join(self.home, "nodes.conf"), []byte(text.String()), 0o600)
-	}
-	var failed []error
-	for _, g := range s.groups {
-		for _, r := range g.servers {
-			failed = append(failed, write(r))
+		if s.kind == RedisCluster {
+			err = errors.Join(err, os.WriteFile(filepath.Join(self.home, "nodes.conf"), []byte(text.String()), 0o600))
 		}
 	}
-	return errors.Join(failed...)
+	return err
 }
 
 // firstSlot returns the first of the slots of the nth group: each has as many.
@@ -259,9 +233,9 @@ func (s *Stack) groupOf(tag string) *group {
 }
 
 // inPlace fails until a server has the role that it should have after the start.
-func (s *Stack) inPlace(ctx context.Context, g *group, r *Redis) error {
+func (s *Stack) inPlace(ctx context.Context, r *Redis) error {
 	role, current := r.role(ctx)
-	if primary := r == g.primary.Load(); primary != (role == "master") || !primary && !current {
+	if primary := r == r.group.primary.Load(); primary != (role == "master") || !primary && !current {
 		return fmt.Errorf("its role is %q; it replicates: %t", role, current)
 	}
 	if s.kind == RedisCluster {
@@ -276,6 +250,9 @@ const sentinelMaster = "triprize"
 
 // startSentinels starts three, of which two decide.
 func (s *Stack) startSentinels(ctx context.Context, opts Options) error {
+	if s.kind != RedisSentinel {
+		return nil
+	}
 	for n := range 3 {
 		r, err := newRedis(s.Dir, fmt.Sprintf("sentinel-%d", n+1), opts, fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\n"+
 			"sentinel auth-pass %[1]s PASSWORD\nsentinel sentinel-pass PASSWORD\n"+
@@ -330,9 +307,7 @@ func (s *Stack) RedisURL() string {
 	case RedisSentinel:
 		servers, path, query = s.sentinels, "/0", url.Values{"master_name": {sentinelMaster}, "username": {"default"}, "password": {s.Redis.pw}}
 	case RedisCluster:
-		for _, g := range s.groups {
-			servers = append(servers, g.servers...)
-		}
+		servers = s.stores
 	default:
 		return s.Redis.URL()
 	}
@@ -349,8 +324,8 @@ func (s *Stack) LockURLs() string {
 		return ""
 	}
 	var urls []string
-	for _, g := range s.groups {
-		urls = append(urls, g.servers[0].URL())
+	for _, r := range s.stores {
+		urls = append(urls, r.URL())
 	}
 	return strings.Join(urls, ",")
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -47,7 +48,8 @@ type Stack struct {
 	throwaway bool
 
 	kind      string   // of Redis
-	groups    []*group // of its servers
+	stores    []*Redis // all but Sentinels
+	groups    []*group // of them
 	sentinels []*Redis
 	operators sync.WaitGroup
 	retire    context.CancelFunc // of the operators
@@ -99,23 +101,17 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 func (s *Stack) employ(opts Options) {
 	ctx, retire := context.WithCancel(context.Background())
 	s.retire = retire
-	repeat := func(do func()) {
-		s.operators.Go(func() {
-			for ctx.Err() == nil {
-				do()
-				select {
-				case <-ctx.Done():
-				case <-time.After(watchInterval):
-				}
+	repeat := func(needed bool, do func(context.Context, Options)) {
+		for needed && opts.Restart > 0 && ctx.Err() == nil {
+			do(ctx, opts)
+			select {
+			case <-ctx.Done():
+			case <-time.After(watchInterval):
 			}
-		})
+		}
 	}
-	if opts.Restart > 0 && s.Standby != nil {
-		repeat(func() { s.operate(ctx, opts) })
-	}
-	if opts.Restart > 0 && shapes[s.kind].replicas > 0 {
-		repeat(func() { s.watchRedis(ctx, opts) })
-	}
+	s.operators.Go(func() { repeat(s.Standby != nil, s.operate) })
+	s.operators.Go(func() { repeat(shapes[s.kind].replicas > 0, s.watchRedis) })
 }
 
 const watchInterval = 200 * time.Millisecond
@@ -152,13 +148,8 @@ func (s *Stack) servers() (all []*daemon) {
 			all = append(all, &p.daemon)
 		}
 	}
-	for _, r := range s.sentinels {
+	for _, r := range slices.Concat(s.sentinels, s.stores) {
 		all = append(all, &r.daemon)
-	}
-	for _, g := range s.groups {
-		for _, r := range g.servers {
-			all = append(all, &r.daemon)
-		}
 	}
 	return all
 }
