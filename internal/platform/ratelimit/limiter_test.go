@@ -3,7 +3,6 @@ package ratelimit_test
 import (
 	"context"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
