@@ -53,6 +53,9 @@ machine may call the api (api.cors_origins), with tokens from triprize-dev token
 		if err := checkLoopback(*listen); err != nil {
 			return err
 		}
+		if err := servers.Check(); err != nil {
+			return err
+		}
 		own, err := ownSettings(*file, *beacon, cmd.ErrOrStderr())
 		if err != nil {
 			return err

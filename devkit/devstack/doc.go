@@ -1,7 +1,8 @@
 // Package devstack runs private servers and the real binaries for `triprize-dev dev`, demo and
 // tests.
 //
-// A [Stack] is a Postgres cluster and a Redis in one folder, on free loopback ports. A
+// A [Stack] is a Postgres and a Redis in one folder, on free loopback ports; with a standby, as a
+// Cluster or under Sentinel, it watches them, and is the operator of Postgres. A
 // [Fleet] is the binaries as supervised child processes, with the stack and the simulators
 // that end with them. Nothing in production imports this package.
 //

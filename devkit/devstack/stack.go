@@ -63,6 +63,17 @@ const (
 // ErrInUse means that another process runs a Stack in the folder.
 var ErrInUse = errors.New("devstack: another process uses this folder")
 
+// Check refuses kinds of servers that there are not.
+func (o Options) Check() error {
+	if _, ok := shapes[cmp.Or(o.Redis, RedisSingle)]; !ok {
+		return fmt.Errorf("devstack: --redis must be single, three, sentinel or cluster, and is %q", o.Redis)
+	}
+	if cmp.Or(o.Postgres, PostgresSingle) != PostgresSingle && o.Postgres != PostgresStandby {
+		return fmt.Errorf("devstack: --postgres must be single or standby, and is %q", o.Postgres)
+	}
+	return nil
+}
+
 // Start starts the servers. First it stops those that killed runs left behind
 // in the folder, or in throw-away folders.
 func Start(ctx context.Context, opts Options) (*Stack, error) {
@@ -72,13 +83,10 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Changed == nil {
 		opts.Changed = func() {}
 	}
-	opts.Redis, opts.Postgres = cmp.Or(opts.Redis, RedisSingle), cmp.Or(opts.Postgres, PostgresSingle)
-	if _, ok := shapes[opts.Redis]; !ok {
-		return nil, fmt.Errorf("devstack: --redis must be single, three, sentinel or cluster, and is %q", opts.Redis)
+	if err := opts.Check(); err != nil {
+		return nil, err
 	}
-	if opts.Postgres != PostgresSingle && opts.Postgres != PostgresStandby {
-		return nil, fmt.Errorf("devstack: --postgres must be single or standby, and is %q", opts.Postgres)
-	}
+	opts.Redis = cmp.Or(opts.Redis, RedisSingle)
 	s := &Stack{Dir: opts.Dir, throwaway: opts.Dir == "", kind: opts.Redis}
 	err := s.occupy(opts.Unsafe)
 	if err != nil {
