@@ -143,7 +143,7 @@ func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(old.folder, "deploy", "secrets.sh")); err != nil { // older than the files
 		old.sh(`printf 'POSTGRES_PASSWORD=%s\nPOSTGRES_APP_PASSWORD=%s\nREDIS_PASSWORD=%s\nTRIPRIZE_DRAW_SECRET_KEY=%s\n' "$(cat secrets/postgres_password)" "$(cat secrets/postgres_app_password)" "$(cat secrets/redis_password)" "$(cat secrets/draw_secret_key)" >>.env`)
 	}
-	config := filepath.Join(now.folder, "deploy", "haproxy", "haproxy.cfg")
+	config := filepath.Join(now.folder, "deploy", "haproxy", "compose.cfg")
 	haproxy := exec.CommandContext(t.Context(), "haproxy", "-db", "-f", config)
 	if err := haproxy.Start(); err != nil {
 		t.Fatal(err)
