@@ -22,10 +22,10 @@ import (
 // proxy is where haproxy listens with the example of deploy/haproxy.
 const proxy = "http://127.0.0.1:8000"
 
-// installation is the compose project, of one commit after the other.
+// installation is the compose project, of one commit after the other in the same folder.
 type installation struct {
-	t      *testing.T
-	folder string // of the sources
+	t               *testing.T
+	folder, version string
 }
 
 // sh runs commands in the folder as a user would type them, and returns what they print.
@@ -33,7 +33,7 @@ func (i *installation) sh(script string) string {
 	i.t.Helper()
 	cmd := exec.CommandContext(i.t.Context(), "sh", "-euc", script)
 	cmd.Dir = i.folder
-	cmd.Env = append(os.Environ(), "COMPOSE_PROJECT_NAME=triprize-try", "COMPOSE_PROGRESS=plain", "TRIPRIZE_VERSION="+filepath.Base(i.folder))
+	cmd.Env = append(os.Environ(), "COMPOSE_PROJECT_NAME=triprize-try", "COMPOSE_PROGRESS=plain", "TRIPRIZE_VERSION="+i.version)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -131,28 +131,31 @@ func (c *crowd) failed() map[string]int {
 // upgrade while people buy, audit. Nothing that was accepted is lost, and the upgrade refuses nobody.
 func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 	folder := os.Getenv("TRY_FOLDER")
-	old, now := &installation{t, filepath.Join(folder, "old")}, &installation{t, filepath.Join(folder, "new")}
+	site := &installation{t, filepath.Join(folder, "site"), "old"}
+	if err := os.Rename(filepath.Join(folder, "old"), site.folder); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		down := exec.Command("docker", "compose", "--project-directory", now.folder, "--project-name", "triprize-try", "down", "--volumes", "--remove-orphans") //nolint:noctx // the test's context has ended
+		down := exec.Command("docker", "compose", "--project-directory", site.folder, "--project-name", "triprize-try", "down", "--volumes", "--remove-orphans") //nolint:noctx // the test's context has ended
 		if out, err := down.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
 	// The relays of the beacon are out of reach.
-	now.sh("sh deploy/secrets.sh; printf 'TRIPRIZE_BEACON_DEFAULT=false\nTRIPRIZE_BEACON_RELAYS=\n' >.env; cp -R .env secrets ../old/")
-	if _, err := os.Stat(filepath.Join(old.folder, "deploy", "secrets.sh")); err != nil { // older than the files
-		old.sh(`printf 'POSTGRES_PASSWORD=%s\nPOSTGRES_APP_PASSWORD=%s\nREDIS_PASSWORD=%s\nTRIPRIZE_DRAW_SECRET_KEY=%s\n' "$(cat secrets/postgres_password)" "$(cat secrets/postgres_app_password)" "$(cat secrets/redis_password)" "$(cat secrets/draw_secret_key)" >>.env`)
+	site.sh("sh ../new/deploy/secrets.sh; printf 'TRIPRIZE_BEACON_DEFAULT=false\nTRIPRIZE_BEACON_RELAYS=\n' >.env")
+	if _, err := os.Stat(filepath.Join(site.folder, "deploy", "secrets.sh")); err != nil { // older than the files
+		site.sh(`printf 'POSTGRES_PASSWORD=%s\nPOSTGRES_APP_PASSWORD=%s\nREDIS_PASSWORD=%s\nTRIPRIZE_DRAW_SECRET_KEY=%s\n' "$(cat secrets/postgres_password)" "$(cat secrets/postgres_app_password)" "$(cat secrets/redis_password)" "$(cat secrets/draw_secret_key)" >>.env`)
 	}
-	config := filepath.Join(now.folder, "deploy", "haproxy", "compose.cfg")
+	config := filepath.Join(folder, "new", "deploy", "haproxy", "compose.cfg")
 	haproxy := exec.CommandContext(t.Context(), "haproxy", "-db", "-f", config)
 	if err := haproxy.Start(); err != nil {
 		t.Fatal(err)
 	}
 
-	old.sh("docker compose up --build -d")
+	site.sh("docker compose up --build -d")
 	until(t, "the old commit is ready", func() bool { status, _ := call("GET", "/readyz", "", "", ""); return status == http.StatusOK })
 	key := func(role string) string {
-		out := old.sh("docker compose run --rm --no-deps -T migrate key create --role " + role + " --client " + role + "-1")
+		out := site.sh("docker compose run --rm --no-deps -T migrate key create --role " + role + " --client " + role + "-1")
 		return regexp.MustCompile(`\S{24,}`).FindString(out)
 	}
 	operator, app := key("operator"), key("app")
@@ -182,10 +185,10 @@ func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 		}
 	}
 	refuses("the start")
-	old.sh("docker compose up -d --no-recreate --wait --scale worker=3 worker")
+	site.sh("docker compose up -d --no-recreate --wait --scale worker=3 worker")
 	refuses("scaling the workers")
 	for _, server := range []string{"postgres", "redis"} { // the api cannot accept without Postgres, and says so
-		old.sh("docker compose restart " + server)
+		site.sh("docker compose restart " + server)
 		buyers.more(t, "a restart of "+server)
 		t.Logf("restart of %s: repeated by status: %v", server, buyers.failed())
 	}
@@ -194,15 +197,17 @@ func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 	if page == nil {
 		t.Fatal("docs/operations.md has no block for an upgrade")
 	}
-	now.sh("docker compose build") // in advance, so that the time below is that of the upgrade
+	site.sh("cp -R .env secrets ../new/; mv ../site ../old; mv ../new ../site")
+	site.version = "new"
+	site.sh("docker compose build") // in advance, so that the time below is that of the upgrade
 	began := time.Now()
-	now.sh(string(page[1]))
+	site.sh(string(page[1]))
 	t.Logf("the upgrade took %.0f s", time.Since(began).Seconds())
 	refuses("the upgrade")
-	now.sh("docker compose up -d --scale worker=3") // restarts a server that the new file changes
+	site.sh("docker compose up -d --scale worker=3") // restarts a server that the new file changes
 	buyers.more(t, "docker compose up")
 	t.Logf("docker compose up: repeated by status: %v", buyers.failed())
-	images := strings.Fields(now.sh(`docker inspect --format '{{.Config.Image}}' $(docker compose ps -q api api2 worker scheduler)`))
+	images := strings.Fields(site.sh(`docker inspect --format '{{.Config.Image}}' $(docker compose ps -q api api2 worker scheduler)`))
 	if slices.Sort(images); !slices.Equal(images, slices.Repeat([]string{"triprize:new"}, 6)) {
 		t.Errorf("these images run: %q", images)
 	}
@@ -228,10 +233,10 @@ func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 		t.Errorf("%d purchases were accepted, of %d positions, and %v are sold", len(buyers.jobs), len(sold), counts)
 	}
 	t.Logf("%d purchases accepted, 0 lost", len(buyers.jobs))
-	now.sh("docker compose run --rm --no-deps -T migrate audit")
+	site.sh("docker compose run --rm --no-deps -T migrate audit")
 
 	// The role of the fleet owns nothing and may create nothing, and no session of the fleet has another role.
-	rights := now.sh(`docker compose exec -T postgres psql -U triprize -d triprize -At <<'END'
+	rights := site.sh(`docker compose exec -T postgres psql -U triprize -d triprize -At <<'END'
 SELECT (SELECT count(*) FROM pg_shdepend WHERE refobjid = r.oid AND deptype = 'o'), rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls,
   (SELECT count(*) FROM pg_auth_members WHERE member = r.oid), has_database_privilege(oid, 'triprize', 'CREATE'),
   (SELECT count(*) FROM pg_namespace n WHERE has_schema_privilege(r.oid, n.oid, 'CREATE')),
@@ -242,13 +247,13 @@ END`)
 		t.Errorf("triprize_app owns objects, is privileged, is a member, may create in the database, in schemas; sessions: %s", rights)
 	}
 	// What anybody with a look at a container sees.
-	shown := now.sh(`docker inspect $(docker compose ps -aq); for id in $(docker compose ps -q); do docker top $id; done; docker compose logs --no-color`)
+	shown := site.sh(`docker inspect $(docker compose ps -aq); for id in $(docker compose ps -q); do docker top $id; done; docker compose logs --no-color`)
 	if !strings.Contains(shown, `"address":"127.0.0.1"`) {
 		t.Error("no request has the address that the proxy gives")
 	}
 	secrets := make(map[string]string)
 	for name := range project(t).Secrets {
-		content, err := os.ReadFile(filepath.Join(now.folder, "secrets", name))
+		content, err := os.ReadFile(filepath.Join(site.folder, "secrets", name))
 		if secrets[name] = strings.TrimSpace(string(content)); err != nil || secrets[name] != "" && strings.Contains(shown, secrets[name]) {
 			t.Errorf("%s is shown by inspect, by a command line or by a log (%v)", name, err)
 		}
