@@ -204,7 +204,7 @@ func TestTheComposeFileSellsScalesRestartsAndUpgrades(t *testing.T) {
 	site.sh(string(page[1]))
 	t.Logf("the upgrade took %.0f s", time.Since(began).Seconds())
 	refuses("the upgrade")
-	site.sh("docker compose up -d --scale worker=3") // restarts a server that the new file changes
+	site.sh("docker compose up -d --scale worker=3") // restarts all if the new file changes a server
 	buyers.more(t, "docker compose up")
 	t.Logf("docker compose up: repeated by status: %v", buyers.failed())
 	images := strings.Fields(site.sh(`docker inspect --format '{{.Config.Image}}' $(docker compose ps -q api api2 worker scheduler)`))
