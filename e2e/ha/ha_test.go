@@ -20,6 +20,7 @@ import (
 	"triprize/internal/key"
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
@@ -42,10 +43,13 @@ type incident struct {
 	// fault begins it; worker is the host of the worker that is about to record a draw. promoted tells whether
 	// another server has taken over (nil: none will); mend is for the time when all is final.
 	fault func(t *testing.T, worker string) (promoted func() bool, mend func())
-	whole func() bool // the servers are ready for the next fault
+	whole func(*testing.T) bool // the servers are ready for the next fault
 }
 
 func TestHostsAndNetworksAreLostInTheMiddleOfSalesAndDraws(t *testing.T) {
+	if dir == "" {
+		t.Fatal("this test needs namespaces of its own; run: make ha")
+	}
 	makeHosts(t)
 	startPostgres(t)
 	patroniTimes(t, 8, 1, 3)
@@ -106,8 +110,9 @@ func endure(t *testing.T, db *pgxpool.Pool, redisURL, postgresURL string, incide
 	servers.NoError(t, devstack.AwaitHTTP(t.Context(), "http://"+address("api1")+":8080/readyz"))
 	servers.NoError(t, devstack.AwaitHTTP(t.Context(), "http://"+address("api2")+":8080/readyz"))
 	workers := map[string]*devstack.Child{"worker1": processes["worker1"], "worker2": processes["worker2"]}
+	api := &fleet.System{T: t, URLs: []string{"http://proxy:8080"}, App: app}
 	for i, c := range incidents {
-		c.meet(t, db, workers, &sale{t: t, key: app, campaign: draws[i]}, &sale{t: t, key: app, campaign: sales[i]})
+		c.meet(t, db, workers, &sale{System: api, campaign: draws[i]}, &sale{System: api, campaign: sales[i]})
 	}
 	for _, process := range processes {
 		servers.NoError(t, process.Stop(syscall.SIGTERM, time.Minute))
@@ -180,5 +185,5 @@ func (c incident) meet(t *testing.T, db *pgxpool.Pool, workers map[string]*devst
 		t.Errorf("%s: %d draws", c.name, n)
 	}
 	mend()
-	servers.Eventually(t, "the servers are whole again", c.whole)
+	servers.Eventually(t, "the servers are whole again", func() bool { return c.whole(t) })
 }

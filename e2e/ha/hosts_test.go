@@ -3,8 +3,8 @@
 package ha
 
 import (
+	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,21 +14,12 @@ import (
 	"time"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/platform/redisx"
+	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
 // dir is a folder in memory; tools/ha.sh mounts it, in namespaces that only this process and its children are in.
 var dir = os.Getenv("TRIPRIZE_TEST_HA_DIR")
-
-func TestMain(m *testing.M) {
-	if dir == "" {
-		fmt.Fprintln(os.Stderr, "these tests need namespaces of their own; run: make ha")
-		os.Exit(1)
-	}
-	redisx.LogTo(slog.New(slog.DiscardHandler))
-	os.Exit(m.Run())
-}
 
 // hosts are the names of the network namespaces; each has one address.
 var hosts = []string{"proxy", "api1", "api2", "worker1", "worker2", "scheduler", "pg1", "pg2", "witness", "redis1", "redis2", "redis3"}
@@ -77,12 +68,16 @@ func run(t *testing.T, host, user, name string, env []string, args ...string) *d
 }
 
 // answers tells whether a URL answers 200.
-func answers(url string) bool {
-	client := http.Client{Timeout: time.Second}
-	response, err := client.Get(url)
-	if err != nil {
-		return false
-	}
-	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
+func answers(t *testing.T, url string) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	servers.NoError(t, err)
+	return fleet.Send(request).Status == http.StatusOK
+}
+
+// output returns what a command prints; empty: it cannot be run.
+func output(name string, args ...string) string {
+	out, _ := exec.Command(name, args...).Output()
+	return string(out)
 }

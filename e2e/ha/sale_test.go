@@ -3,12 +3,9 @@
 package ha
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,8 +15,7 @@ import (
 
 // sale is what a crowd was promised.
 type sale struct {
-	t        *testing.T
-	key      string // an app's
+	*fleet.System
 	campaign uuid.UUID
 
 	mu   sync.Mutex
@@ -53,31 +49,18 @@ func (s *sale) close() {
 	s.all.Wait()
 }
 
-// patience is a client's: without an answer by then it repeats the request.
-const patience = 10 * time.Second
-
 // buy sends an order with one key until it is answered with 202.
 func (s *sale) buy(user string, quantity int) {
-	key := uuid.NewString()
-	for s.t.Context().Err() == nil {
-		body := fmt.Sprintf(`{"user_id": %q, "selection": {"quantity": %d}, "payment": {"method": "external"}}`, user, quantity)
-		request, err := http.NewRequest(http.MethodPost, "http://proxy:8080/v1/campaigns/"+s.campaign.String()+"/purchases", strings.NewReader(body))
-		if err != nil {
-			s.t.Error(err)
-			return
-		}
-		request.Header = http.Header{"Authorization": {"Bearer " + s.key}, "Content-Type": {"application/json"}, "Idempotency-Key": {key}}
-		ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-		a := fleet.Send(request.WithContext(ctx))
-		cancel()
-		switch {
+	order := fleet.Order{Campaign: s.campaign, User: user, Key: uuid.NewString(), Quantity: quantity}
+	for s.T.Context().Err() == nil {
+		switch a := s.Buy(order); {
 		case a.Status == http.StatusAccepted:
 			s.mu.Lock()
 			s.jobs, s.at = append(s.jobs, a.ID), append(s.at, time.Now())
 			s.mu.Unlock()
 			return
 		case a.Status != 0 && a.Status < http.StatusInternalServerError: // nobody has a reason to refuse
-			s.t.Errorf("%s: %s %s", user, a, a.Body)
+			s.T.Errorf("%s: %s %s", user, a, a.Body)
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

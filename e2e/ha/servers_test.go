@@ -3,19 +3,12 @@
 package ha
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
@@ -39,17 +32,17 @@ func startPostgres(t *testing.T) {
 			"PATRONI_SUPERUSER_PASSWORD=5a5a", "PATRONI_REPLICATION_PASSWORD=5a5a"}, "patroni", deploy+"/patroni/patroni.yml")
 	}
 	run(t, "proxy", "root", "haproxy", nil, "haproxy", "-db", "-f", deploy+"/patroni/haproxy.cfg")
-	servers.Eventually(t, "Postgres has a synchronous standby, and haproxy leads to the primary", func() bool { return postgresWhole() && writes("proxy") })
+	servers.Eventually(t, "Postgres has a synchronous standby, and haproxy leads to the primary", func() bool { return postgresWhole(t) && writes("proxy") })
 	shell(t, `psql --quiet --command="CREATE ROLE triprize LOGIN PASSWORD '5a5a'" --command="CREATE DATABASE triprize OWNER triprize" $1/postgres
 		POSTGRES_APP_PASSWORD=5a5a psql --quiet --file=$2/postgres/app-role.sql $1/triprize`, "postgres://postgres:5a5a@proxy", deploy)
 }
 
 // primary returns the host of Postgres' primary, and the other; empty: Patroni says of none that it is.
-func primary() (host, other string) {
+func primary(t *testing.T) (host, other string) {
 	switch {
-	case answers("http://pg1:8008/primary"):
+	case answers(t, "http://pg1:8008/primary"):
 		return "pg1", "pg2"
-	case answers("http://pg2:8008/primary"):
+	case answers(t, "http://pg2:8008/primary"):
 		return "pg2", "pg1"
 	}
 	return "", ""
@@ -58,29 +51,17 @@ func primary() (host, other string) {
 // patroniTimes sets ttl, loop_wait and retry_timeout, in seconds.
 func patroniTimes(t *testing.T, ttl, loopWait, retry int) {
 	t.Helper()
-	host, _ := primary()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://"+host+":8008/config",
-		strings.NewReader(fmt.Sprintf(`{"ttl": %d, "loop_wait": %d, "retry_timeout": %d}`, ttl, loopWait, retry)))
-	servers.NoError(t, err)
-	fleet.Want(t, http.StatusOK, fleet.Send(request))
+	shell(t, fmt.Sprintf(`patronictl -c ../../deploy/patroni/patroni.yml edit-config --force -s ttl=%d -s loop_wait=%d -s retry_timeout=%d`, ttl, loopWait, retry))
 }
 
-func postgresWhole() bool {
-	_, other := primary()
-	return other != "" && answers("http://"+other+":8008/synchronous")
+func postgresWhole(t *testing.T) bool {
+	_, other := primary(t)
+	return other != "" && answers(t, "http://"+other+":8008/synchronous")
 }
 
 // writes tells whether the Postgres on a host is not, or no longer, in recovery.
 func writes(host string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	db, err := pgx.Connect(ctx, "postgres://postgres:5a5a@"+host+"/postgres")
-	if err != nil {
-		return false
-	}
-	defer func() { _ = db.Close(context.Background()) }()
-	var recovers bool
-	return db.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&recovers) == nil && !recovers
+	return output("psql", "--no-psqlrc", "-Atc", "SELECT pg_is_in_recovery()", "postgres://postgres:5a5a@"+host+"/postgres?connect_timeout=2") == "f\n"
 }
 
 var redisHosts = []string{"redis1", "redis2", "redis3"}
@@ -103,12 +84,17 @@ func startSentinel(t *testing.T) redises {
 	r.start(t, "redis1", "6379")
 	r.start(t, "redis2", "6379", "--replicaof", address("redis1")+" 6379")
 	r.start(t, "redis3", "6379", "--replicaof", address("redis1")+" 6379")
+	servers.Eventually(t, "Redis has two replicas", func() bool { return r.whole(t) })
 	for _, host := range redisHosts {
 		conf := fmt.Sprintf("port 26379\nprotected-mode no\nsentinel monitor triprize %s 6379 2\n"+
 			"sentinel down-after-milliseconds triprize 2000\nsentinel failover-timeout triprize 6000\n", address("redis1"))
 		run(t, host, "root", "sentinel-"+host, nil, "sh", "-c", `echo "$0" >sentinel.conf; exec redis-server sentinel.conf --sentinel`, conf)
 	}
-	servers.Eventually(t, "Redis has two replicas", r.whole)
+	for _, host := range redisHosts {
+		servers.Eventually(t, "a Sentinel knows all others", func() bool {
+			return strings.Contains(output("redis-cli", "-u", "redis://"+host+":26379", "info", "sentinel"), "slaves=2,sentinels=3")
+		})
+	}
 	return r
 }
 
@@ -124,16 +110,13 @@ func startCluster(t *testing.T) redises {
 	}
 	servers.Eventually(t, "all answer", func() bool { return r.count("role:master") == len(all) })
 	shell(t, `redis-cli --cluster create "$@" --cluster-replicas 1 --cluster-yes`, all...)
-	servers.Eventually(t, "each primary has a replica", r.whole)
+	servers.Eventually(t, "each primary has a replica", func() bool { return r.whole(t) })
 	return r
 }
 
 // has tells whether the INFO of a server has a line.
 func has(at, line string) bool {
-	db := redis.NewClient(&redis.Options{Addr: at, MaxRetries: -1})
-	defer func() { _ = db.Close() }()
-	text, err := db.Info(context.Background(), "replication").Result()
-	return err == nil && strings.Contains(text, line+"\r\n")
+	return strings.Contains(output("redis-cli", "-u", "redis://"+at, "info", "replication"), line+"\r\n")
 }
 
 func (r redises) count(line string) (n int) {
@@ -149,7 +132,7 @@ func (r redises) count(line string) (n int) {
 func (r redises) primaries() int { return map[int]int{3: 1, 6: 3}[len(r)] }
 
 // whole tells whether every server runs, and every replica follows its primary.
-func (r redises) whole() bool {
+func (r redises) whole(*testing.T) bool {
 	return r.count("role:master") == r.primaries() && r.count("master_link_status:up") == len(r)-r.primaries()
 }
 
@@ -157,13 +140,7 @@ func (r redises) whole() bool {
 func (r redises) kill(t *testing.T, _ string) (promoted func() bool, mend func()) {
 	var victim string
 	for at := range r {
-		if len(r) == 6 {
-			db := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{at}})
-			node, err := db.MasterForKey(t.Context(), "asynq:{triprize-purchase}:pending")
-			servers.NoError(t, err)
-			victim = node.Options().Addr
-			servers.NoError(t, db.Close())
-		} else if has(at, "role:master") {
+		if has(at, "role:master") && !strings.HasPrefix(output("redis-cli", "-u", "redis://"+at, "exists", "asynq:{triprize-purchase}:pending"), "MOVED") {
 			victim = at
 		}
 	}
@@ -173,21 +150,21 @@ func (r redises) kill(t *testing.T, _ string) (promoted func() bool, mend func()
 
 // killPrimary ends Postgres' primary, and with it all its sessions. Its Patroni goes on.
 func killPrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
-	old, other := primary()
+	old, other := primary(t)
 	shell(t, `kill -KILL $(head -n 1 $1/data/postmaster.pid)`, filepath.Join(dir, old))
 	return func() bool { return writes(other) }, func() {}
 }
 
 // losePrimary takes the host of Postgres' primary off the network.
 func losePrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
-	old, other := primary()
+	old, other := primary(t)
 	shell(t, `ip link set $1 down`, old)
 	return func() bool { return writes(other) }, func() { shell(t, `ip link set $1 up`, old) }
 }
 
 // loseStandby takes the host of the synchronous standby off the network.
 func loseStandby(t *testing.T, _ string) (promoted func() bool, mend func()) {
-	_, standby := primary()
+	_, standby := primary(t)
 	shell(t, `ip link set $1 down`, standby)
 	return nil, func() { shell(t, `ip link set $1 up`, standby) }
 }
