@@ -169,14 +169,15 @@ func loseStandby(t *testing.T, _ string) (promoted func() bool, mend func()) {
 	return nil, func() { shell(t, `ip link set $1 up`, standby) }
 }
 
-// cut drops all packets between a host (empty: that of the worker) and others, so that connections stay half open.
-func cut(host string, others ...string) func(*testing.T, string) (func() bool, func()) {
+// cut drops all packets between a host (empty: that of the worker) and ports of others, so that connections stay half open.
+func cut(host, ports string, others ...string) func(*testing.T, string) (func() bool, func()) {
 	return func(t *testing.T, worker string) (promoted func() bool, mend func()) {
 		if host != "" {
 			worker = host
 		}
 		for _, other := range others {
-			shell(t, `ip netns exec $1 iptables -A INPUT -s $2 -j DROP; ip netns exec $1 iptables -A OUTPUT -d $2 -j DROP`, worker, address(other))
+			shell(t, `ip netns exec $1 iptables -A INPUT -p tcp -s $2 --sport $3 -j DROP
+				ip netns exec $1 iptables -A OUTPUT -p tcp -d $2 --dport $3 -j DROP`, worker, address(other), ports)
 		}
 		return nil, func() { shell(t, `ip netns exec $1 iptables -F`, worker) }
 	}
