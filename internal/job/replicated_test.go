@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -27,10 +28,10 @@ func TestARepeatedRequestWaitsForTheStandby(t *testing.T) {
 		servers.Exec(t, admin, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
 		servers.Exec(t, admin, `SELECT pg_reload_conf()`)
 	}
-	waits := func() {
+	waiting := func(want bool) { // a session that is cut shows a moment longer
 		t.Helper()
-		servers.Eventually(t, "a commit waits for the standby", func() bool {
-			return servers.Value[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`)
+		servers.Eventually(t, fmt.Sprint("a commit waits for the standby: ", want), func() bool {
+			return servers.Value[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`) == want
 		})
 	}
 	for name, accept := range map[string]func() ([]job.Done, error){
@@ -53,13 +54,14 @@ func TestARepeatedRequestWaitsForTheStandby(t *testing.T) {
 		}
 		standby("nobody")
 		go again()
-		waits()
+		waiting(true)
 		servers.Exec(t, admin, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 		if err := <-over; !postgres.IsTransient(err) {
 			t.Fatalf("%s: the first: %v", name, err)
 		}
+		waiting(false)
 		go again()
-		waits()
+		waiting(true)
 		standby("") // then nothing waits
 		if err := <-over; err != nil || !done[0].Replayed {
 			t.Errorf("%s: the second: %+v, %v", name, done, err)

@@ -212,17 +212,22 @@ func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) 
 			return postgres.Send(ctx, db, &b)
 		},
 	}
+	waiting := func(want bool) { // a session that is cut shows a moment longer
+		t.Helper()
+		servers.Eventually(t, fmt.Sprint("a commit waits for the standby: ", want), func() bool {
+			return servers.Value[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`) == want
+		})
+	}
 	standby("nobody")
 	want := 0
 	for _, end := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
 		for name, write := range paths {
 			over := make(chan error, 1)
 			go func() { over <- write(context.Background()) }()
-			servers.Eventually(t, name+" waits for the standby", func() bool {
-				return servers.Value[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`)
-			})
+			waiting(true)
 			servers.Exec(t, admin, `SELECT `+end+`(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
 			err := <-over
+			waiting(false)
 			want++
 			expectTransient(t, fmt.Sprintf("%s, %s", name, end), err, true)
 			if postgres.HadNoEffect(err) || postgres.NothingSent(err) {
