@@ -255,7 +255,7 @@ func (s *Stack) operate(ctx context.Context, opts Options) {
 		attempt, done := context.WithTimeout(ctx, 30*time.Second)
 		err = standby.run(attempt, `SELECT pg_promote()`) // it commits alone until the other server is its standby
 		done()
-		opts.Changed()
+		standby.changed()
 	case primary.PID() != 0 && !standby.isStandby():
 		err = s.attach(ctx, primary, standby)
 	}

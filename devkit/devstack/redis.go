@@ -97,9 +97,6 @@ func (r *Redis) ask(ctx context.Context, command ...any) *redis.Cmd {
 
 // role returns master or slave; empty: the server does not answer.
 func (r *Redis) role(ctx context.Context) (role string, current bool) {
-	if r.PID() == 0 {
-		return "", false
-	}
 	ctx, done := context.WithTimeout(ctx, time.Second)
 	defer done()
 	answer, _ := r.ask(ctx, "ROLE").Slice()
@@ -292,7 +289,7 @@ func (s *Stack) watchRedis(ctx context.Context, opts Options) {
 				opts.Logger.Warn("another Redis is the primary", "was", g.primary.Load().Name, "is", r.Name)
 				g.primary.Store(r)
 				_ = os.WriteFile(g.file(), []byte(r.Name), 0o600) // without it the next start has another primary, and older data
-				opts.Changed()
+				r.changed()
 				break
 			}
 		}

@@ -80,9 +80,6 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opts.Changed == nil {
-		opts.Changed = func() {}
-	}
 	if err := opts.Check(); err != nil {
 		return nil, err
 	}
@@ -114,15 +111,13 @@ func (s *Stack) employ(opts Options) {
 			do(ctx, opts)
 			select {
 			case <-ctx.Done():
-			case <-time.After(watchInterval):
+			case <-time.After(200 * time.Millisecond):
 			}
 		}
 	}
 	s.operators.Go(func() { repeat(s.Standby != nil, s.operate) })
 	s.operators.Go(func() { repeat(shapes[s.kind].replicas > 0, s.watchRedis) })
 }
-
-const watchInterval = 200 * time.Millisecond
 
 // PostgresURL returns the URL of a database for the settings.
 func (s *Stack) PostgresURL(database string) string {
@@ -140,13 +135,12 @@ func (s *Stack) Primaries(tag string) (postgres, redis int) {
 }
 
 // PIDs returns the process ids of all servers that run.
-func (s *Stack) PIDs() (running []int) {
+func (s *Stack) PIDs() []int {
+	var all []*Child
 	for _, server := range s.servers() {
-		if pid := server.PID(); pid != 0 {
-			running = append(running, pid)
-		}
+		all = append(all, server.Child)
 	}
-	return running
+	return PIDs(all)
 }
 
 // servers returns all servers, the primary of Postgres before its standby: it ends when the standby has everything.
