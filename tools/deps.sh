@@ -72,8 +72,8 @@ missing() {
     ! wants openssl || has_openssl || echo "openssl"
     ! wants nginx || has_nginx || echo "nginx"
     ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
-    ! wants docker || has_docker || echo "Docker and haproxy"
-    ! wants hosts || has_hosts || echo "Patroni, etcd, haproxy, ip and iptables"
+    ! wants docker || has_docker || printf '%s\n' Docker haproxy
+    ! wants hosts || has_hosts || printf '%s\n' Patroni etcd haproxy "ip and iptables"
     has_certificates || echo "CA certificates"
 }
 
