@@ -31,7 +31,7 @@ func startPostgres(t *testing.T) {
 			"PATRONI_POSTGRESQL_CONNECT_ADDRESS=" + host + ":5432", "PATRONI_POSTGRESQL_DATA_DIR=" + filepath.Join(dir, host, "data"),
 			"PATRONI_SUPERUSER_PASSWORD=5a5a", "PATRONI_REPLICATION_PASSWORD=5a5a"}, "patroni", deploy+"/patroni/patroni.yml")
 	}
-	run(t, "proxy", "root", "haproxy", nil, "haproxy", "-db", "-f", deploy+"/patroni/haproxy.cfg")
+	run(t, "proxy", "root", "haproxy", nil, "haproxy", "-db", "-f", deploy+"/haproxy/haproxy.cfg")
 	servers.Eventually(t, "Postgres has a synchronous standby, and haproxy leads to the primary", func() bool { return postgresWhole(t) && writes("proxy") })
 	shell(t, `psql --quiet --command="CREATE ROLE triprize LOGIN PASSWORD '5a5a'" --command="CREATE DATABASE triprize OWNER triprize" $1/postgres
 		POSTGRES_APP_PASSWORD=5a5a psql --quiet --file=$2/postgres/app-role.sql $1/triprize`, "postgres://postgres:5a5a@proxy", deploy)
