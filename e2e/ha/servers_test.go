@@ -28,7 +28,7 @@ func startPostgres(t *testing.T) {
 	}
 	for _, host := range []string{"pg1", "pg2"} {
 		run(t, host, "postgres", host, []string{"PATRONI_NAME=" + host, "PATRONI_RESTAPI_CONNECT_ADDRESS=" + host + ":8008",
-			"PATRONI_POSTGRESQL_CONNECT_ADDRESS=" + host + ":5432", "PATRONI_POSTGRESQL_DATA_DIR=" + filepath.Join(dir, host, "data"),
+			"PATRONI_POSTGRESQL_CONNECT_ADDRESS=" + host + ":5432", "PATRONI_POSTGRESQL_DATA_DIR=" + filepath.Join(dir, host, "data"), "PATRONI_POSTGRESQL_PGPASS=" + filepath.Join(dir, host, "pgpass"),
 			"PATRONI_SUPERUSER_PASSWORD=5a5a", "PATRONI_REPLICATION_PASSWORD=5a5a"}, "patroni", deploy+"/patroni/patroni.yml")
 	}
 	run(t, "proxy", "root", "haproxy", nil, "haproxy", "-db", "-f", deploy+"/haproxy/haproxy.cfg")
@@ -54,15 +54,19 @@ func patroniTimes(t *testing.T, ttl, loopWait, retry int) {
 	shell(t, fmt.Sprintf(`patronictl -c ../../deploy/patroni/patroni.yml edit-config --force -s ttl=%d -s loop_wait=%d -s retry_timeout=%d`, ttl, loopWait, retry))
 }
 
+// postgresWhole tells whether the standby is synchronous, and Patroni knows it.
 func postgresWhole(t *testing.T) bool {
-	_, other := primary(t)
-	return other != "" && answers(t, "http://"+other+":8008/synchronous")
+	host, other := primary(t)
+	return host != "" && answers(t, "http://"+other+":8008/synchronous") && query(host, "SELECT sync_state FROM pg_stat_replication") == "sync\n"
+}
+
+// query returns the answer of the Postgres on a host; empty: it does not answer.
+func query(host, sql string) string {
+	return output("psql", "--no-psqlrc", "-Atc", sql, "postgres://postgres:5a5a@"+host+"/postgres?connect_timeout=2")
 }
 
 // writes tells whether the Postgres on a host is not, or no longer, in recovery.
-func writes(host string) bool {
-	return output("psql", "--no-psqlrc", "-Atc", "SELECT pg_is_in_recovery()", "postgres://postgres:5a5a@"+host+"/postgres?connect_timeout=2") == "f\n"
-}
+func writes(host string) bool { return query(host, "SELECT pg_is_in_recovery()") == "f\n" }
 
 var redisHosts = []string{"redis1", "redis2", "redis3"}
 
