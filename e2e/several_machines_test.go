@@ -52,6 +52,9 @@ func TestAnAPIThatDrainsIsNotReadyAndServesRequests(t *testing.T) {
 		a := s.Do(1, "", http.MethodGet, "/readyz", nil, nil)
 		return a.Status == http.StatusServiceUnavailable && fleet.Contains(a.Body, `"status":"unavailable"`)
 	})
+	if s.Metrics(1) == "" { // a scraper sees the drain, and a balancer may ask there
+		t.Error("while it drains it shows no metrics")
+	}
 	if a := s.Buy(fleet.Order{Campaign: id, User: "mina", API: 1}); a.Status != http.StatusAccepted {
 		t.Errorf("while it drains: %v %s", a, a.Body)
 	}

@@ -53,8 +53,9 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 		}
 		serve := func(ctx context.Context) error {
 			group, running := errgroup.WithContext(ctx)
-			group.Go(func() error { return run(running) })
-			group.Go(func() error { return p.metrics("api.metrics_listen", p.Settings.API.MetricsListen)(running) })
+			scraped, stop := context.WithCancel(context.WithoutCancel(ctx)) // also during the drain
+			group.Go(func() error { defer stop(); return run(running) })
+			group.Go(func() error { return p.metrics("api.metrics_listen", p.Settings.API.MetricsListen)(scraped) })
 			return group.Wait()
 		}
 		defer p.watchEndpoints(p.DB).close()
