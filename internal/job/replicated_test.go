@@ -53,6 +53,20 @@ func TestARepeatedRequestWaitsForTheStandby(t *testing.T) {
 			over <- err
 		}
 		standby("nobody")
+		armed := make(chan struct{})
+		go func() { // until the checkpointer has read the setting, commits do not wait
+			defer close(armed)
+			emit := func(tx pgx.Tx) error {
+				_, err := tx.Exec(context.Background(), `SELECT pg_logical_emit_message(true, '', '')`)
+				return err
+			}
+			for postgres.InTx(context.Background(), db, emit) == nil {
+			}
+		}()
+		waiting(true)
+		servers.Exec(t, admin, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+		<-armed
+		waiting(false)
 		go again()
 		waiting(true)
 		servers.Exec(t, admin, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)

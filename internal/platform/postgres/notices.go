@@ -46,7 +46,7 @@ func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
 }
 
 // isUnreplicated reports whether Postgres has committed without waiting for the synchronous standby any longer: the
-// wait was cancelled (01000), by statement_timeout for example, or the session is terminated (57P01). Texts are
+// wait was cancelled (01000), by an operator for example, or the session is terminated (57P01). Texts are
 // translated; the name of the function that warns is not, and no other warning comes from it.
 func isUnreplicated(notice *pgconn.Notice) bool {
 	return notice.SeverityUnlocalized == "WARNING" && (notice.Code == "01000" || notice.Code == "57P01") && notice.Routine == "SyncRepWaitForLSN"

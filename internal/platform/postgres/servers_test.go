@@ -219,6 +219,20 @@ func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) 
 		})
 	}
 	standby("nobody")
+	armed := make(chan struct{})
+	go func() { // until the checkpointer has read the setting, commits do not wait
+		defer close(armed)
+		emit := func(tx pgx.Tx) error {
+			_, err := tx.Exec(context.Background(), `SELECT pg_logical_emit_message(true, '', '')`)
+			return err
+		}
+		for postgres.InTx(context.Background(), db, emit) == nil {
+		}
+	}()
+	waiting(true)
+	servers.Exec(t, admin, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+	<-armed
+	waiting(false)
 	want := 0
 	for _, end := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
 		for name, write := range paths {
