@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -196,11 +197,11 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 		if mine, err := worker.Acquire(t.Context(), task); err != nil || mine != want {
 			t.Errorf("it has the task: %v, %v", mine, err)
 		}
-		if rest := s.rdb.PTTL(t.Context(), key).Val(); rest <= 0 || rest > 5*time.Minute { // when asynq requeues the task
+		if rest := s.rdb.PTTL(t.Context(), key).Val(); rest <= 0 || rest > time.Hour { // the TTL of heartbeats
 			t.Errorf("its key ends after %s", rest)
 		}
 	}
-	frozen := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "frozen", config.Worker{})
+	frozen := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "frozen", config.Worker{HeartbeatTTL: time.Hour})
 	claim(frozen, true)
 	claim(frozen, true) // its own key, from a delivery before
 	if value := s.rdb.Get(t.Context(), key).Val(); value != "IN_PROGRESS frozen" {
@@ -214,4 +215,30 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 	claim(frozen, true)
 	s.otherType(key)
 	claim(heir, true)
+}
+
+// A release may be lost, and with it what asynq has written of the task: then only the end of the key frees the task.
+func TestHeartbeatsRenewTheKeysOfHeldTasksOnly(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	key := func(task uuid.UUID) string { return s.namespace + ":active-task:" + task.String() }
+	worker := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "worker", config.Worker{HeartbeatInterval: 10 * time.Millisecond, HeartbeatTTL: time.Hour})
+	held, released := uuid.New(), uuid.New()
+	for _, task := range []uuid.UUID{held, released} {
+		_, err := worker.Acquire(t.Context(), task)
+		servers.NoError(t, err)
+	}
+	servers.NoError(t, worker.Release(t.Context(), released))
+	for _, task := range []uuid.UUID{held, released} {
+		servers.NoError(t, s.rdb.Set(t.Context(), key(task), "IN_PROGRESS worker", time.Minute).Err())
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { worker.Run(ctx, servers.Logger(t)) })
+	defer running.Wait()
+	defer end()
+	servers.Eventually(t, "the key of the held task is renewed", func() bool { return s.rdb.PTTL(t.Context(), key(held)).Val() > time.Minute })
+	if rest := s.rdb.PTTL(t.Context(), key(released)).Val(); rest > time.Minute {
+		t.Errorf("the key of the released task ends after %s", rest)
+	}
 }

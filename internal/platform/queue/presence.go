@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ type Heartbeat struct {
 	role, id  string
 	every     time.Duration
 	ttl       time.Duration
+	held      sync.Map // ids of the tasks whose idempotency keys each heartbeat renews
 }
 
 // NewID returns an id for a process that people can recognize: host, pid and a random part.
@@ -58,7 +60,8 @@ const (
 
 // NewHeartbeat returns the Heartbeat of a process in a role.
 func NewHeartbeat(rdb redis.UniversalClient, namespace, role, id string, settings config.Worker) *Heartbeat {
-	return &Heartbeat{rdb, namespace, role, id, cmp.Or(settings.HeartbeatInterval, heartbeatEvery), cmp.Or(settings.HeartbeatTTL, HeartbeatTTL)}
+	return &Heartbeat{rdb: rdb, namespace: namespace, role: role, id: id,
+		every: cmp.Or(settings.HeartbeatInterval, heartbeatEvery), ttl: cmp.Or(settings.HeartbeatTTL, HeartbeatTTL)}
 }
 
 func (h *Heartbeat) member() string { return h.role + ":" + h.id }
@@ -110,7 +113,13 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 			err = errors.Join(err, h.rdb.ZRem(ctx, processesKey(h.namespace), member).Err())
 		}
 	}
-	return err
+	_, renewed := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // no round trip without tasks
+		for task := range h.held.Range {
+			pipe.PExpire(ctx, activeTaskKey(h.namespace, task.(uuid.UUID)), h.ttl) //nolint:forcetypeassert // see Acquire
+		}
+		return nil
+	})
+	return errors.Join(err, renewed)
 }
 
 // hasExited reports whether a stale process ran on this host and has exited: its pid is free or that of this process.
@@ -199,17 +208,25 @@ const inProgress = "IN_PROGRESS "
 // returns false while a live worker holds the key, and takes over the key of a dead one at once.
 // After an error the holder is unknown: Postgres prevents that an effect happens twice.
 //
-// The key expires after taskTimeout, when asynq requeues the task, in case its deletion fails.
-func (h *Heartbeat) Acquire(ctx context.Context, task uuid.UUID) (bool, error) {
+// Heartbeats renew the key until Release. So it expires if its deletion fails, or is lost in a failover of Redis, and
+// the task counts as orphaned.
+func (h *Heartbeat) Acquire(ctx context.Context, task uuid.UUID) (mine bool, err error) {
+	if mine, err = h.acquire(ctx, task); mine {
+		h.held.Store(task, nil)
+	}
+	return mine, err
+}
+
+func (h *Heartbeat) acquire(ctx context.Context, task uuid.UUID) (bool, error) {
 	key, mine := activeTaskKey(h.namespace, task), inProgress+h.id
-	value, err := h.rdb.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: taskTimeout}).Result()
+	value, err := h.rdb.SetArgs(ctx, key, mine, redis.SetArgs{Mode: "NX", Get: true, TTL: h.ttl}).Result()
 	switch {
 	case errors.Is(err, redis.Nil): // it was free
 		return true, nil
 	case err != nil && !redis.HasErrorPrefix(err, wrongType):
 		return true, err
 	case value == mine:
-		return true, nil
+		return true, h.rdb.PExpire(ctx, key, h.ttl).Err()
 	}
 	processes, err := ReadProcesses(ctx, h.rdb, h.namespace)
 	if err != nil {
@@ -218,7 +235,7 @@ func (h *Heartbeat) Acquire(ctx context.Context, task uuid.UUID) (bool, error) {
 	if slices.Contains(processes[RoleWorker].Alive, workerOf(value)) {
 		return false, nil
 	}
-	return true, h.rdb.Set(ctx, key, mine, taskTimeout).Err()
+	return true, h.rdb.Set(ctx, key, mine, h.ttl).Err()
 }
 
 // releaseScript deletes a key only if it has the given value: another worker may have taken it over.
@@ -230,6 +247,7 @@ return 0`)
 
 // Release deletes the idempotency key of a task that this worker no longer runs.
 func (h *Heartbeat) Release(ctx context.Context, task uuid.UUID) error {
+	h.held.Delete(task)
 	return releaseScript.Run(ctx, h.rdb, []string{activeTaskKey(h.namespace, task)}, inProgress+h.id).Err()
 }
 

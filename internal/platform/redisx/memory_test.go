@@ -7,8 +7,6 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
-
 func TestTheUsedMemoryIsAShareOfTheMost(t *testing.T) {
 	t.Parallel()
 	settings := servers.RedisSettings(t)
