@@ -29,7 +29,7 @@ var scenarios = []scenario{
 	{"triprize-http", crowdedSale{}.run},
 	{"triprize-http-sentinel", crowdedSale{redis: devstack.RedisSentinel}.run},
 	{"triprize-http-cluster", crowdedSale{redis: devstack.RedisCluster}.run},
-	{"triprize-http-standby", crowdedSale{postgres: devstack.PostgresStandby}.run},
+	{"triprize-http-standby", crowdedSale{postgres: devstack.PostgresStandby, env: []string{"TRIPRIZE_POSTGRES_REQUIRE_SYNC_STANDBY=true"}}.run},
 	{"silent", crowdedSale{env: []string{"TRIPRIZE_LOG_LEVEL=error"}}.run},
 	{"traced", crowdedSale{traced: true}.run},
 	{"random", crowdedSale{paid: randomPair, each: 2}.run},

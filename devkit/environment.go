@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -224,7 +225,7 @@ func (e *environment) writeSettings() error {
 		return err
 	}
 	text, err := e.own.Over([]byte("log: {format: text}\n" +
-		"postgres: {url: '" + e.fleet.Stack.PostgresURL(databaseName) + "'}\n" +
+		"postgres: {url: '" + e.fleet.Stack.PostgresURL(databaseName) + "', require_sync_standby: " + strconv.FormatBool(e.fleet.Stack.Standby != nil) + "}\n" +
 		"redis: {url: '" + e.fleet.Stack.RedisURL() + "'}\n" +
 		"locks: {redis_urls: '" + e.fleet.Stack.LockURLs() + "'}\n" +
 		"draw: {secret_key: '" + strings.TrimSpace(string(key)) + "'}\n" +

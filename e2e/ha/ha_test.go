@@ -97,7 +97,7 @@ func endure(t *testing.T, db *pgxpool.Pool, redisURL, postgresURL string, incide
 		draws, sales = append(draws, fixture.Campaign(t, db, fixture.Draft(4))), append(sales, fixture.Campaign(t, db, fixture.Draft(130)))
 		stops = append(stops, "draw.record@"+draws[len(draws)-1].String()+"=stop")
 	}
-	env := []string{"TRIPRIZE_POSTGRES_URL=" + postgresURL, "TRIPRIZE_REDIS_URL=" + redisURL, "TRIPRIZE_LOG_FORMAT=text",
+	env := []string{"TRIPRIZE_POSTGRES_URL=" + postgresURL, "TRIPRIZE_POSTGRES_REQUIRE_SYNC_STANDBY=true", "TRIPRIZE_REDIS_URL=" + redisURL, "TRIPRIZE_LOG_FORMAT=text",
 		"TRIPRIZE_DRAW_SECRET_KEY=" + strings.Repeat("5a", 32), "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS=",
 		"TRIPRIZE_TEST_FAILPOINTS=" + strings.Join(stops, ";")}
 	programs, err := filepath.Abs("../../bin/failpoint")
