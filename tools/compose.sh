@@ -104,7 +104,9 @@ git archive "$commit" | tar -x -C "$work/old"
 git ls-files -z | tar -c --null --files-from=- | tar -x -C "$work/new"
 
 export CGO_ENABLED=0
-go build -modfile=tools/docker/go.mod -trimpath -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=tried" -o "$work/config/cli-plugins/docker-compose" github.com/docker/compose/v2/cmd
+plugins="$work/config/cli-plugins"
+GOBIN="$plugins" go install -trimpath -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=tried" github.com/docker/compose/v2/cmd@v2.29.7
+mv "$plugins/cmd" "$plugins/docker-compose"
 go -C tools test -c -tags compose -vet=off -o "$work/try" ./compose
 export DOCKER_CONFIG="$work/config" TRY_FOLDER="$work"
 if [ -n "${DOCKER_HOST:-}" ]; then
