@@ -195,7 +195,6 @@ func (p *Process) checkPrimary(ctx context.Context) error {
 	return nil
 }
 
-// checkRedis writes a key: a Redis that is full, read-only or loading may answer a PING, and carries no task.
 // checkRedis writes a key: a Redis that is full, read-only or loading may answer a PING, and carries no task. In a
 // Cluster it writes one beside each queue.
 func (p *Process) checkRedis(ctx context.Context) error {
