@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"testing"
@@ -38,6 +39,25 @@ func TestAWorkerThatIsCutFromPostgresLeavesItsTasksToOthers(t *testing.T) {
 	for _, line := range []string{"taking no tasks", "releasing tasks for other workers", "postgres answers again: taking tasks"} {
 		servers.Eventually(t, line, func() bool { return fleet.Contains(s.Log("worker-1"), line) })
 	}
+}
+
+// It reaches Redis, where it would renew the lock for ever.
+func TestASchedulerThatIsCutFromPostgresLetsAnotherLead(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	logged := func(name, line string, times int) {
+		t.Helper()
+		servers.Eventually(t, name+" logs: "+line, func() bool { return bytes.Count(s.Log(name), []byte(line)) == times })
+	}
+	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
+	s.RunScheduler("TRIPRIZE_POSTGRES_URL=" + tap.URL)
+	logged("scheduler-1", "running the sweeps", 1)
+	s.RunScheduler()
+	heal := tap.Cut(t)
+	logged("scheduler-1", "another scheduler may lead", 1)
+	logged("scheduler-2", "running the sweeps", 1)
+	logged("scheduler-1", "running the sweeps", 1) // still
+	heal()
 }
 
 // The balancer learns that the api is about to end while the api still serves; then the api ends by itself.

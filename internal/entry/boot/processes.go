@@ -111,7 +111,7 @@ func Worker(ctx context.Context, p *Process) error {
 func Scheduler(ctx context.Context, p *Process) error {
 	s, _ := p.scheduler()
 	defer p.watchEndpoints(p.DB).close()
-	return p.serveAndWork(ctx, p.metrics("scheduler.listen", p.Settings.Scheduler.Listen), func(ctx context.Context) error { s.Run(ctx); return nil })
+	return p.serveAndWork(ctx, p.metrics("scheduler.listen", p.Settings.Scheduler.Listen), func(ctx context.Context) error { s.Run(ctx, p.checkPostgres); return nil })
 }
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *upkeep.Sweeper) {

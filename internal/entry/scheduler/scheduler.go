@@ -40,6 +40,15 @@ const (
 	failed    = "failed"
 )
 
+// While Postgres does not answer, another scheduler may reach it.
+const (
+	probeEvery   = time.Second
+	probeTimeout = 2 * time.Second
+	resignAfter  = 3 // probes in a row that fail
+)
+
+var errNoAnswer = errors.New("this scheduler does not reach Postgres")
+
 // New returns a Scheduler; Run runs it.
 func New(sweeper *upkeep.Sweeper, locker *lock.Locker, leader *queue.Heartbeat, settings config.Scheduler, logger *slog.Logger, registry prometheus.Registerer) *Scheduler {
 	s := &Scheduler{
@@ -62,11 +71,16 @@ func New(sweeper *upkeep.Sweeper, locker *lock.Locker, leader *queue.Heartbeat, 
 	return s
 }
 
-// Run leads whenever no other scheduler does, until ctx ends. It then waits for
+// Run leads whenever no other scheduler does and Postgres answers to probe, until ctx ends. It then waits for
 // the running sweeps.
-func (s *Scheduler) Run(ctx context.Context) {
+func (s *Scheduler) Run(ctx context.Context, probe func(ctx context.Context) error) {
+	lead := func(ctx context.Context) { s.lead(ctx, probe) }
 	for ctx.Err() == nil {
-		err := s.locker.While(ctx, "scheduler-leader", s.ttl, s.lead)
+		if ask(ctx, probe) != nil {
+			pause(ctx, s.ttl/3)
+			continue
+		}
+		err := s.locker.While(ctx, "scheduler-leader", s.ttl, lead)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, lock.ErrTaken):
@@ -75,7 +89,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 		case err != nil:
 			s.logger.Warn("the leader is unknown; sweeping without the lock", "error", err)
 			leaderless, cancel := context.WithTimeout(ctx, s.ttl)
-			s.lead(leaderless)
+			lead(leaderless)
 			cancel()
 			continue
 		}
@@ -83,12 +97,20 @@ func (s *Scheduler) Run(ctx context.Context) {
 	}
 }
 
-// lead runs every sweep at its own interval until ctx ends.
-func (s *Scheduler) lead(ctx context.Context) {
+// lead runs every sweep at its own interval until ctx ends or Postgres no longer answers.
+func (s *Scheduler) lead(ctx context.Context, probe func(ctx context.Context) error) {
 	s.logger.Info("running the sweeps")
 	s.leading.Set(1)
 	defer s.leading.Set(0)
+	ctx, resign := context.WithCancelCause(ctx)
+	defer resign(nil)
 	var sweeps sync.WaitGroup
+	sweeps.Go(func() {
+		if err := watch(ctx, probe); err != nil {
+			s.logger.Warn("postgres does not answer: another scheduler may lead", "error", err)
+			resign(errNoAnswer)
+		}
+	})
 	sweeps.Go(func() { s.leader.Run(ctx, s.logger) })
 	for _, sweep := range s.sweeper.Sweeps {
 		sweeps.Go(func() {
@@ -99,6 +121,27 @@ func (s *Scheduler) lead(ctx context.Context) {
 		})
 	}
 	sweeps.Wait()
+}
+
+// watch returns the error of the probe when it has failed resignAfter times in a row, and nil when ctx ends.
+func watch(ctx context.Context, probe func(ctx context.Context) error) (err error) {
+	for failures := 0; failures < resignAfter; {
+		pause(ctx, probeEvery)
+		err = ask(ctx, probe)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if failures++; err == nil {
+			failures = 0
+		}
+	}
+	return err
+}
+
+func ask(ctx context.Context, probe func(ctx context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return probe(bounded)
 }
 
 // repeat runs a sweep at its interval until ctx ends. A run that had more to do is
@@ -112,15 +155,17 @@ func repeat(ctx context.Context, every time.Duration, run func() (more bool)) {
 }
 
 // RunOnce runs one sweep, and logs and counts what it found. When ctx ends, a
-// running sweep may go on for the shutdown timeout, if it is not interruptible.
+// running sweep may go on for the shutdown timeout, if it is not interruptible and reaches Postgres.
 func (s *Scheduler) RunOnce(ctx context.Context, sweep sweep.Sweep) (sweep.Report, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	finish := s.finish
-	if sweep.Interruptible {
-		finish = 0
-	}
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(finish, cancel) })()
+	defer context.AfterFunc(ctx, func() {
+		finish := s.finish
+		if sweep.Interruptible || errors.Is(context.Cause(ctx), errNoAnswer) {
+			finish = 0
+		}
+		time.AfterFunc(finish, cancel)
+	})()
 	running, span := tracing.Root(running, "sweep "+sweep.Name)
 	report, err := s.sweeper.Run(running, sweep)
 	span.End(err)
