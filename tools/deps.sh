@@ -25,6 +25,9 @@ also=" $* "
 # wants tells whether an argument names something.
 wants() { case $also in *" $1 "*) ;; *) return 1 ;; esac; }
 
+# has tells whether programs are there.
+has() { for program in "$@"; do command -v "$program" >/dev/null || return 1; done; }
+
 # Debian does not put the server's programs into PATH; it has a folder per version.
 has_postgres() {
     for bin in /usr/lib/postgresql/*/bin "$(dirname "$(command -v postgres || echo /nowhere/postgres)")"; do
@@ -37,7 +40,7 @@ has_postgres() {
 }
 
 has_redis() {
-    command -v redis-server >/dev/null || return 1
+    has redis-server || return 1
     version=$(redis-server --version | sed -n 's/.* v=\([0-9][0-9]*\).*/\1/p') # Redis server v=7.0.15 sha=…
     [ "${version:-0}" -ge "$oldest_redis" ]
 }
@@ -50,16 +53,15 @@ has_compiler() {
     return 1
 }
 
-has_python() { command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
+has_python() { has python3 && python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))'; }
 
-has_openssl() { command -v openssl >/dev/null; }
+has_prometheus() { has prometheus promtool amtool; }
 
-has_nginx() { command -v nginx >/dev/null; }
-
-has_prometheus() { for tool in prometheus promtool amtool; do command -v $tool >/dev/null || return 1; done; }
-
-has_docker() { for tool in docker dockerd haproxy; do command -v $tool >/dev/null || return 1; done; }
-has_hosts() { for tool in patroni etcd haproxy ip iptables; do command -v $tool >/dev/null || return 1; done; }
+# Without DOCKER_HOST make compose starts a daemon, in a network of its own.
+wants_daemon() { wants docker && [ -z "${DOCKER_HOST:-}" ]; }
+has_docker() { has docker && { ! wants_daemon || has dockerd; }; }
+has_haproxy() { { ! wants docker && ! wants hosts; } || has haproxy; } # or needs none
+has_networks() { { ! wants_daemon && ! wants hosts; } || has ip iptables; }
 
 # Go downloads modules over TLS; a minimal Debian has no CA certificates.
 has_certificates() { ! command -v apt-get >/dev/null || [ -e /etc/ssl/certs/ca-certificates.crt ]; }
@@ -69,11 +71,14 @@ missing() {
     has_redis || echo "Redis (redis-server) $oldest_redis or newer"
     ! wants compiler || has_compiler || echo "a C compiler"
     ! wants python || has_python || echo "Python 3.9 or newer (python3)"
-    ! wants openssl || has_openssl || echo "openssl"
-    ! wants nginx || has_nginx || echo "nginx"
+    ! wants openssl || has openssl || echo "openssl"
+    ! wants nginx || has nginx || echo "nginx"
     ! wants prometheus || has_prometheus || echo "Prometheus and amtool"
-    ! wants docker || has_docker || printf '%s\n' Docker haproxy
-    ! wants hosts || has_hosts || printf '%s\n' Patroni etcd haproxy "ip and iptables"
+    ! wants docker || has_docker || echo "Docker"
+    ! wants hosts || has patroni || echo "Patroni"
+    ! wants hosts || has etcd || echo "etcd"
+    has_haproxy || echo "haproxy"
+    has_networks || echo "ip and iptables"
     has_certificates || echo "CA certificates"
 }
 
@@ -81,8 +86,9 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# apt_install fails where a package would replace another: docker.io, for one, docker-ce.
 apt_install() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-remove --no-install-recommends "$@"
 }
 
 policy=/usr/sbin/policy-rc.d
@@ -106,8 +112,15 @@ no_cluster() {
     echo 'create_main_cluster = false' | as_root tee -a "$clusters" >/dev/null
 }
 
-# no_boot keeps services from starting at the next boot.
-no_boot() { [ ! -d /run/systemd/system ] || as_root systemctl disable "$@"; }
+# apt_service installs packages, and keeps their services from starting at the next boot, but for those that
+# were there before.
+apt_service() {
+    packages=$1 new=
+    shift
+    for unit in "$@"; do systemctl cat "$unit" >/dev/null 2>&1 || new="$new $unit"; done
+    apt_install $packages
+    [ ! -d /run/systemd/system ] || [ -z "$new" ] || as_root systemctl disable $new
+}
 
 install_on_debian() {
     if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
@@ -120,32 +133,20 @@ install_on_debian() {
     no_services
     has_certificates || apt_install ca-certificates
     ! wants compiler || has_compiler || apt_install gcc libc6-dev
-    ! wants openssl || has_openssl || apt_install openssl
-    if wants nginx && ! has_nginx; then
-        apt_install nginx
-        no_boot nginx
-    fi
+    ! wants openssl || has openssl || apt_install openssl
+    ! wants nginx || has nginx || apt_service nginx nginx
     ! wants python || has_python || apt_install python3
     if ! has_postgres; then
         no_cluster
         apt_install postgresql
     fi
-    if ! has_redis; then
-        apt_install redis-server
-        no_boot redis-server
-    fi
-    if wants prometheus && ! has_prometheus; then
-        apt_install prometheus prometheus-alertmanager
-        no_boot prometheus prometheus-alertmanager
-    fi
-    if wants docker && ! has_docker; then
-        apt_install docker.io iptables haproxy
-        no_boot docker containerd haproxy
-    fi
-    if wants hosts && ! has_hosts; then
-        apt_install patroni etcd-server haproxy iproute2 iptables
-        no_boot patroni etcd haproxy
-    fi
+    has_redis || apt_service redis-server redis-server
+    ! wants prometheus || has_prometheus || apt_service "prometheus prometheus-alertmanager" prometheus prometheus-alertmanager
+    ! wants docker || has_docker || apt_service docker.io docker docker.socket containerd
+    ! wants hosts || has patroni || apt_service patroni patroni
+    ! wants hosts || has etcd || apt_service etcd-server etcd
+    has_haproxy || apt_service haproxy haproxy
+    has_networks || apt_install iproute2 iptables
 }
 
 wanted=$(missing)

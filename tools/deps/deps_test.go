@@ -49,6 +49,7 @@ func TestAServerThatIsTooOldIsMissing(t *testing.T) {
 		"no openssl":          {postgres, redis, "exit 0", "openssl", "openssl"},
 		"no nginx":            {postgres, redis, "exit 0", "nginx", "nginx"},
 		"no Prometheus":       {postgres, redis, "exit 0", "Prometheus and amtool", "prometheus"},
+		"no Docker":           {postgres, redis, "exit 0", "Docker, haproxy, ip and iptables", "docker"},
 		"no Patroni":          {postgres, redis, "exit 0", "Patroni, etcd, haproxy, ip and iptables", "hosts"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "../deps.sh", strings.Fields(c.also)...)
