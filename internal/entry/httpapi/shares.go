@@ -95,7 +95,7 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 	s.jobs = fair.New(fair.Options{MaxWaiting: settings.API.MaxConnections, MaxWaitingOf: mayWait(acceptPending), Window: s.window})
 	for of, semaphore := range map[string]*fair.Semaphore{"reads": s.reads, "commands": s.commands, "jobs": s.jobs} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_share_waiting",
-			Help: "Requests that wait for their turn: others of their client, or of other clients, are served.", ConstLabels: prometheus.Labels{"of": of}},
+			Help: "Requests that wait until others, of their client or of other clients, are served.", ConstLabels: prometheus.Labels{"of": of}},
 			func() float64 { return float64(semaphore.Waiting()) }))
 	}
 	return s
