@@ -6,7 +6,7 @@
 #
 # Programs read a URL as a whole, because its password is a part of it; Postgres and Redis read the
 # password. In a container the files have the rights that they have here, and no process runs as you:
-# so all may read them, and the folder is what keeps others of this host away.
+# so all may read the files, and on this host only you the folder.
 set -eu
 umask 022
 mkdir -p secrets
