@@ -29,12 +29,12 @@ continue to wait.
 
 --redis and --postgres start several servers: sentinel is a primary, two replicas and three
 Sentinels; cluster is three primaries with a replica each; three are independent, for
-locks.redis_urls; standby is a primary and a synchronous standby. A primary that is killed comes
-back as a replica of its successor. dev is the operator of Postgres: it promotes the standby and
-copies a new one. In dev.json, pids.redis_primary and pids.postgres_primary are the primaries (of a
-Cluster: which has the queue of purchases), absent while they are down; pids.servers are all;
-pids.redis and pids.postgres are the servers that were started first. Each kind of Redis has
-folders of its own.
+locks.redis_urls; standby is a primary and a synchronous standby. A primary that is killed (kill -9)
+comes back as a replica of its successor. dev is the operator of Postgres: it promotes the standby,
+then rebuilds the old primary from it. In dev.json, pids.redis_primary and pids.postgres_primary are
+the primaries (in a Cluster, the one with the queue of purchases), absent while they are down;
+pids.servers are all; pids.redis and pids.postgres are the servers that were started first. Each kind
+of Redis has folders of its own.
 
 The settings are in DIR/triprize.yaml, written at each start: the defaults, overridden by
 values for one machine, overridden by --config. TRIPRIZE_… variables are not used. Pages of this
