@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -100,6 +102,7 @@ func TestReplicationThatIsRequiredIsWatched(t *testing.T) {
 	settings.Postgres.URL, settings.Postgres.RequireSyncStandby = stack.Postgres.URL("postgres"), true
 	admin := servers.Pool(t, settings)
 	servers.NoError(t, schema.Migrate(t.Context(), admin))
+	servers.Exec(t, admin, `CREATE ROLE plain LOGIN PASSWORD 'secret'; GRANT pg_read_all_data TO plain`)
 	for _, c := range []struct {
 		standby, commit    string
 		asynchronous, away bool
@@ -121,4 +124,13 @@ func TestReplicationThatIsRequiredIsWatched(t *testing.T) {
 			t.Errorf("%+v: %v", c, found)
 		}
 	}
+	u, err := url.Parse(settings.Postgres.URL)
+	servers.NoError(t, err)
+	u.User = url.UserPassword("plain", "secret")
+	settings.Postgres.URL = u.String()
+	p := started(t, settings)
+	go func() { _, _ = p.DB.Exec(t.Context(), `SELECT pg_logical_emit_message(true, '', '')`) }()
+	servers.Eventually(t, "a role that sees no standby sees that its commits wait", func() bool {
+		return slices.ContainsFunc(p.readPostgres(t.Context()).causes, func(c telemetry.Cause) bool { return c.Name == causeStandbyAway && c.Holds })
+	})
 }

@@ -74,8 +74,8 @@ func (p *Process) causes() *telemetry.Causes {
 	return causes
 }
 
-// watch reads the state of the whole system until ctx ends. Every readEvery it costs six round trips
-// to Redis, and some small queries on the connection of /readyz; a worker's own gauges come on top.
+// watch reads the state of the whole system until ctx ends. Every readEvery it costs some round trips
+// to Redis and some small queries on the connection of /readyz; a worker's own gauges come on top.
 func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *telemetry.Gauges) {
 	keys, noKey := p.DrawKey()
 	ticker := time.NewTicker(readEvery)
@@ -223,14 +223,16 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	return s
 }
 
-// readReplication reads whether commits wait for a synchronous standby, and whether one is there and less than ten
-// seconds behind. Only roles with pg_read_all_stats see standbys; for others none is away.
+// readReplication reads whether commits are to wait for a synchronous standby, and whether it is away: they wait in vain
+// (every role sees its own sessions), or none is connected and less than ten seconds behind, which only roles with
+// pg_read_all_stats see.
 func (p *Process) readReplication(ctx context.Context) ([]telemetry.Cause, error) {
 	var standbys, commit string
 	var away bool
 	err := p.apart.QueryRow(ctx, `
 		SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
-		       pg_has_role('pg_read_all_stats', 'USAGE') AND NOT EXISTS (SELECT FROM pg_stat_replication
+		       EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND clock_timestamp() - state_change > '3 seconds')
+		       OR pg_has_role('pg_read_all_stats', 'USAGE') AND NOT EXISTS (SELECT FROM pg_stat_replication
 		           WHERE sync_state IN ('sync', 'quorum') AND coalesce(flush_lag, '0') < '10 seconds')`).Scan(&standbys, &commit, &away)
 	return []telemetry.Cause{
 		{Name: causeAsynchronous, Holds: standbys == "" || commit != "on" && commit != "remote_apply",
