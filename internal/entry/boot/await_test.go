@@ -137,6 +137,20 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 	}
 }
 
+// Postgres has answered to the check; to the pool it does not.
+func TestAProcessWaitsForItsPool(t *testing.T) {
+	t.Parallel()
+	settings := servers.Patient(servers.Settings(t))
+	p := started(t, settings)
+	arrive := away(t, &settings)
+	p.DB, p.Health = started(t, settings).DB, telemetry.NewHealth()
+	awaited := make(chan error, 1)
+	go func() { awaited <- p.Await(t.Context()) }()
+	servers.Eventually(t, "it waits", func() bool { what, _ := p.Health.Starting(); return what == "postgres" })
+	arrive()
+	servers.NoError(t, <-awaited)
+}
+
 func expectNotServed(t *testing.T, address string) {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/v1/campaigns")

@@ -161,7 +161,7 @@ func (p *Process) checkPostgres(ctx context.Context) error {
 }
 
 // primaryTimeout bounds the read of the newest primary in Redis. Without Redis a process knows what it has seen itself.
-const primaryTimeout = 200 * time.Millisecond
+const primaryTimeout = 500 * time.Millisecond
 
 // checkPrimary returns postgres.ErrAnotherPrimary if the server is not the newest primary that this process or, by
 // Redis, another one has seen.
@@ -178,7 +178,7 @@ func (p *Process) checkPrimary(ctx context.Context) error {
 	if p.Settings.Draw.SecretKey == "" { // a scheduler may have none
 		return p.servers.Meet(found)
 	}
-	ctx, cancel := context.WithTimeout(ctx, primaryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Settings.Redis.Timeout, primaryTimeout))
 	defer cancel()
 	key, mac, known := p.Settings.Redis.Namespace+":primary", idempotency.NewMAC(p.Settings.Draw.SecretKey), postgres.Primary{}
 	sealed, err := p.Redis.Get(ctx, key).Bytes()
@@ -243,7 +243,17 @@ const redisWait = time.Second
 // names is refused; one that is away is not waited for.
 func (p *Process) Await(ctx context.Context) error {
 	began, reason := time.Now(), ""
-	err := postgres.Await(ctx, p.Settings.Postgres.StartWait, p.checkPostgres,
+	var session error // what is wrong with the sessions of the pool
+	err := postgres.Await(ctx, p.Settings.Postgres.StartWait,
+		func(ctx context.Context) error {
+			if err := p.checkPostgres(ctx); err != nil {
+				return err
+			}
+			if session = postgres.CheckSession(ctx, p.DB); postgres.IsTransient(session) {
+				return session
+			}
+			return nil
+		},
 		func(err error) {
 			what := "postgres"
 			if errors.Is(err, schema.ErrOld) {
@@ -255,10 +265,7 @@ func (p *Process) Await(ctx context.Context) error {
 				p.Logger.Warn("waiting to start", "for", what, "at_most", p.Settings.Postgres.StartWait.String(), "error", err)
 			}
 		})
-	if err != nil {
-		return err
-	}
-	if err := postgres.CheckSession(ctx, p.DB); err != nil {
+	if err := cmp.Or(err, session); err != nil {
 		return err
 	}
 	if err := p.checkKind(ctx); errors.Is(err, redisx.ErrKind) { // while Redis is away, /readyz goes on to check it
