@@ -57,7 +57,7 @@ func IsTransient(err error) bool {
 	return committing || network || connecting || pgconn.Timeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, puddle.ErrClosedPool) || errors.Is(err, ErrNoPermit) || NothingSent(err)
+		errors.Is(err, puddle.ErrClosedPool) || errors.Is(err, ErrNoPermit) || errors.Is(err, ErrAnotherPrimary) || NothingSent(err)
 }
 
 // IsLockTimeout reports whether a lock was not released within lock_timeout.

@@ -13,6 +13,9 @@ func (g *Gate) SetTimeout(d time.Duration) { g.timeout = d }
 // PlanAnew is the hook for connections that are about to be used, SetUserTimeout for sockets.
 var PlanAnew, SetUserTimeout = planAnew, setUserTimeout
 
+// Opened is the hook for new connections.
+func (s *Servers) Opened(conn *pgx.Conn) error { return s.opened(conn) }
+
 // AgePlans lets time pass for the plans of a session.
 func AgePlans(conn *pgx.Conn, d time.Duration) {
 	of := conn.PgConn().CustomData()

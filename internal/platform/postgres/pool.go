@@ -89,7 +89,9 @@ func (s *Servers) Open(ctx context.Context, settings config.Postgres, name strin
 	cfg.PrepareConn = planAnew(planTTL)
 	cfg.BeforeClose = s.closed
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
-		s.opened(conn)
+		if err := s.opened(conn); err != nil {
+			return err
+		}
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: uuidCodec{}})
 		conn.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
 			Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}}) // answers show UTC, in any zone of the process

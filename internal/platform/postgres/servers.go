@@ -76,7 +76,8 @@ func (s *Servers) Adopt(p Primary) Primary {
 
 // replace replaces the newest primary. The caller holds the mutex.
 func (s *Servers) replace(p Primary) {
-	s.logger.Warn("postgres: the primary has changed", "system", p.System, "timeline", p.Timeline, "before", s.newest.Timeline)
+	s.logger.Warn("postgres: the primary has changed", "system", p.System, "timeline", p.Timeline,
+		"system_before", s.newest.System, "timeline_before", s.newest.Timeline)
 	s.newest = p
 	for conn, of := range s.conns {
 		if of != p {
@@ -149,11 +150,16 @@ func (s *Servers) validate(also pgconn.ValidateConnectFunc) pgconn.ValidateConne
 	}
 }
 
-// opened and closed follow the open connections.
-func (s *Servers) opened(conn *pgx.Conn) {
+// opened and closed follow the open connections. opened refuses one whose server was replaced after validate.
+func (s *Servers) opened(conn *pgx.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[conn], _ = conn.PgConn().CustomData()[primaryKey].(Primary)
+	of, _ := conn.PgConn().CustomData()[primaryKey].(Primary)
+	if of != (Primary{}) && of != s.newest {
+		return fmt.Errorf("%w: the newest has just changed", ErrAnotherPrimary)
+	}
+	s.conns[conn] = of
+	return nil
 }
 
 func (s *Servers) closed(conn *pgx.Conn) {

@@ -45,6 +45,24 @@ func TestTheNewestPrimaryIsTheOneWithTheHighestTimeline(t *testing.T) {
 	}
 }
 
+// The primary changes between the check of a connection and its entry among the open ones.
+func TestAConnectionToAPrimaryThatWasJustReplacedIsRefused(t *testing.T) {
+	t.Parallel()
+	s := postgres.NewServers(servers.Logger(t))
+	db, err := s.Open(t.Context(), servers.Patient(servers.Settings(t)).Postgres, "test")
+	servers.NoError(t, err)
+	t.Cleanup(db.Close)
+	conn, _ := acquire(t, db)
+	now, err := s.Identify(t.Context(), conn)
+	servers.NoError(t, err)
+	servers.NoError(t, s.Opened(conn.Conn()))
+	now.Timeline++
+	s.Adopt(now)
+	if err := s.Opened(conn.Conn()); !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // withHosts returns settings with more hosts before the server's.
 func withHosts(t *testing.T, settings config.Settings, hosts string) config.Settings {
 	t.Helper()
