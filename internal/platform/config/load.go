@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"reflect"
@@ -136,6 +137,9 @@ func setFromEnvironment(v *viper.Viper, known []string, environment map[string]s
 				continue
 			}
 			content, err := os.ReadFile(value) //nolint:gosec // the operator names it
+			if failed, ok := errors.AsType[*fs.PathError](err); ok {
+				err = failed.Err // without the path: by mistake it may be the secret
+			}
 			if err != nil {
 				faults = append(faults, fmt.Errorf("setting %s (%s): %w", key, name, err))
 				continue
