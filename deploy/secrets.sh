@@ -9,12 +9,13 @@
 # so all may read the files, and on this host only you the folder.
 set -eu
 umask 022
+command -v openssl >/dev/null || { echo "secrets.sh: install openssl" >&2; exit 1; }
 mkdir -p secrets
 chmod 700 secrets
 cd secrets
 
-# new writes its input to a file that is not there yet.
-new() { [ -e "$1" ] || cat >"$1"; }
+# new writes its input to a file that is not there yet, or empty: an interrupted run's, or of cards.
+new() { if [ -s "$1" ]; then cat >/dev/null; else cat >"$1"; fi; }
 
 openssl rand -hex 24 | new postgres_password     # of the role triprize, which migrates
 openssl rand -hex 24 | new postgres_app_password # of the role triprize_app: the programs
