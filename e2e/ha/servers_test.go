@@ -57,7 +57,7 @@ func patroniTimes(t *testing.T, ttl, loopWait, retry int) {
 // postgresWhole tells whether the standby is synchronous, and Patroni knows it.
 func postgresWhole(t *testing.T) bool {
 	host, other := primary(t)
-	return host != "" && answers(t, "http://"+other+":8008/synchronous") && query(host, "SELECT FROM pg_stat_replication WHERE sync_state = 'sync' AND replay_lsn = pg_current_wal_flush_lsn()") == "\n"
+	return host != "" && answers(t, "http://"+other+":8008/synchronous") && query(host, "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND replay_lsn = pg_current_wal_flush_lsn()") == "1\n"
 }
 
 // query returns the answer of the Postgres on a host; empty: it does not answer.
