@@ -262,7 +262,7 @@ func (w *Worker) uncount(ctx context.Context, jobs []job.Ref) {
 			return
 		}
 		w.logger.Warn("attempts are not uncounted yet", "jobs", len(jobs), "error", err)
-		if w.pause(ctx, delays.NextBackOff()) != nil {
+		if w.pause(context.WithoutCancel(ctx), delays.NextBackOff()) != nil { // also after an outage has released the task
 			return
 		}
 	}

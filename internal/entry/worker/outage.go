@@ -26,7 +26,9 @@ var errReleased = errors.New("this worker does not reach Postgres")
 
 // outages lets a worker that does not reach Postgres leave its tasks to others: it stops taking tasks, and later
 // releases those in hand. A batch may go on then, for example in a half-open connection, and another worker may
-// have its jobs: Postgres decides which of them writes. What is leased in Postgres follows when the lease ends.
+// have its jobs: Postgres decides which of them writes. Redelivered tasks and calls to the provider go back when their
+// batch or call ends; a redelivered task whose attempt was counted stays until Postgres answers and the count is
+// reverted. What is leased in Postgres follows when the lease ends.
 type outages struct {
 	probe  func(ctx context.Context) error
 	logger *slog.Logger
@@ -90,7 +92,9 @@ func (o *outages) run(ctx context.Context, pause func() (resume func())) {
 		case err == nil:
 			answered, wait = time.Now(), probeEvery
 			if resume != nil {
-				o.reset()
+				if o.now.Load().released.Err() != nil { // otherwise handlers from before it go on, and end in the next outage
+					o.reset()
+				}
 				resume()
 				resume = nil
 				o.logger.Info("postgres answers again: taking tasks", "after", silent.Round(time.Millisecond).String())

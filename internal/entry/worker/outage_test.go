@@ -84,3 +84,31 @@ func TestAWorkerThatDoesNotReachPostgresPausesAndThenReleasesItsTasks(t *testing
 		})
 	}
 }
+
+// A task in hand since before an outage that was too short to release it is released in the next one.
+func TestATaskFromBeforeAShortOutageIsReleasedInTheNextOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		o := newOutages(servers.Logger(t))
+		o.probe = func(context.Context) error {
+			if after := time.Since(began); after < 3*time.Second || after > 10*time.Second {
+				return errors.New("refused")
+			}
+			return nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go o.run(ctx, func() (resume func()) { return func() {} })
+		err := o.handler(func(ctx context.Context, _ queue.Task, _ bool) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Minute):
+			}
+			return nil
+		})(t.Context(), queue.Task{}, false)
+		if after := time.Since(began) - 10*time.Second; !errors.Is(err, queue.ErrSnoozed) || after > releaseAfter+probeAgain {
+			t.Errorf("%s after the begin of the second outage: %v", after, err)
+		}
+	})
+}
