@@ -241,4 +241,6 @@ func TestHeartbeatsRenewTheKeysOfHeldTasksOnly(t *testing.T) {
 	if rest := s.rdb.PTTL(t.Context(), key(released)).Val(); rest > time.Minute {
 		t.Errorf("the key of the released task ends after %s", rest)
 	}
+	servers.NoError(t, s.rdb.Del(t.Context(), key(held)).Err()) // it has expired while Redis was away
+	servers.Eventually(t, "the key of the held task is set again", func() bool { return s.rdb.Get(t.Context(), key(held)).Val() == "IN_PROGRESS worker" })
 }

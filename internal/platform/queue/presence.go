@@ -115,7 +115,9 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 	}
 	_, renewed := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // no round trip without tasks
 		for task := range h.held.Range {
-			pipe.PExpire(ctx, activeTaskKey(h.namespace, task.(uuid.UUID)), h.ttl) //nolint:forcetypeassert // see Acquire
+			key := activeTaskKey(h.namespace, task.(uuid.UUID)) //nolint:forcetypeassert // see Acquire
+			pipe.SetNX(ctx, key, inProgress+h.id, h.ttl)        // it may have expired while Redis was away
+			pipe.PExpire(ctx, key, h.ttl)
 		}
 		return nil
 	})
