@@ -168,9 +168,15 @@ func losePrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
 
 // loseStandby takes the host of the synchronous standby off the network.
 func loseStandby(t *testing.T, _ string) (promoted func() bool, mend func()) {
-	_, standby := primary(t)
+	host, standby := primary(t)
 	shell(t, `ip link set $1 down`, standby)
-	return nil, func() { shell(t, `ip link set $1 up`, standby) }
+	return func() bool { return query(host, "SHOW synchronous_standby_names") == "\n" }, func() { shell(t, `ip link set $1 up`, standby) }
+}
+
+// loseAPI takes the host of an api off the network.
+func loseAPI(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	shell(t, `ip link set api1 down`)
+	return nil, func() { shell(t, `ip link set api1 up`) }
 }
 
 // cut drops all packets between a host (empty: that of the worker) and ports of others, so that connections stay half open.
