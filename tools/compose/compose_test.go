@@ -4,6 +4,8 @@
 package compose
 
 import (
+	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -226,45 +228,43 @@ func variablesOf(prefix string, section map[string]any) (names []string) {
 
 // What the script does not make, the user would miss; a process of a container is not the user who made it.
 func TestTheScriptMakesEverySecretOnce(t *testing.T) {
-	folder, script := t.TempDir(), absolute(t, "deploy", "secrets.sh")
-	run := func() map[string]string {
+	folder := t.TempDir()
+	script, err := filepath.Abs(filepath.Join(root, "deploy", "secrets.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func() (modes []string, made map[string]string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "sh", script)
 		cmd.Dir = folder
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		made := make(map[string]string)
-		files, err := os.ReadDir(filepath.Join(folder, "secrets"))
-		if err != nil {
+		made = make(map[string]string)
+		if err := filepath.WalkDir(filepath.Join(folder, "secrets"), func(path string, entry fs.DirEntry, _ error) error {
+			content, _ := os.ReadFile(path) // the folder has none
+			made[entry.Name()] = strings.TrimSpace(string(content))
+			info, err := entry.Info()
+			modes = append(modes, fmt.Sprintf("%s %v", entry.Name(), info.Mode()))
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range files {
-			info, err := file.Info()
-			content, errRead := os.ReadFile(filepath.Join(folder, "secrets", file.Name()))
-			if err != nil || errRead != nil || info.Mode().Perm() != 0o644 {
-				t.Errorf("%s: %v, %v, %v", file.Name(), info.Mode(), err, errRead)
-			}
-			made[file.Name()] = strings.TrimSuffix(string(content), "\n")
-		}
-		return made
+		return modes, made
 	}
-	made := run()
-	if again := run(); !maps.Equal(again, made) {
+	modes, made := run()
+	if _, again := run(); !maps.Equal(again, made) {
 		t.Error("a second run replaced secrets")
 	}
-	if info, err := os.Stat(filepath.Join(folder, "secrets")); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("others can enter the folder: %v, %v", info, err)
-	}
-	var wanted []string
+	wanted := []string{"secrets drwx------"}
 	for name, secret := range project(t).Secrets {
-		wanted = append(wanted, name)
+		wanted = append(wanted, name+" -rw-r--r--")
 		if !strings.HasSuffix(secret.File, filepath.Join("secrets", name)) {
 			t.Errorf("%s is in %s", name, secret.File)
 		}
 	}
-	if got := slices.Sorted(maps.Keys(made)); !slices.Equal(got, slices.Sorted(slices.Values(wanted))) {
-		t.Errorf("the script makes %q, the compose file needs %q", got, wanted)
+	if slices.Sort(wanted); !slices.Equal(slices.Sorted(slices.Values(modes)), wanted) {
+		t.Errorf("the script makes %q, the compose file needs %q", modes, wanted)
 	}
 	for password, url := range map[string]string{"postgres_password": "postgres_owner_url", "postgres_app_password": "postgres_url", "redis_password": "redis_url"} {
 		if len(made[password]) != 48 || !strings.Contains(made[url], ":"+made[password]+"@") {
@@ -274,15 +274,6 @@ func TestTheScriptMakesEverySecretOnce(t *testing.T) {
 	if len(made["draw_secret_key"]) != 64 || made["stripe_key"]+made["stripe_webhook_secret"] != "" || made["postgres_password"] == made["postgres_app_password"] {
 		t.Error("the key of the draws is not 64 hex digits, cards are enabled, or passwords are equal")
 	}
-}
-
-func absolute(t *testing.T, path ...string) string {
-	t.Helper()
-	name, err := filepath.Abs(filepath.Join(append([]string{root}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
 }
 
 // The official images refuse to build what asks for a newer Go.
