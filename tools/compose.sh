@@ -121,4 +121,6 @@ for tree in old new; do
     (cd "$work/$tree" && go mod download && GOFLAGS=-modcacherw GOMODCACHE="$work/modules" GOSUMDB=off GOPROXY="$downloaded" go mod download)
 done
 find "$work/modules" -mindepth 1 -maxdepth 1 ! -name cache -exec rm -rf {} +
-unshare --net --mount --pid --fork --kill-child --mount-proc sh tools/compose.sh inside "$work"
+setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc sh tools/compose.sh inside "$work" &
+trap 'kill -KILL $!; wait; exit 1' HUP INT TERM
+wait $!
