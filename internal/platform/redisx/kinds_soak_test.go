@@ -6,10 +6,16 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/testkit/servers"
 )
@@ -43,5 +49,38 @@ func TestSentinelAndAClusterCarryEverythingThatOneServerDoes(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// The Sentinel that the client asks is frozen, as when its host is lost, and the primary is killed.
+func TestAnotherSentinelIsAskedForThePrimary(t *testing.T) {
+	stack, err := devstack.Start(t.Context(), devstack.Options{Unsafe: true, Redis: devstack.RedisSentinel})
+	servers.NoError(t, err)
+	t.Cleanup(func() { servers.NoError(t, stack.Stop()) })
+	settings := config.Redis{URL: stack.RedisURL()}
+	rdb, err := redisx.Open(settings, "frozen")
+	servers.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	servers.NoError(t, rdb.Set(t.Context(), "key", "value", 0).Err())
+	kinds, err := settings.Servers()
+	servers.NoError(t, err)
+	frozen := 0
+	for _, address := range kinds.Sentinel.SentinelAddrs {
+		sentinel := redis.NewClient(&redis.Options{Addr: address, Username: kinds.Sentinel.SentinelUsername, Password: kinds.Sentinel.SentinelPassword})
+		if clients, err := sentinel.ClientList(t.Context()).Result(); err != nil || strings.Contains(clients, "name=frozen") {
+			servers.NoError(t, err)
+			frozen, err = strconv.Atoi(sentinel.InfoMap(t.Context(), "server").Item("Server", "process_id"))
+			servers.NoError(t, err)
+		}
+		servers.NoError(t, sentinel.Close())
+	}
+	servers.NoError(t, syscall.Kill(frozen, syscall.SIGSTOP))
+	t.Cleanup(func() { servers.NoError(t, syscall.Kill(frozen, syscall.SIGCONT)) })
+	_, primary := stack.Primaries("")
+	servers.NoError(t, syscall.Kill(primary, syscall.SIGKILL))
+	for began := time.Now(); rdb.Set(t.Context(), "key", "value", 0).Err() != nil; {
+		if took := time.Since(began); took > 20*time.Second { // Sentinels take about 4 s
+			t.Fatalf("no primary is found for %s", took)
+		}
 	}
 }

@@ -56,11 +56,18 @@ func Open(settings config.Redis, name string, changes ...func(*redis.Options)) (
 		trust(o.TLSConfig, roots, true)
 		client = redis.NewClusterClient(o)
 	case servers.Sentinel != nil:
-		o := servers.Sentinel
+		o, retries := servers.Sentinel, servers.Sentinel.MaxRetries
 		o.ClientName, o.PoolSize, o.ContextTimeoutEnabled = name, poolSize, true
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.DialerRetries = limit, limit, limit, 1
 		trust(o.TLSConfig, roots, true)
-		client = redis.NewFailoverClient(o)
+		// To dial, go-redis asks the Sentinel that answered last, twice, and then all. It forgets one that is away only if
+		// there is time left for the dial: each connect, and each question without retries, has a quarter of it.
+		o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: limit / 4, TLSConfig: o.TLSConfig})
+		o.DialTimeout, o.DialerRetries, o.PoolTimeout = limit, 1, limit+time.Second
+		o.ReadTimeout, o.WriteTimeout, o.MaxRetries = limit/4, limit/4, -1
+		failover := redis.NewFailoverClient(o)
+		own := failover.Options() // not of Sentinels; read with each command
+		own.ReadTimeout, own.WriteTimeout, own.MaxRetries = limit, limit, max(cmp.Or(retries, 3), 0)
+		client = failover
 	default:
 		o := servers.Single
 		o.ClientName, o.PoolSize, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = name, poolSize, true, unsupported
