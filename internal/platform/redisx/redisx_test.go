@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"os"
@@ -54,10 +55,35 @@ func TestTheCAFileDecidesWhoIsTrusted(t *testing.T) {
 	t.Parallel()
 	page := httptest.NewTLSServer(nil) // for its certificate
 	page.Close()
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: page.TLS.Certificates})
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	servers.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: page.Certificate().Raw}), 0o600))
+	for _, url := range []string{"rediss://%s", "rediss+sentinel://localhost:1?master_name=shop&addr=%s", "rediss+cluster://localhost:1?addr=%s"} {
+		for ca, want := range map[string]bool{file: true, "": false} {
+			address, trusts := handshakes(t, page.TLS)
+			url := fmt.Sprintf(url, address)
+			rdb, err := redisx.Open(config.Redis{URL: url, CAFile: ca}, "test")
+			servers.NoError(t, err)
+			_ = rdb.Ping(t.Context())
+			if got := <-trusts; got != want {
+				t.Errorf("%s with the file %q: the certificate is trusted: %v", url, ca, got)
+			}
+			servers.NoError(t, rdb.Close())
+		}
+	}
+	for _, ca := range []string{file + "x", os.Args[0]} {
+		if _, err := redisx.Open(config.Redis{URL: "rediss://127.0.0.1:1", CAFile: ca}, "test"); err == nil || !strings.Contains(err.Error(), "setting redis.ca_file (TRIPRIZE_REDIS_CA_FILE)") {
+			t.Errorf("the file %s: %v", ca, err)
+		}
+	}
+}
+
+// handshakes listens, and sends whether each handshake succeeds.
+func handshakes(t *testing.T, server *tls.Config) (address string, trusts <-chan bool) {
+	t.Helper()
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: server.Certificates})
 	servers.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
-	trusts := make(chan bool, 100)
+	results := make(chan bool, 100)
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -66,30 +92,9 @@ func TestTheCAFileDecidesWhoIsTrusted(t *testing.T) {
 			}
 			go func(conn net.Conn) {
 				defer func() { _ = conn.Close() }()
-				trusts <- conn.(*tls.Conn).Handshake() == nil
+				results <- conn.(*tls.Conn).Handshake() == nil
 			}(conn)
 		}
 	}()
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	servers.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: page.Certificate().Raw}), 0o600))
-	address := listener.Addr().String()
-	for _, url := range []string{"rediss://" + address, "rediss+sentinel://localhost:1?master_name=shop&addr=" + address, "rediss+cluster://localhost:1?addr=" + address} {
-		for ca, want := range map[string]bool{file: true, "": false} {
-			rdb, err := redisx.Open(config.Redis{URL: url, CAFile: ca}, "test")
-			servers.NoError(t, err)
-			_ = rdb.Ping(t.Context())
-			if got := <-trusts; got != want {
-				t.Errorf("%s with the file %q: the certificate is trusted: %v", url, ca, got)
-			}
-			servers.NoError(t, rdb.Close())
-			for len(trusts) > 0 { // of retries
-				<-trusts
-			}
-		}
-	}
-	for _, ca := range []string{file + "x", os.Args[0]} {
-		if _, err := redisx.Open(config.Redis{URL: "rediss://" + address, CAFile: ca}, "test"); err == nil || !strings.Contains(err.Error(), "setting redis.ca_file (TRIPRIZE_REDIS_CA_FILE)") {
-			t.Errorf("the file %s: %v", ca, err)
-		}
-	}
+	return listener.Addr().String(), results
 }
