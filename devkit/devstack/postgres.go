@@ -261,6 +261,10 @@ func (s *Stack) operate(ctx context.Context, opts Options) {
 	}
 	if err != nil && ctx.Err() == nil {
 		opts.Logger.Warn("Postgres has no standby", "error", err)
+		select { // what failed may fail, and be logged, for long
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
 	}
 }
 

@@ -190,6 +190,9 @@ const slots = 16384
 
 // writeNodes writes what each node of the Cluster knows of all: the ports are new at each start.
 func (s *Stack) writeNodes() (err error) {
+	if s.kind != RedisCluster {
+		return nil
+	}
 	for _, self := range s.stores {
 		var text strings.Builder
 		for i, r := range s.stores {
@@ -204,9 +207,7 @@ func (s *Stack) writeNodes() (err error) {
 			fmt.Fprintf(&text, "%040d %s@%d %s %s 0 0 %d connected%s\n", r.port, r.address(), r.bus, flags, of, n+1, owns)
 		}
 		fmt.Fprintf(&text, "vars currentEpoch %d lastVoteEpoch 0\n", len(s.groups))
-		if s.kind == RedisCluster {
-			err = errors.Join(err, os.WriteFile(filepath.Join(self.home, "nodes.conf"), []byte(text.String()), 0o600))
-		}
+		err = errors.Join(err, os.WriteFile(filepath.Join(self.home, "nodes.conf"), []byte(text.String()), 0o600))
 	}
 	return err
 }

@@ -145,7 +145,8 @@ func (s *Stack) PIDs() []int {
 
 // servers returns all servers, the primary of Postgres before its standby: it ends when the standby has everything.
 func (s *Stack) servers() (all []*daemon) {
-	for _, p := range []*Postgres{s.Postgres, s.Standby} {
+	primary, standby := s.roles()
+	for _, p := range []*Postgres{primary, standby} {
 		if p != nil {
 			all = append(all, &p.daemon)
 		}
