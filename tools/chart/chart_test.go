@@ -193,7 +193,8 @@ func TestValuesThatMakeNoSenseAreRejected(t *testing.T) {
 	for _, c := range [][2]string{
 		{"replicas: 2", "replicas"}, {"api: {replicas: 0}", "replicas"}, {"worker: {memory: 1Gi}", "memory"}, {"pod: {hostNetwork: true}", "hostNetwork"},
 		{"worker: {autoscaling: {by: cpu, min: 7}}", "above max"}, {"worker: {autoscaling: {by: queue}}", "address of Prometheus"},
-		{"settings: {postgres.url: x}", "postgres.url"}, {"settings: {api.listen: x}", "api.listen"}, {"settings: {TRIPRIZE_API: x}", "TRIPRIZE_API"},
+		{"settings: {postgres.url: x}", "postgres.url"}, {"settings: {locks.redis_urls: x}", "locks.redis_urls"},
+		{"settings: {api.listen: x}", "api.listen"}, {"settings: {TRIPRIZE_API: x}", "TRIPRIZE_API"},
 		{"secrets: {redis.url: null}", "redis.url"}, {"secrets: {redis.url: {name: x, key: ''}}", "redis.url"}, {"networkPolicy: {egressPorts: []}", "egressPorts"},
 		{"ingress: {enabled: true, host: shop.example}", "tlsSecret"}, {"monitoring: {enabled: true, runbooks: docs}", "runbooks"},
 	} {
