@@ -49,6 +49,7 @@ type Process struct {
 	pools   []pgx.QueryTracer // of all pools but the next
 	apart   *pgxpool.Pool     // one connection, for /readyz and its checks
 	known   atomic.Bool
+	refused atomic.Value // why Redis is not used, as logged last
 
 	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }
@@ -199,7 +200,7 @@ func (p *Process) checkPrimary(ctx context.Context) error {
 // Cluster it writes one beside each queue.
 func (p *Process) checkRedis(ctx context.Context) error {
 	if err := p.checkKind(ctx); err != nil {
-		if errors.Is(err, redisx.ErrKind) {
+		if errors.Is(err, redisx.ErrKind) && p.refused.Swap(err.Error()) != err.Error() { // not with each check
 			p.Logger.Error("Redis is not used", "error", err)
 		}
 		return err
@@ -240,7 +241,7 @@ const redisWait = time.Second
 
 // Await waits until Postgres answers and has the schema that this program needs,
 // for at most postgres.start_wait. The log and Health say what it waits for. A Redis of another kind than redis.url
-// names is refused; one that is away is not waited for.
+// names is refused; one that is away, or fails over, is not waited for.
 func (p *Process) Await(ctx context.Context) error {
 	began, reason := time.Now(), ""
 	var session error // what is wrong with the sessions of the pool
@@ -268,7 +269,7 @@ func (p *Process) Await(ctx context.Context) error {
 	if err := cmp.Or(err, session); err != nil {
 		return err
 	}
-	if err := p.checkKind(ctx); errors.Is(err, redisx.ErrKind) { // while Redis is away, /readyz goes on to check it
+	if err := p.checkKind(ctx); errors.Is(err, redisx.ErrKind) && !errors.Is(err, redisx.ErrReplica) { // /readyz goes on to check
 		return err
 	}
 	p.Health.Started()

@@ -276,13 +276,20 @@ func TestARedisOfAnotherKindIsRefused(t *testing.T) {
 	server := servers.OwnRedis(t)
 	settings.Redis.URL = strings.Replace(server.URL(), "redis:", "redis+cluster:", 1)
 	refused(t, 1, environment(settings), nil, "actor: setting redis.url (TRIPRIZE_REDIS_URL): names no node of a Redis Cluster; use redis://")
-	p := &Process{Name: "api", Settings: servers.Patient(settings), Logger: servers.Logger(t), Redis: servers.Redis(t, settings)}
+	log := &servers.Journal{}
+	p := &Process{Name: "api", Settings: servers.Patient(settings), Logger: slog.New(slog.NewTextHandler(log, nil)), Redis: servers.Redis(t, settings)}
 	server.Kill()
 	if err := p.checkKind(t.Context()); err == nil || errors.Is(err, redisx.ErrKind) {
 		t.Errorf("without Redis: %v", err)
 	}
 	servers.NoError(t, server.RestartAfter(t.Context(), 0))
 	servers.Eventually(t, "/readyz checks it", func() bool { return errors.Is(p.checkRedis(t.Context()), redisx.ErrKind) })
+	if err := p.checkRedis(t.Context()); !errors.Is(err, redisx.ErrKind) || strings.Count(log.String(), "Redis is not used") != 1 {
+		t.Errorf("the next check: %v, and the log has %s", err, log)
+	}
+	settings.Redis.URL, settings.Draw.SecretKey = server.URL(), ""
+	servers.NoError(t, servers.Redis(t, settings).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+	reports(t, "actor loud=false triprize-actor key=false metrics=true locked=false quorum=false degraded map[postgres:ok redis:unavailable]", environment(settings))
 }
 
 func TestTheStatusTellsHowAProcessEnded(t *testing.T) {

@@ -118,6 +118,9 @@ func trust(settings *tls.Config, roots *x509.CertPool, several bool) {
 // ErrKind begins the error of a redis.url that names servers of another kind than there are.
 var ErrKind = errors.New("names")
 
+// ErrReplica is the ErrKind that a failover behind an address that stays may end.
+var ErrReplica = fmt.Errorf("%w a replica; use its primary, or redis+sentinel://", ErrKind)
+
 // CheckKind returns an ErrKind that says what to change, or the error of a server that does not answer.
 func CheckKind(ctx context.Context, rdb redis.UniversalClient) error {
 	info, err := rdb.Info(ctx, "cluster", "replication").Result()
@@ -138,7 +141,7 @@ func CheckKind(ctx context.Context, rdb redis.UniversalClient) error {
 	case single && strings.Contains(info, "cluster_enabled:1"):
 		return kind("a node of a Redis Cluster; use redis+cluster://")
 	case single && !sentinel && strings.Contains(info, "role:slave"):
-		return kind("a replica; use its primary, or redis+sentinel://")
+		return ErrReplica
 	}
 	return nil
 }
