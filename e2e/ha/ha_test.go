@@ -62,6 +62,7 @@ func TestHostsAndNetworksAreLostInTheMiddleOfSalesAndDraws(t *testing.T) {
 		redis := startSentinel(t)
 		endure(t, db, sentinelURL, appURL,
 			incident{"Sentinel's primary killed", redis.kill, redis.whole},
+			incident{"the host of Sentinel's primary lost", redis.lose, redis.whole},
 			incident{"Postgres' primary killed", killPrimary, postgresWhole},
 			incident{"the host of Postgres' primary lost", losePrimary, postgresWhole},
 			incident{"the host of Postgres' standby lost", loseStandby, postgresWhole},

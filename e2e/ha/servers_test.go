@@ -5,6 +5,7 @@ package ha
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -140,14 +141,35 @@ func (r redises) whole(*testing.T) bool {
 	return r.count("role:master") == r.primaries() && r.count("master_link_status:up") == len(r)-r.primaries()
 }
 
-// kill ends the primary; of a Cluster, the one with the queue of purchases.
-func (r redises) kill(t *testing.T, _ string) (promoted func() bool, mend func()) {
-	var victim string
+// primary returns where the primary is; of a Cluster, the one with the queue of purchases.
+func (r redises) primary() (primary string) {
 	for at := range r {
 		if has(at, "role:master") && !strings.HasPrefix(output("redis-cli", "-u", "redis://"+at, "exists", "asynq:{triprize-purchase}:pending"), "MOVED") {
-			victim = at
+			primary = at
 		}
 	}
+	return primary
+}
+
+// lose takes the host of the primary, and of a Sentinel, off the network.
+func (r redises) lose(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	old := r.primary()
+	host := redisHosts[slices.IndexFunc(redisHosts, func(host string) bool { return strings.HasPrefix(old, address(host)+":") })]
+	shell(t, `ip link set $1 down`, host)
+	promoted = func() bool {
+		for at := range r {
+			if at != old && has(at, "role:master") {
+				return true
+			}
+		}
+		return false
+	}
+	return promoted, func() { shell(t, `ip link set $1 up`, host) }
+}
+
+// kill ends the primary.
+func (r redises) kill(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	victim := r.primary()
 	r[victim].Kill()
 	return func() bool { return r.count("role:master") == r.primaries() }, func() { servers.NoError(t, r[victim].Start()) }
 }
