@@ -5,12 +5,9 @@ package e2e
 import (
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/google/uuid"
 
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -53,11 +50,6 @@ func TestASaleAndItsDrawOutliveTheirPrimaries(t *testing.T) {
 			state("completed")
 			s.DB = servers.Pool(t, settings) // without connections to servers that are gone
 			expectRecordsOnce(s, created.ID)
-			next := uuid.MustParse(publishedAt(t, dev, 3))
-			again := s.Crowd(6, func(i int) fleet.Order { return fleet.Order{Campaign: next, User: strconv.Itoa(i), Wait: true} })
-			if got := fleet.Count(again); got["succeeded"] != 6 {
-				t.Errorf("purchases afterwards: %v", got)
-			}
 			fixture.Sound(t, s.DB)
 			last, _ := readAbout(dir)
 			servers.NoError(t, cmd.Process.Signal(os.Interrupt))
