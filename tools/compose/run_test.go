@@ -28,11 +28,7 @@ func call(method, path, key, idempotency, body string) (status int, answer map[s
 	if err != nil {
 		panic(err)
 	}
-	for name, value := range map[string]string{"Authorization": "Bearer " + key, "Idempotency-Key": idempotency, "Prefer": "wait=10", "Content-Type": "application/json"} {
-		if value != "" {
-			request.Header.Set(name, value)
-		}
-	}
+	request.Header = http.Header{"Authorization": {"Bearer " + key}, "Idempotency-Key": {idempotency}, "Prefer": {"wait=10"}, "Content-Type": {"application/json"}}
 	client := http.Client{Timeout: 40 * time.Second}
 	response, err := client.Do(request)
 	if err != nil {
