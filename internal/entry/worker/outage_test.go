@@ -36,7 +36,7 @@ func TestAWorkerThatDoesNotReachPostgresPausesAndThenReleasesItsTasks(t *testing
 			defer end()
 			o.probe = func(ctx context.Context) error {
 				if away.Err() != nil {
-					return nil
+					return nil //nolint:nilerr // it is over
 				}
 				if !row.hangs {
 					return errors.New("refused")

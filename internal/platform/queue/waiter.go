@@ -63,7 +63,7 @@ func alone(rdb redis.UniversalClient) redis.UniversalClient {
 		options.PoolSize, options.MinIdleConns, options.MaxRedirects, options.DialerRetries = 1, 0, -1, 1
 		return redis.NewClusterClient(&options)
 	}
-	options := *rdb.(*redis.Client).Options() // with Sentinel, the dialer asks it for the primary
+	options := *rdb.(*redis.Client).Options() //nolint:forcetypeassert // there is no third kind. With Sentinel, the dialer asks it for the primary
 	options.PoolSize, options.MinIdleConns, options.MaxRetries, options.DialerRetries = 1, 0, -1, 1
 	return redis.NewClient(&options)
 }

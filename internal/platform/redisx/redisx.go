@@ -92,7 +92,7 @@ func readCA(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(file)
+	pem, err := os.ReadFile(file) //nolint:gosec // of the operator
 	roots := x509.NewCertPool()
 	if err == nil && !roots.AppendCertsFromPEM(pem) {
 		err = errors.New("has no certificate in PEM")
