@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
@@ -57,49 +56,38 @@ func TestAProcessRefusesAnotherPrimary(t *testing.T) {
 	}
 	servers.NoError(t, first.Redis.Set(t.Context(), key, "forged", 0).Err())
 	servers.NoError(t, first.checkPostgres(t.Context()))
-	for name, newest := range map[string]postgres.Primary{
-		"a server that was promoted": {System: now.System, Timeline: now.Timeline + 1},
-		"other data":                 {System: now.System + 1, Timeline: now.Timeline},
-	} {
-		value, _ := json.Marshal(newest)
-		servers.NoError(t, first.Redis.Set(t.Context(), key, mac.Seal(key, value), 0).Err())
-		p := started(t, settings)
-		conn, err := p.DB.Acquire(t.Context()) // before it knows
-		servers.NoError(t, err)
-		if err := p.checkPostgres(t.Context()); !errors.Is(err, postgres.ErrAnotherPrimary) {
-			t.Errorf("%s: %v", name, err)
-		}
-		health := telemetry.NewHealth(telemetry.Check{Name: "postgres", Required: true, Probe: p.checkPostgres})
-		health.Started()
-		if status := health.Ready().HTTPStatus(); status != 503 {
-			t.Errorf("%s: the status is %d", name, status)
-		}
-		if _, err := conn.Exec(t.Context(), `SELECT 1`); !postgres.IsTransient(err) {
-			t.Errorf("%s: an open connection: %v", name, err)
-		}
-		conn.Release()
-		if _, err := p.DB.Exec(t.Context(), `SELECT 1`); !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
-			t.Errorf("%s: a new connection: %v", name, err)
-		}
-		servers.NoError(t, first.Redis.Del(t.Context(), key).Err())
-		if err := p.checkPostgres(t.Context()); err == nil || inRedis() != (postgres.Primary{}) {
-			t.Errorf("%s: without the key: %v; Redis has %v", name, err, inRedis())
-		}
-		servers.NoError(t, started(t, settings).checkPostgres(t.Context()))
-		if inRedis() != now {
-			t.Errorf("%s: Redis has %v", name, inRedis())
-		}
+	newest := now
+	newest.Timeline++ // a server that was promoted
+	value, _ := json.Marshal(newest)
+	servers.NoError(t, first.Redis.Set(t.Context(), key, mac.Seal(key, value), 0).Err())
+	p := started(t, settings)
+	conn, err := p.DB.Acquire(t.Context()) // before it knows
+	servers.NoError(t, err)
+	if err := p.checkPostgres(t.Context()); !errors.Is(err, postgres.ErrAnotherPrimary) {
+		t.Errorf("its check: %v", err)
+	}
+	if _, err := conn.Exec(t.Context(), `SELECT 1`); !postgres.IsTransient(err) {
+		t.Errorf("an open connection: %v", err)
+	}
+	conn.Release()
+	if _, err := p.DB.Exec(t.Context(), `SELECT 1`); !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
+		t.Errorf("a new connection: %v", err)
+	}
+	servers.NoError(t, first.Redis.Del(t.Context(), key).Err())
+	if err := p.checkPostgres(t.Context()); err == nil || inRedis() != (postgres.Primary{}) {
+		t.Errorf("without the key: %v; Redis has %v", err, inRedis())
+	}
+	servers.NoError(t, started(t, settings).checkPostgres(t.Context()))
+	if inRedis() != now {
+		t.Errorf("Redis has %v", inRedis())
 	}
 }
 
 // Commits wait for a standby by two settings of Postgres, and for one that is there.
 func TestReplicationThatIsRequiredIsWatched(t *testing.T) {
 	t.Parallel()
-	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
-	servers.NoError(t, err)
-	t.Cleanup(func() { _ = stack.Stop() })
-	settings := servers.Patient(servers.Defaults(t))
-	settings.Postgres.URL, settings.Postgres.RequireSyncStandby = stack.Postgres.URL("postgres"), true
+	settings := servers.OwnPostgres(t)
+	settings.Postgres.RequireSyncStandby = true
 	admin := servers.Pool(t, settings)
 	servers.NoError(t, schema.Migrate(t.Context(), admin))
 	servers.Exec(t, admin, `CREATE ROLE plain LOGIN PASSWORD 'secret'; GRANT pg_read_all_data TO plain`)
@@ -110,11 +98,7 @@ func TestReplicationThatIsRequiredIsWatched(t *testing.T) {
 		{"", "on", true, false}, {"nobody", "on", false, true}, {"nobody", "remote_apply", false, true},
 		{"nobody", "remote_write", true, true}, {"nobody", "local", true, true}, {"nobody", "off", true, true},
 	} {
-		servers.Exec(t, admin, `ALTER SYSTEM SET synchronous_standby_names = '`+c.standby+`'`)
-		servers.Exec(t, admin, `SELECT pg_reload_conf()`)
-		servers.Eventually(t, "the setting holds", func() bool {
-			return servers.Value[string](t, admin, `SHOW synchronous_standby_names`) == c.standby
-		})
+		servers.NameStandby(t, admin, c.standby)
 		role, found := settings, make(map[string]bool)
 		role.Postgres.URL += "&options=-csynchronous_commit%3D" + c.commit
 		for _, cause := range started(t, role).readPostgres(t.Context()).causes {

@@ -173,37 +173,23 @@ func TestASecretIsNotRepeatedInTheReason(t *testing.T) {
 }
 
 func TestAVariableMayNameAFileWithTheValue(t *testing.T) {
-	const url = "postgres://app:hunter2@db/triprize"
-	file := write(t, url+"\r\n")
-	for name, c := range map[string]struct {
-		env  []string
-		want []string
-	}{
-		"a text":           {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file}},
-		"a number":         {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file, "TRIPRIZE_WORKER_SHARDS_FILE=" + write(t, "7\n")}},
-		"both":             {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file, "TRIPRIZE_POSTGRES_URL=" + url}, want: []string{"setting postgres.url: TRIPRIZE_POSTGRES_URL and TRIPRIZE_POSTGRES_URL_FILE are both set"}},
-		"no file":          {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file + ".gone"}, want: []string{"setting postgres.url (TRIPRIZE_POSTGRES_URL_FILE)", "no such file"}},
-		"the value itself": {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + url}, want: []string{"TRIPRIZE_POSTGRES_URL_FILE", "no such file"}},
-		"a folder":         {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + filepath.Dir(file)}, want: []string{"TRIPRIZE_POSTGRES_URL_FILE", "is a directory"}},
-		"empty":            {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + write(t, "\n")}, want: []string{"postgres.url", "required"}},
-		"a wrong type":     {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + file, "TRIPRIZE_WORKER_SHARDS_FILE=" + write(t, "many")}, want: []string{"worker.shards (TRIPRIZE_WORKER_SHARDS_FILE)", "not a whole number"}},
-		"an unknown name":  {env: []string{"TRIPRIZE_POSTGRES_URI_FILE=" + file}, want: []string{"unknown setting TRIPRIZE_POSTGRES_URI_FILE"}},
-		"a secret, quoted": {env: []string{"TRIPRIZE_POSTGRES_URL_FILE=" + write(t, "'"+url+"'")}, want: []string{"postgres.url", "must be a URL"}},
+	const variable, url = "TRIPRIZE_POSTGRES_URL", "postgres://app:hunter2@db/triprize"
+	file := variable + "_FILE=" + write(t, url+"\r\n")
+	s, err := LoadFrom("", []string{file, "TRIPRIZE_WORKER_SHARDS_FILE=" + write(t, "7\n")})
+	if err != nil || s.Postgres.URL != url || s.Worker.Shards != 7 {
+		t.Errorf("got %q, %d, %v", s.Postgres.URL, s.Worker.Shards, err)
+	}
+	for reason, env := range map[string][]string{
+		"setting postgres.url: TRIPRIZE_POSTGRES_URL and TRIPRIZE_POSTGRES_URL_FILE are both set": {file, variable + "=" + url},
+		"setting postgres.url (TRIPRIZE_POSTGRES_URL_FILE): ":                                     {variable + "_FILE=" + url}, // its value
+		"setting postgres.url (TRIPRIZE_POSTGRES_URL): is required":                               {variable + "_FILE=" + write(t, "\n")},
+		"setting worker.shards (TRIPRIZE_WORKER_SHARDS_FILE)":                                     {file, "TRIPRIZE_WORKER_SHARDS_FILE=" + write(t, "many")},
+		"unknown setting TRIPRIZE_POSTGRES_URI_FILE":                                              {"TRIPRIZE_POSTGRES_URI_FILE=" + url},
+		"must be a URL": {variable + "_FILE=" + write(t, "'"+url+"'")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := LoadFrom("", c.env)
-			switch {
-			case c.want == nil && (err != nil || s.Postgres.URL != url || len(c.env) == 2 && s.Worker.Shards != 7):
-				t.Errorf("got %q, %d, %v", s.Postgres.URL, s.Worker.Shards, err)
-			case c.want != nil && err == nil:
-				t.Error("the settings are accepted")
-			}
-			for _, reason := range c.want {
-				if err != nil && (!strings.Contains(err.Error(), reason) || strings.Contains(err.Error(), "hunter2")) {
-					t.Errorf("%q does not say %q, or repeats the secret", err, reason)
-				}
-			}
-		})
+		if _, err := LoadFrom("", env); err == nil || !strings.Contains(err.Error(), reason) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%v: %v does not say %q, or repeats the secret", env, err, reason)
+		}
 	}
 }
 
@@ -265,38 +251,21 @@ func TestTokensAreBelievedFromOneSourceWithIssuerAndAudience(t *testing.T) {
 func TestTheURLOfRedisNamesOneServerSentinelsOrACluster(t *testing.T) {
 	for url, want := range map[string]string{
 		"redis://:pw@a/3":                       "single a:6379 3",
-		"rediss://a:1":                          "single a:1 0",
-		"unix:///run/redis.sock?db=2":           "single /run/redis.sock 2",
 		"redis+sentinel://a:1?master_name=shop": "sentinel [a:1] shop  0",
 		"redis+sentinel://u:p@a:1/4?master_name=shop&addr=b:2&addr=[::1]:3&password=hunter2": "sentinel [a:1 b:2 [::1]:3] shop p 4",
-		"rediss+sentinel://a:1?master_name=shop":                                             "sentinel [a:1] shop  0",
 		"redis+cluster://u:p@a:1?addr=b:2":                                                   "cluster [a:1 b:2] p",
 		"rediss+cluster://a:1/0":                                                             "cluster [a:1] ",
 		"redis://a:1,b:1/0":                                                                  "must name one host; further ones follow as &addr=host:port",
-		"redis+cluster://a,b:1":                                                              "must name one host",
 		"redis+sentinel://a:1":                                                               "?master_name=NAME",
 		"redis+sentinel://a?master_name=shop":                                                "must have the port of Sentinel",
 		"redis+sentinel://a:1?master_name=shop&replica_only=true":                            "must not read from replicas: remove replica_only",
 		"redis+cluster://a:1?route_by_latency=true":                                          "must not read from replicas: remove read_only",
 		"redis+cluster://a:1/1":                                                              "a Cluster has only 0",
-		"redis+cluster://a:1?addr=:hunter2@b":                                                "must be a URL, redis://",
 		"redis+cluster://:hunter2@a:1?lames=7":                                               "no options but those of go-redis",
 		"redis+shards://a:1":                                                                 "redis+cluster://",
-		"http://a:1":                                                                         "must be a URL",
-		"unix+cluster:///run/redis.sock":                                                     "must be a URL",
-		"redis://:hunter2@a:1/0x":                                                            "must be a URL",
 		"redis+cluster:a":                                                                    "must be a URL",
 	} {
-		required(t)
-		t.Setenv("TRIPRIZE_REDIS_URL", url)
-		s, err := Load("")
-		if err != nil {
-			if text := err.Error(); !strings.HasPrefix(text, "setting redis.url (TRIPRIZE_REDIS_URL): ") || !strings.Contains(text, want) || strings.Contains(text, "hunter2") {
-				t.Errorf("%s: %s", url, text)
-			}
-			continue
-		}
-		servers, err := s.Redis.Servers()
+		servers, err := Redis{URL: url}.Servers()
 		got := fmt.Sprint(err)
 		switch {
 		case servers.Single != nil:
@@ -307,7 +276,7 @@ func TestTheURLOfRedisNamesOneServerSentinelsOrACluster(t *testing.T) {
 		case servers.Cluster != nil:
 			got = fmt.Sprintf("cluster %v %s", servers.Cluster.Addrs, servers.Cluster.Password)
 		}
-		if got != want {
+		if got != want && (err == nil || !strings.Contains(got, want)) || strings.Contains(got, "hunter2") {
 			t.Errorf("%s: got %s", url, got)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -16,9 +18,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
@@ -45,14 +47,20 @@ func TestTheNewestPrimaryIsTheOneWithTheHighestTimeline(t *testing.T) {
 	}
 }
 
+// open opens a pool of a process that has seen these servers.
+func open(t *testing.T, s *postgres.Servers, settings config.Settings) *pgxpool.Pool {
+	t.Helper()
+	db, err := s.Open(t.Context(), settings.Postgres, "test")
+	servers.NoError(t, err)
+	t.Cleanup(db.Close)
+	return db
+}
+
 // The primary changes between the check of a connection and its entry among the open ones.
 func TestAConnectionToAPrimaryThatWasJustReplacedIsRefused(t *testing.T) {
 	t.Parallel()
 	s := postgres.NewServers(servers.Logger(t))
-	db, err := s.Open(t.Context(), servers.Patient(servers.Settings(t)).Postgres, "test")
-	servers.NoError(t, err)
-	t.Cleanup(db.Close)
-	conn, _ := acquire(t, db)
+	conn, _ := acquire(t, open(t, s, servers.Patient(servers.Settings(t))))
 	now, err := s.Identify(t.Context(), conn)
 	servers.NoError(t, err)
 	servers.NoError(t, s.Opened(conn.Conn()))
@@ -74,29 +82,19 @@ func withHosts(t *testing.T, settings config.Settings, hosts string) config.Sett
 
 func TestTheLastGoodHostComesFirst(t *testing.T) {
 	t.Parallel()
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	servers.NoError(t, err)
-	t.Cleanup(func() { _ = dead.Close() })
 	var dials atomic.Int32
-	go func() {
-		for {
-			conn, err := dead.Accept()
-			if err != nil {
-				return
-			}
+	dead := httptest.NewUnstartedServer(nil)
+	dead.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateNew {
 			dials.Add(1)
 			_ = conn.Close()
 		}
-	}()
-	settings := withHosts(t, servers.Patient(servers.Settings(t)), dead.Addr().String())
-	shared := postgres.NewServers(servers.Logger(t))
-	var pools []*pgxpool.Pool
-	for range 2 { // pools of a process
-		pool, err := shared.Open(t.Context(), settings.Postgres, "test")
-		servers.NoError(t, err)
-		t.Cleanup(pool.Close)
-		pools = append(pools, pool)
 	}
+	dead.Start()
+	t.Cleanup(dead.Close)
+	settings := withHosts(t, servers.Patient(servers.Settings(t)), dead.Listener.Addr().String())
+	shared := postgres.NewServers(servers.Logger(t))
+	pools := []*pgxpool.Pool{open(t, shared, settings), open(t, shared, settings)}
 	acquire(t, pools[0])
 	first := dials.Load() // with and without TLS
 	for range 2 {         // with several connections each
@@ -107,6 +105,28 @@ func TestTheLastGoodHostComesFirst(t *testing.T) {
 	if n := dials.Load(); first == 0 || n != first {
 		t.Errorf("the first host was tried %d times, then %d times", first, n-first)
 	}
+}
+
+// Without a connection to spare: pgx alone would close the lost one for 15 s.
+func TestAPoolWhoseServerHasVanishedSoonHasAConnectionToAnother(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	tap := fleet.NewTap(t, settings.Postgres.URL)
+	first, err := url.Parse(tap.URL)
+	servers.NoError(t, err)
+	settings = withHosts(t, settings, first.Host)
+	settings.Postgres.MaxConnections = 1
+	db := servers.Pool(t, settings)
+	servers.NoError(t, db.Ping(t.Context()))
+	tap.Vanish(t)
+	bounded, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := db.Ping(bounded); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	servers.NoError(t, db.Ping(soon))
 }
 
 func TestEachOfSeveralHostsHasTwoSeconds(t *testing.T) {
@@ -133,9 +153,6 @@ func TestAReadOnlyErrorClosesItsConnection(t *testing.T) {
 	servers.Exec(t, db, `SET default_transaction_read_only = on`) // of this session
 	_, err := db.Exec(t.Context(), `INSERT INTO marks VALUES (1)`)
 	expectTransient(t, "a write", err, true)
-	if stateOf(err) != "25006" {
-		t.Errorf("got %v", err)
-	}
 	servers.Exec(t, db, `INSERT INTO marks VALUES (2)`)
 }
 
@@ -155,19 +172,11 @@ func TestDroppedStartupParametersAreNamed(t *testing.T) {
 func TestAServerThatDoesNotSayWhoItIsIsNotCompared(t *testing.T) {
 	t.Parallel()
 	settings := servers.Patient(servers.Settings(t))
-	owner := servers.Pool(t, settings)
-	role := strings.ReplaceAll(settings.Redis.Namespace, "-", "")
-	servers.Exec(t, owner, `CREATE ROLE `+role+` LOGIN PASSWORD 'secret'; REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public`)
-	t.Cleanup(func() { servers.Exec(t, owner, `DROP ROLE `+role) })
-	u, err := url.Parse(settings.Postgres.URL)
-	servers.NoError(t, err)
-	u.User = url.UserPassword(role, "secret")
-	settings.Postgres.URL = u.String()
+	servers.Exec(t, servers.Pool(t, settings), `REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public`)
+	settings.Postgres.URL += "&options=-crole%3Dpg_signal_backend"
 	var log servers.Journal
 	s := postgres.NewServers(slog.New(slog.NewTextHandler(&log, nil)))
-	db, err := s.Open(t.Context(), settings.Postgres, "test")
-	servers.NoError(t, err)
-	t.Cleanup(db.Close)
+	db := open(t, s, settings)
 	for range 2 {
 		acquire(t, db)
 		if p, err := s.Identify(t.Context(), db); err != nil || p != (postgres.Primary{}) {
@@ -179,46 +188,20 @@ func TestAServerThatDoesNotSayWhoItIsIsNotCompared(t *testing.T) {
 	}
 }
 
-// ownPostgres starts a server that is this test's alone.
-func ownPostgres(t *testing.T) config.Settings {
-	t.Helper()
-	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true})
-	servers.NoError(t, err)
-	t.Cleanup(func() { _ = stack.Stop() })
-	settings := servers.Patient(servers.Defaults(t))
-	settings.Postgres.URL = stack.Postgres.URL("postgres")
-	return settings
-}
-
 // A commit waits for a synchronous standby that is away, and the wait is cancelled, or its session terminated: it has
 // committed here, and perhaps nowhere else.
 func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	settings := ownPostgres(t)
+	settings := servers.OwnPostgres(t)
 	db, admin := servers.Pool(t, settings), servers.Pool(t, settings)
 	gate := postgres.NewGate(db, prometheus.NewRegistry()).FirstTry(time.Second)
 	servers.Exec(t, db, `CREATE TABLE marks (n serial)`)
-	standby := func(name string) {
-		servers.Exec(t, admin, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
-		servers.Exec(t, admin, `SELECT pg_reload_conf()`)
-		servers.Eventually(t, "the setting holds", func() bool {
-			return servers.Value[string](t, admin, `SHOW synchronous_standby_names`) == name
-		})
-	}
 	const insert = `INSERT INTO marks DEFAULT VALUES RETURNING n`
 	inTx := func(tx pgx.Tx) error { _, err := tx.Exec(t.Context(), insert); return err }
 	paths := map[string]func(ctx context.Context) error{
 		"a transaction":           func(ctx context.Context) error { return postgres.InTx(ctx, db, inTx) },
 		"a transaction of a gate": func(ctx context.Context) error { return postgres.InTx(ctx, gate, inTx) },
 		"a statement":             func(ctx context.Context) error { _, err := db.Exec(ctx, insert); return err },
-		"a simple statement": func(ctx context.Context) error {
-			_, err := db.Exec(ctx, insert, pgx.QueryExecModeSimpleProtocol)
-			return err
-		},
-		"a statement with rows": func(ctx context.Context) error {
-			_, err := postgres.Collect(ctx, db, pgx.RowTo[int], insert)
-			return err
-		},
 		"a statement with a row": func(ctx context.Context) error {
 			var n int
 			return db.QueryRow(ctx, insert).Scan(&n)
@@ -230,48 +213,17 @@ func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) 
 			return postgres.Send(ctx, db, &b)
 		},
 	}
-	waiting := func(want bool) { // a session that is cut shows a moment longer
-		t.Helper()
-		servers.Eventually(t, fmt.Sprint("a commit waits for the standby: ", want), func() bool {
-			return servers.Value[bool](t, admin, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')`) == want
-		})
-	}
-	standby("nobody")
-	armed := make(chan struct{})
-	go func() { // until the checkpointer has read the setting, commits do not wait
-		defer close(armed)
-		emit := func(tx pgx.Tx) error {
-			_, err := tx.Exec(context.Background(), `SELECT pg_logical_emit_message(true, '', '')`)
-			return err
-		}
-		for postgres.InTx(context.Background(), db, emit) == nil {
-		}
-	}()
-	waiting(true)
-	servers.Exec(t, admin, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
-	<-armed
-	waiting(false)
-	want := 0
+	servers.AwaitNobody(t, admin)
 	for _, end := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
 		for name, write := range paths {
 			over := make(chan error, 1)
 			go func() { over <- write(context.Background()) }()
-			waiting(true)
-			servers.Exec(t, admin, `SELECT `+end+`(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`)
+			servers.EndWait(t, admin, end)
 			err := <-over
-			waiting(false)
-			want++
 			expectTransient(t, fmt.Sprintf("%s, %s", name, end), err, true)
 			if postgres.HadNoEffect(err) || postgres.NothingSent(err) {
 				t.Errorf("%s, %s: %v proves that nothing was done", name, end, err)
 			}
-			servers.Eventually(t, "it is committed here", func() bool { return servers.Value[int](t, admin, `SELECT count(*) FROM marks`) == want })
-		}
-	}
-	standby("")
-	for name, write := range paths { // other warnings do not matter
-		if err := write(t.Context()); err != nil {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 type Tap struct {
 	URL    string // of Postgres, through the tap
 	server string
+	own    net.Listener
 	cut    sync.RWMutex // locked while nothing passes
 
 	mu           sync.Mutex
@@ -33,7 +34,7 @@ func NewTap(t *testing.T, postgres string) *Tap {
 	servers.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	servers.NoError(t, err)
-	p := &Tap{server: u.Host, runs: make(map[string]int)}
+	p := &Tap{server: u.Host, own: listener, runs: make(map[string]int)}
 	u.Host = listener.Addr().String()
 	p.URL = u.String()
 	t.Cleanup(func() { _ = listener.Close() }) // connections end with the processes, which end later
@@ -55,6 +56,12 @@ func (p *Tap) Cut(t *testing.T) (heal func()) {
 	heal = sync.OnceFunc(p.cut.Unlock)
 	t.Cleanup(heal)
 	return heal
+}
+
+// Vanish cuts the network until the test ends, and nobody connects any more.
+func (p *Tap) Vanish(t *testing.T) {
+	p.Cut(t)
+	_ = p.own.Close()
 }
 
 // uncut is a connection that writes once the network is not cut.
