@@ -98,7 +98,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
-	s.employ(opts)
+	s.employ(opts) //nolint:contextcheck // the operators work until Stop
 	return s, nil
 }
 

@@ -129,7 +129,7 @@ func watch(ctx context.Context, probe func(ctx context.Context) error) (err erro
 		pause(ctx, probeEvery)
 		err = ask(ctx, probe)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the probe has failed because ctx has ended
 		}
 		if failures++; err == nil {
 			failures = 0
