@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"triprize/devkit/devstack"
 	"triprize/internal/testkit/servers"
@@ -185,7 +186,17 @@ func killPrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
 func losePrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
 	old, other := primary(t)
 	shell(t, `ip link set $1 down`, old)
-	return func() bool { return writes(other) }, func() { shell(t, `ip link set $1 up`, old) }
+	return func() bool { return writes(other) }, func() {
+		shell(t, `ip link set $1 up`, old)
+		for range 60 {
+			if postgresWhole(t) {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+		// Patroni 3.0 does not always see that it has to rewind the old primary. Only other members may give the order.
+		shell(t, `ip netns exec $1 patronictl -c ../../deploy/patroni/patroni.yml reinit triprize $2 --force`, other, old)
+	}
 }
 
 // loseStandby takes the host of the synchronous standby off the network.
