@@ -161,6 +161,16 @@ func (p *Process) checkPostgres(ctx context.Context) error {
 	return err
 }
 
+// probePostgres is what workers and schedulers ask each second: whether Postgres answers, and is the newest primary that
+// this process knows. It asks neither Redis nor for the schema, so fifty idle workers cost little.
+func (p *Process) probePostgres(ctx context.Context) error {
+	found, err := p.servers.Identify(ctx, p.apart)
+	if err != nil {
+		return err
+	}
+	return p.servers.Meet(found)
+}
+
 // primaryTimeout bounds the read of the newest primary in Redis. Without Redis a process knows what it has seen itself.
 const primaryTimeout = 500 * time.Millisecond
 

@@ -103,7 +103,7 @@ func Worker(ctx context.Context, p *Process) error {
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	return p.serveAndWork(ctx, p.metrics("worker.listen", p.Settings.Worker.Listen), func(ctx context.Context) error {
 		p.Logger.Info("working", "shards", p.Settings.Worker.Shards)
-		return w.Run(ctx, p.checkPostgres)
+		return w.Run(ctx, p.probePostgres)
 	})
 }
 
@@ -111,7 +111,7 @@ func Worker(ctx context.Context, p *Process) error {
 func Scheduler(ctx context.Context, p *Process) error {
 	s, _ := p.scheduler()
 	defer p.watchEndpoints(p.DB).close()
-	return p.serveAndWork(ctx, p.metrics("scheduler.listen", p.Settings.Scheduler.Listen), func(ctx context.Context) error { s.Run(ctx, p.checkPostgres); return nil })
+	return p.serveAndWork(ctx, p.metrics("scheduler.listen", p.Settings.Scheduler.Listen), func(ctx context.Context) error { s.Run(ctx, p.probePostgres); return nil })
 }
 
 func (p *Process) scheduler() (*scheduler.Scheduler, *upkeep.Sweeper) {
