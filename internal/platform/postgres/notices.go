@@ -45,11 +45,11 @@ func (n *notices) raised(conn *pgconn.PgConn, notice *pgconn.Notice) {
 	}
 }
 
-// isUnreplicated reports whether Postgres has committed without waiting for the synchronous standby any longer: the
-// wait was cancelled (01000), by an operator for example, or the session is terminated (57P01). Texts are
-// translated; the name of the function that warns is not, and no other warning comes from it.
+// isUnreplicated reports whether Postgres has committed without waiting for the synchronous standby any longer, because
+// the wait was cancelled, by an operator for example. A session that is terminated meanwhile sends no answer at all.
+// Texts are translated; the name of the function that warns is not, and no other warning comes from it.
 func isUnreplicated(notice *pgconn.Notice) bool {
-	return notice.SeverityUnlocalized == "WARNING" && (notice.Code == "01000" || notice.Code == "57P01") && notice.Routine == "SyncRepWaitForLSN"
+	return notice.SeverityUnlocalized == "WARNING" && notice.Code == "01000" && notice.Routine == "SyncRepWaitForLSN"
 }
 
 // cut closes a connection before the rest of an answer is read. So whatever has committed (a transaction, a batch, a

@@ -64,14 +64,13 @@ func (s *Servers) Meet(p Primary) error {
 	}
 }
 
-// Adopt makes p, which the fleet knows, the newest primary, unless this process knows a newer one. It returns the newest.
-func (s *Servers) Adopt(p Primary) Primary {
+// Adopt makes p, which the fleet knows, the newest primary, unless this process knows a newer one.
+func (s *Servers) Adopt(p Primary) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p.System != s.newest.System || p.Timeline > s.newest.Timeline {
 		s.replace(p)
 	}
-	return s.newest
 }
 
 // replace replaces the newest primary. The caller holds the mutex.
