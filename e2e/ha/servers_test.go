@@ -15,7 +15,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-var patronis = make(map[string]*devstack.Child) // by host
+var patroniOn = make(map[string]*devstack.Child) // by host
 
 // startPostgres starts etcd on three hosts, Postgres under Patroni on two, and haproxy, as deploy has them.
 func startPostgres(t *testing.T) {
@@ -32,7 +32,7 @@ func startPostgres(t *testing.T) {
 			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--listen-client-urls="+client, "--advertise-client-urls="+client)
 	}
 	for _, host := range []string{"pg1", "pg2"} {
-		patronis[host] = run(t, host, "postgres", host, []string{"PATRONI_NAME=" + host, "PATRONI_RESTAPI_CONNECT_ADDRESS=" + host + ":8008",
+		patroniOn[host] = run(t, host, "postgres", host, []string{"PATRONI_NAME=" + host, "PATRONI_RESTAPI_CONNECT_ADDRESS=" + host + ":8008",
 			"PATRONI_POSTGRESQL_CONNECT_ADDRESS=" + host + ":5432", "PATRONI_POSTGRESQL_DATA_DIR=" + filepath.Join(dir, host, "data"), "PATRONI_POSTGRESQL_PGPASS=" + filepath.Join(dir, host, "pgpass"),
 			"PATRONI_SUPERUSER_PASSWORD=5a5a", "PATRONI_REPLICATION_PASSWORD=5a5a"}, "patroni", deploy+"/patroni/patroni.yml")
 	}
@@ -192,9 +192,9 @@ func losePrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
 	// Patroni 3.0 does not always see that it has to rewind an old primary whose network is back: it is copied anew.
 	return func() bool { return writes(other) }, func() {
 		shell(t, `ip link set $1 up`, old)
-		servers.NoError(t, patronis[old].Stop(syscall.SIGTERM, time.Minute))
+		servers.NoError(t, patroniOn[old].Stop(syscall.SIGTERM, time.Minute))
 		shell(t, `rm -r $1`, filepath.Join(dir, old, "data"))
-		servers.NoError(t, patronis[old].Start())
+		servers.NoError(t, patroniOn[old].Start())
 	}
 }
 
