@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -15,7 +16,7 @@ import (
 // Its connections to Postgres are half open; Redis it reaches. Batches hang in them for as long as the cut lasts.
 func TestAWorkerThatIsCutFromPostgresLeavesItsTasksToOthers(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Env: []string{"TRIPRIZE_SWEEPS_LOST_JOBS_BACKOFF=1h"}}) // its own release is what others need
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
 	s.RunWorker("TRIPRIZE_POSTGRES_URL=" + tap.URL)
 	id := s.Campaign(10)
@@ -60,14 +61,14 @@ func TestASchedulerThatIsCutFromPostgresLetsAnotherLead(t *testing.T) {
 	heal()
 }
 
-// The balancer learns that the api is about to end while the api still serves; then the api ends by itself.
+// The balancer learns that the api is about to end while the api still serves; after the delay it ends by itself.
 func TestAnAPIThatDrainsIsNotReadyAndServesRequests(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
-	api := s.RunAPI("TRIPRIZE_API_DRAIN_DELAY=10s")
+	draining, ending := s.RunAPI("TRIPRIZE_API_DRAIN_DELAY=5m"), s.RunAPI("TRIPRIZE_API_DRAIN_DELAY=100ms")
 	id := s.Campaign(3)
-	exited := api.Exited()
-	servers.NoError(t, api.Signal(terminate))
+	exited := ending.Exited()
+	servers.NoError(t, errors.Join(draining.Signal(terminate), ending.Signal(terminate)))
 	servers.Eventually(t, "it is not ready", func() bool {
 		a := s.Do(1, "", http.MethodGet, "/readyz", nil, nil)
 		return a.Status == http.StatusServiceUnavailable && fleet.Contains(a.Body, `"status":"unavailable"`)
@@ -83,7 +84,10 @@ func TestAnAPIThatDrainsIsNotReadyAndServesRequests(t *testing.T) {
 	case <-time.After(servers.Patience):
 		t.Fatal("it does not end")
 	}
-	if api.Killed() || !fleet.Contains(s.Log("api-2"), "msg=stopped") {
-		t.Errorf("it did not end by itself:\n%s", s.Log("api-2"))
+	if log := s.Log("api-3"); ending.Killed() || !fleet.Contains(log, "draining: not ready") || !fleet.Contains(log, "msg=stopped") {
+		t.Errorf("it did not end by itself after its delay:\n%s", log)
 	}
+	exited = draining.Exited()
+	servers.NoError(t, draining.Signal(terminate)) // a second signal ends it at once
+	<-exited
 }

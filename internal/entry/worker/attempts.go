@@ -66,7 +66,7 @@ func (w *Worker) attempt(ctx context.Context, kind job.Kind, one job.Ref, redeli
 	if !w.acquire(ctx, one.ID) { // another attempt is running, which is no failure
 		return queue.Snooze(errTaken)
 	}
-	defer w.release(ctx, one.ID)
+	defer w.release(ctx, one.ID, false)
 	if one.TryAlone() {
 		return w.exclusively(ctx, kind, []job.Ref{one}, try)
 	}

@@ -27,7 +27,7 @@ type finalize func(ctx context.Context, jobs []job.Ref, redelivered bool) error
 
 // handle returns the handler of a kind of task, which calls finalize.
 func (w *Worker) handle(finalize finalize) queue.Handler {
-	return func(ctx context.Context, task queue.Task, redelivered bool) error {
+	return func(ctx context.Context, task queue.Task, redelivered bool) (err error) {
 		ctx = postgres.As(ctx, transactionsOf(task.Kind))
 		message, err := job.MessageOf(task)
 		if err != nil { // the sweep lost-jobs issues its jobs again
@@ -37,11 +37,11 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 		if !w.acquire(ctx, message.ID) {
 			return queue.Snooze(errTaken)
 		}
-		defer w.release(ctx, message.ID)
+		defer func() { w.release(ctx, message.ID, err != nil) }()
 		if len(message.Jobs) > 0 {
 			redelivered := redelivered || message.Delivery > 1
 			defer w.metrics.begun(message.Kind, len(message.Jobs), redelivered)()
-			err := finalize(ctx, message.Jobs, redelivered)
+			err = finalize(ctx, message.Jobs, redelivered)
 			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs once their campaigns are unlocked
 				return queue.Snooze(job.Snooze(ctx, w.db, message.ID, locked.jobs))
 			}
@@ -65,10 +65,10 @@ func (w *Worker) acquire(ctx context.Context, id uuid.UUID) bool {
 	return mine || err != nil
 }
 
-func (w *Worker) release(ctx context.Context, task uuid.UUID) {
+func (w *Worker) release(ctx context.Context, task uuid.UUID, goesBack bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
-	if err := w.heartbeat.Release(ctx, task); err != nil {
+	if err := w.heartbeat.Release(ctx, task, goesBack); err != nil {
 		w.logger.Debug("the lock of a task was not released", "task", task, "error", err)
 	}
 }

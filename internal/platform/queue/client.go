@@ -22,7 +22,7 @@
 //	asynq:{ns-<kind>}:…     asynq's own
 //	ns:wakeup:{ns-<kind>}   wakeups that no worker has received yet, at most 16 (list)
 //	ns:processes            until when <role>:<id> counts as alive, in ms (sorted set); kept 10 minutes longer
-//	ns:active-task:<task>   the idempotency key of a task: IN_PROGRESS and the worker that holds it
+//	ns:active-task:<task>   the idempotency key of a task: IN_PROGRESS and the worker that holds it, or RELEASED
 //	                        (renewed by heartbeats; TTL: theirs)
 //
 // The braces are hash tags: in a Redis Cluster everything of one queue is in one slot, so on one node.

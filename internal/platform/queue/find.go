@@ -18,8 +18,8 @@ type TaskState int
 const (
 	Missing  TaskState = iota // not in Redis: lost, or never enqueued
 	Pending                   // in the queue, or snoozed
-	Active                    // held by a worker that is alive
-	Orphaned                  // delivered, but its worker is dead or asynq has given up
+	Active                    // held by a worker that is alive, or on its way from one worker to the next
+	Orphaned                  // delivered, but its worker is dead or has not acquired it yet, or asynq has given up
 )
 
 // Finder looks up tasks.
@@ -80,10 +80,10 @@ func (f *Finder) find(ctx context.Context, kind string, ids []uuid.UUID) (map[uu
 	for i, id := range ids {
 		r := records[i]
 		isPending := pending[id.String()] || r.retry.Err() == nil || r.delayed.Err() == nil
-		switch state := r.state.Val(); {
+		switch state, worker := r.state.Val(), r.worker.Val(); {
 		case isPending && r.size.Val() > 0:
 			states[id] = Pending
-		case state == "active" && slices.Contains(processes[RoleWorker].Alive, workerOf(r.worker.Val())):
+		case state == "active" && (worker == released || slices.Contains(processes[RoleWorker].Alive, workerOf(worker))):
 			states[id] = Active
 		case state == "active", state == "archived", state == "completed": // asynq will not redeliver it, or only much later
 			states[id] = Orphaned

@@ -72,6 +72,7 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 		note("of a worker that is unheard", s.enqueue(purchase), unheard, queue.Orphaned),
 		note("released", s.enqueue(purchase), live, queue.Orphaned),
 		note("forgotten", s.enqueue(purchase), live, queue.Orphaned),
+		note("going back to the queue", s.enqueue(purchase), live, queue.Active),
 	}
 	s.handOut(active...)
 	note("scheduled", s.unrung(purchase, asynq.ProcessIn(time.Hour)), stopped, queue.Pending) // delivered once, and in the queue again
@@ -80,7 +81,8 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 	lost := note("pending without a message", s.enqueue(purchase), nil, queue.Missing)
 	unlisted := note("pending but in no list", s.enqueue(purchase), nil, queue.Missing)
 	for _, err := range []error{
-		live.Release(t.Context(), active[4]),
+		live.Release(t.Context(), active[4], false),
+		live.Release(t.Context(), active[6], true),
 		s.finder.Forget(t.Context(), purchase, map[uuid.UUID]queue.TaskState{active[5]: queue.Orphaned}),
 		s.finder.Forget(t.Context(), purchase, nil),
 		s.rdb.HDel(t.Context(), s.key("t:"+lost.String()), "msg").Err(),

@@ -209,10 +209,13 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 	}
 	heir := s.beat()
 	claim(heir, true)
-	servers.NoError(t, frozen.Release(t.Context(), task))
+	servers.NoError(t, frozen.Release(t.Context(), task, true))
 	claim(frozen, false)
-	servers.NoError(t, heir.Release(t.Context(), task))
-	claim(frozen, true)
+	for _, goesBack := range []bool{true, false} {
+		servers.NoError(t, heir.Release(t.Context(), task, goesBack))
+		claim(frozen, true)
+		claim(heir, true)
+	}
 	s.otherType(key)
 	claim(heir, true)
 }
@@ -228,7 +231,7 @@ func TestHeartbeatsRenewTheKeysOfHeldTasksOnly(t *testing.T) {
 		_, err := worker.Acquire(t.Context(), task)
 		servers.NoError(t, err)
 	}
-	servers.NoError(t, worker.Release(t.Context(), released))
+	servers.NoError(t, worker.Release(t.Context(), released, false))
 	for _, task := range []uuid.UUID{held, released} {
 		servers.NoError(t, s.rdb.Set(t.Context(), key(task), "IN_PROGRESS worker", time.Minute).Err())
 	}

@@ -206,6 +206,10 @@ func processesKey(namespace string) string { return namespace + ":processes" }
 // inProgress is the prefix of a task's idempotency key's value; the id of its worker follows.
 const inProgress = "IN_PROGRESS "
 
+// released is the value of the idempotency key of a task that goes back to the queue, until the next worker takes it
+// over. It keeps the task from counting as orphaned meanwhile.
+const released = "RELEASED"
+
 // Acquire sets the idempotency key of a task, so that no other worker runs the task meanwhile. It
 // returns false while a live worker holds the key, and takes over the key of a dead one at once.
 // After an error the holder is unknown: Postgres prevents that an effect happens twice.
@@ -240,17 +244,28 @@ func (h *Heartbeat) acquire(ctx context.Context, task uuid.UUID) (bool, error) {
 	return true, h.rdb.Set(ctx, key, mine, h.ttl).Err()
 }
 
-// releaseScript deletes a key only if it has the given value: another worker may have taken it over.
+// releaseScript changes a key only if it has the given value: another worker may have taken it over.
+//
+//	KEYS[1]  the key
+//	ARGV     its value, its next value ("": none), the TTL of that in milliseconds
 var releaseScript = redis.NewScript(`
-if redis.call('GET', KEYS[1]) == ARGV[1] then
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+	return 0
+elseif ARGV[2] == '' then
 	return redis.call('DEL', KEYS[1])
 end
-return 0`)
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+return 1`)
 
-// Release deletes the idempotency key of a task that this worker no longer runs.
-func (h *Heartbeat) Release(ctx context.Context, task uuid.UUID) error {
+// Release frees a task that this worker no longer runs: another worker may acquire it. goesBack says that it will
+// be delivered again.
+func (h *Heartbeat) Release(ctx context.Context, task uuid.UUID, goesBack bool) error {
 	h.held.Delete(task)
-	return releaseScript.Run(ctx, h.rdb, []string{activeTaskKey(h.namespace, task)}, inProgress+h.id).Err()
+	next := ""
+	if goesBack {
+		next = released
+	}
+	return releaseScript.Run(ctx, h.rdb, []string{activeTaskKey(h.namespace, task)}, inProgress+h.id, next, h.ttl.Milliseconds()).Err()
 }
 
 // workerOf returns the worker in the value of an idempotency key, or "".
