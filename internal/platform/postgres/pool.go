@@ -65,7 +65,7 @@ func (s *Servers) Open(ctx context.Context, settings config.Postgres, name strin
 		timeout = connectTimeoutHost
 	}
 	cfg.ConnConfig.ConnectTimeout = cmp.Or(settings.ConnectTimeout, cfg.ConnConfig.ConnectTimeout, timeout)
-	cfg.ConnConfig.DialFunc = dialer(userTimeout).DialContext
+	cfg.ConnConfig.DialFunc = dialer(cfg.ConnConfig.ConnectTimeout)
 	cfg.ConnConfig.LookupFunc, cfg.BeforeConnect = s.lookup(cfg.ConnConfig.LookupFunc), s.lastFirst
 	cfg.ConnConfig.ValidateConnect = s.validate(cfg.ConnConfig.ValidateConnect)
 	onError := cfg.ConnConfig.OnPgError
@@ -197,25 +197,24 @@ const (
 	closeTimeout     = time.Second
 )
 
-// promptDialer dials connections that are closed soon.
-type promptDialer struct{ net.Dialer }
-
-// dialer returns the dialer of the client.
-func dialer(userTimeout time.Duration) *promptDialer {
-	return &promptDialer{net.Dialer{
+// dialer dials connections that are closed soon. One whose context outlasts the connect timeout is for canceling.
+func dialer(connectTimeout time.Duration) pgconn.DialFunc {
+	d := net.Dialer{
 		Timeout:         handshakeTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepaliveIdle, Interval: keepaliveInterval},
 		Control:         setUserTimeout(userTimeout),
-	}}
-}
-
-// DialContext dials.
-func (d *promptDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.Dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
 	}
-	return soonClosed{conn}, nil
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		soon := soonClosed{conn}
+		if deadline, _ := ctx.Deadline(); time.Until(deadline) > connectTimeout {
+			err = soon.SetDeadline(deadline)
+		}
+		return soon, err
+	}
 }
 
 // soonClosed is a connection whose deadlines are at most closeTimeout away. pgx sets none, except to interrupt a read or
