@@ -1,6 +1,6 @@
 #!/bin/sh
 # Tries docker-compose.yml with Docker and Compose, from the image of another commit to this one
-# (tools/compose/run_test.go says how). `make compose` and `make soak-long` call it.
+# (e2e/ha/compose_test.go says how). `make compose` and `make soak-long` call it.
 #
 #   COMMIT       to upgrade from (where this branch left origin/main, or the commit before HEAD)
 #   DOCKER_HOST  a daemon with a registry, and with the ports 8000, 8080 and 8081 free. Without it a
@@ -83,7 +83,7 @@ if [ "${1:-}" = inside ]; then
         sleep 0.2
     done
     standins
-    cd tools/compose
+    cd e2e/ha
     "$work/try" -test.v -test.run TestTheComposeFile
     exit
 fi
@@ -107,10 +107,10 @@ export CGO_ENABLED=0
 plugins="$work/config/cli-plugins"
 GOBIN="$plugins" go install -trimpath -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=tried" github.com/docker/compose/v2/cmd@v2.29.7
 mv "$plugins/cmd" "$plugins/docker-compose"
-go -C tools test -c -tags compose -vet=off -o "$work/try" ./compose
+go test -c -tags failpoint,compose -vet=off -o "$work/try" ./e2e/ha
 export DOCKER_CONFIG="$work/config" TRY_FOLDER="$work"
 if [ -n "${DOCKER_HOST:-}" ]; then
-    cd tools/compose
+    cd e2e/ha
     "$work/try" -test.v -test.run TestTheComposeFile
     exit
 fi

@@ -1,4 +1,4 @@
-//go:build ha
+//go:build ha || compose
 
 package ha
 
@@ -17,10 +17,12 @@ import (
 type sale struct {
 	*fleet.System
 	campaign uuid.UUID
+	wait     bool // each buyer waits until the purchase is final
 
-	mu   sync.Mutex
-	jobs []uuid.UUID // of every 202
-	at   []time.Time // when it came
+	mu     sync.Mutex
+	jobs   []uuid.UUID // of every purchase that was accepted
+	at     []time.Time // when
+	failed []int       // the status of every other answer; 0: there was none
 
 	end chan struct{}
 	all sync.WaitGroup
@@ -49,12 +51,12 @@ func (s *sale) close() {
 	s.all.Wait()
 }
 
-// buy sends an order with one key until it is answered with 202.
+// buy sends an order with one key until it is accepted.
 func (s *sale) buy(user string, quantity int) {
-	order := fleet.Order{Campaign: s.campaign, User: user, Key: uuid.NewString(), Quantity: quantity}
+	order := fleet.Order{Campaign: s.campaign, User: user, Key: uuid.NewString(), Quantity: quantity, Wait: s.wait}
 	for s.T.Context().Err() == nil {
 		switch a := s.Buy(order); {
-		case a.Status == http.StatusAccepted:
+		case a.Status == http.StatusAccepted || s.wait && a.Status == http.StatusOK:
 			s.mu.Lock()
 			s.jobs, s.at = append(s.jobs, a.ID), append(s.at, time.Now())
 			s.mu.Unlock()
@@ -62,12 +64,16 @@ func (s *sale) buy(user string, quantity int) {
 		case a.Status != 0 && a.Status < http.StatusInternalServerError: // nobody has a reason to refuse
 			s.T.Errorf("%s: %s %s", user, a, a.Body)
 			return
+		default:
+			s.mu.Lock()
+			s.failed = append(s.failed, a.Status)
+			s.mu.Unlock()
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-// accepted counts the 202s.
+// accepted counts the purchases that were accepted.
 func (s *sale) accepted() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
