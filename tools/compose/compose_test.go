@@ -4,10 +4,6 @@
 package compose
 
 import (
-	"fmt"
-	"io/fs"
-	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,24 +19,29 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const root = "../.."
+const (
+	root   = "../../"
+	finish = (5 + 15) * time.Second // api.drain_delay and config.ShutdownTimeout
+)
 
-func load(t *testing.T, env map[string]string) (*types.Project, error) {
+func project(t *testing.T, env map[string]string) *types.Project {
 	t.Helper()
-	details := types.ConfigDetails{WorkingDir: root, ConfigFiles: types.ToConfigFiles([]string{filepath.Join(root, "docker-compose.yml")}), Environment: env}
-	return loader.LoadWithContext(t.Context(), details)
-}
-
-func project(t *testing.T) *types.Project {
-	t.Helper()
-	p, err := load(t, nil)
+	files := types.ToConfigFiles([]string{root + "docker-compose.yml"})
+	p, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{WorkingDir: root, ConfigFiles: files, Environment: env})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-var fleet = []string{"api", "api2", "worker", "scheduler"}
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
 
 // value is that of a variable of a service; empty if it is not set.
 func value(service types.ServiceConfig, variable string) string {
@@ -50,251 +51,191 @@ func value(service types.ServiceConfig, variable string) string {
 	return ""
 }
 
-func line(service types.ServiceConfig) string {
-	return strings.Join(slices.Concat(service.Entrypoint, service.Command), " ")
-}
+// exact is an image that is the same next week; that of a tag such as postgres:15 is not.
+var exact = regexp.MustCompile(`:\d+\.\d+(\.\d+)?-bookworm(@sha256:[0-9a-f]{64})?$`)
 
-// described says what a service waits for, which of our variables it has a value for, and what is special.
-func described(s types.ServiceConfig) string {
-	var words []string
+// described says what a service waits for, which variables have a value, which secrets it gets and as which variables,
+// where it is published, and what is special.
+func described(s types.ServiceConfig) (words []string) {
 	add := func(is bool, word string) {
 		if is {
 			words = append(words, word)
 		}
 	}
+	const secrets = "/run/secrets/"
 	for on, of := range s.DependsOn {
 		add(true, on+":"+strings.TrimPrefix(of.Condition, "service_"))
 	}
 	for name := range s.Environment {
-		setting, ours := strings.CutPrefix(name, "TRIPRIZE_")
-		add(ours && value(s, name) != "", setting)
+		add(value(s, name) != "" && !strings.HasPrefix(value(s, name), secrets), name)
 	}
-	for _, part := range []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass ", "triprize migrate up"} {
-		add(strings.Contains(line(s), part), part)
+	for _, secret := range s.Secrets {
+		as := "secret " + secret.Source
+		for name := range s.Environment {
+			if value(s, name) == secrets+secret.Source {
+				as += " " + name
+			}
+		}
+		add(true, as)
 	}
+	for _, port := range s.Ports {
+		add(true, port.HostIP+":"+port.Published)
+	}
+	line := strings.Join(slices.Concat(s.Entrypoint, s.Command), " ")
+	for _, part := range []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass "} {
+		add(strings.Contains(line, part), part)
+	}
+	add(s.Build != nil, "runs "+line)
+	add(s.Build == nil && exact.MatchString(s.Image), "exact image")
 	add(len(s.Volumes) > 0 && s.Volumes[0].Type == types.VolumeTypeVolume && s.Volumes[0].Source != "", "in a volume")
-	add(s.HealthCheck != nil && !s.HealthCheck.Disable && len(s.HealthCheck.Test) > 0, "checked")
+	add(s.MemLimit > 0 && s.PidsLimit > 0, "bounded") // one that takes all memory would have another one killed
+	goes, err := units.RAMInBytes(value(s, "GOMEMLIMIT"))
+	add(err == nil && goes < int64(s.MemLimit), "memory above GOMEMLIMIT")
+	add(s.StopGracePeriod != nil && time.Duration(*s.StopGracePeriod) > finish, "may finish")
+	if check := s.HealthCheck; check != nil && !check.Disable {
+		test := strings.Join(check.Test, " ")
+		ready := strings.HasPrefix(test, "CMD triprize ready http://") && strings.HasSuffix(test, "/readyz")
+		add(ready, "asked whether it is ready")
+		add(!ready && test != "", "checked")
+	}
 	add(s.Restart == types.RestartPolicyNo, "once")
+	add(s.Restart == types.RestartPolicyUnlessStopped, "restarted")
 	add(s.ContainerName == "" && len(s.Ports) == 0 && s.GetScale() == 1, "scalable")
 	add(s.NetworkMode == "host", "host network")
-	slices.Sort(words)
-	return strings.Join(words, ", ")
+	return words
 }
 
-// The schema comes before the fleet, Redis forgets nothing, and the api is not on the host's network, where it would
-// listen on all addresses.
+// The schema comes before the fleet, and only its migration connects as the owner. Redis forgets nothing. No secret is in
+// the environment, which inspect shows. Only the apis are for others, on loopback.
 func TestEveryServiceIsThereWithWhatItNeeds(t *testing.T) {
-	services := make(map[string]string)
-	for name, service := range project(t).Services {
-		services[name] = described(service)
+	server := []string{"bounded", "checked", "exact image", "in a volume", "may finish", "restarted", "scalable"}
+	program := []string{"bounded", "GOMEMLIMIT", "may finish", "memory above GOMEMLIMIT", "postgres:healthy"}
+	process := slices.Concat(program, []string{
+		"asked whether it is ready", "migrate:completed_successfully", "redis:healthy", "restarted", "TRIPRIZE_PAYMENTS_ALLOW_TEST",
+		"secret postgres_url TRIPRIZE_POSTGRES_URL_FILE", "secret redis_url TRIPRIZE_REDIS_URL_FILE",
+		"secret stripe_key TRIPRIZE_PAYMENTS_STRIPE_KEY_FILE",
+		"secret stripe_webhook_secret TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET_FILE",
+	})
+	const drawKey = "secret draw_secret_key TRIPRIZE_DRAW_SECRET_KEY_FILE"
+	api := slices.Concat(process, []string{"runs api", drawKey, "TRIPRIZE_API_DRAIN_DELAY", "TRIPRIZE_API_LISTEN",
+		"TRIPRIZE_API_METRICS_LISTEN", "TRIPRIZE_API_TRUSTED_PROXIES"})
+	want := map[string][]string{
+		"postgres": slices.Concat(server, []string{"POSTGRES_DB", "POSTGRES_USER",
+			"secret postgres_password POSTGRES_PASSWORD_FILE", "secret postgres_app_password POSTGRES_APP_PASSWORD_FILE"}),
+		"redis": slices.Concat(server, []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass ", "secret redis_password"}),
+		"migrate": slices.Concat(program, []string{"runs triprize migrate up", "once", "scalable",
+			"secret postgres_owner_url TRIPRIZE_POSTGRES_URL_FILE"}),
+		"scheduler": slices.Concat(process, []string{"runs scheduler", "scalable", "TRIPRIZE_SCHEDULER_LISTEN"}),
+		"worker":    slices.Concat(process, []string{"runs worker", "scalable", "TRIPRIZE_WORKER_LISTEN", drawKey}),
+		"api":       slices.Concat(api, []string{"127.0.0.1:8080"}),
+		"api2":      slices.Concat(api, []string{"127.0.0.1:8081"}),
 	}
-	const (
-		afterAll = ", checked, migrate:completed_successfully, postgres:healthy, redis:healthy"
-		own      = "PAYMENTS_ALLOW_TEST, PAYMENTS_STRIPE_KEY_FILE, PAYMENTS_STRIPE_WEBHOOK_SECRET_FILE, POSTGRES_URL_FILE, REDIS_URL_FILE"
-		api      = "API_DRAIN_DELAY, API_LISTEN, API_METRICS_LISTEN, API_TRUSTED_PROXIES, DRAW_SECRET_KEY_FILE, " + own + afterAll
-	)
-	if want := map[string]string{
-		"postgres":  "checked, in a volume, scalable",
-		"redis":     "--appendonly yes, --maxmemory-policy noeviction, checked, in a volume, requirepass , scalable",
-		"migrate":   "POSTGRES_URL_FILE, once, postgres:healthy, scalable, triprize migrate up",
-		"scheduler": own + ", SCHEDULER_LISTEN" + afterAll + ", scalable",
-		"worker":    "DRAW_SECRET_KEY_FILE, " + own + ", WORKER_LISTEN" + afterAll + ", scalable",
-		"api":       api,
-		"api2":      api,
-	}; !maps.Equal(services, want) {
-		t.Errorf("the services are %q, want %q", services, want)
-	}
-}
-
-func TestEveryServiceIsBoundedAndShowsNoSecret(t *testing.T) {
-	known := settings(t)
-	exact := regexp.MustCompile(`:\d+\.\d+(\.\d+)?-bookworm(@sha256:[0-9a-f]{64})?$`) // a tag such as postgres:15 is another image next week
-	services, published := project(t).Services, 0
+	services := project(t, nil).Services
 	for name, service := range services {
-		if service.MemLimit <= 0 || service.PidsLimit <= 0 { // one that takes all memory would have another one killed
-			t.Errorf("%s: memory %d, processes %d", name, service.MemLimit, service.PidsLimit)
-		}
-		var files []string
-		for variable, file := range service.Environment { // a process refuses to start on one that names no setting
-			setting, isFile := strings.CutSuffix(variable, "_FILE")
-			if strings.HasPrefix(variable, "TRIPRIZE_") && !slices.Contains(known, setting) {
-				t.Errorf("%s: %s is no setting of configs/triprize.yaml", name, variable)
-			}
-			if !isFile && regexp.MustCompile("PASSWORD|KEY|SECRET|AUTH|_URL$").MatchString(variable) && value(service, variable) != "" {
-				t.Errorf("%s: %s is in the environment, which inspect shows", name, variable)
-			}
-			if isFile {
-				files = append(files, strings.TrimPrefix(*file, "/run/secrets/"))
-			}
-		}
-		var given []string
-		for _, secret := range service.Secrets {
-			given = append(given, secret.Source)
-		}
-		slices.Sort(files)
-		slices.Sort(given)
-		if name != "redis" && !slices.Equal(files, given) {
-			t.Errorf("%s: its variables name the secrets %q, and it gets %q", name, files, given)
-		}
-		for _, port := range service.Ports {
-			published++
-			if ip := net.ParseIP(port.HostIP); ip == nil || !ip.IsLoopback() || !strings.HasPrefix(name, "api") {
-				t.Errorf("%s: port %s is published on %q; only an api is for others, on loopback", name, port.Published, port.HostIP)
-			}
-		}
-		if service.Build == nil {
-			if !exact.MatchString(service.Image) {
-				t.Errorf("%s: %s", name, service.Image)
-			}
-			continue
-		}
-		if bytes, err := units.RAMInBytes(value(service, "GOMEMLIMIT")); err != nil || bytes >= int64(service.MemLimit) {
-			t.Errorf("%s: GOMEMLIMIT %s, memory %d, %v", name, value(service, "GOMEMLIMIT"), service.MemLimit, err)
-		}
-		program, _, _ := strings.Cut(line(service), " ")
-		if _, err := os.Stat(filepath.Join(root, "cmd", program, "main.go")); err != nil {
-			t.Errorf("%s runs %s: %v", name, program, err)
-		}
-		// The owner of the database changes the schema, and the image's first user may do anything.
-		if owns := slices.Contains(given, "postgres_owner_url"); owns != (name == "migrate") {
-			t.Errorf("%s connects as the owner: %v", name, owns)
+		is := described(service)
+		slices.Sort(is)
+		slices.Sort(want[name])
+		if !slices.Equal(is, want[name]) {
+			t.Errorf("%s is\n%q, want\n%q", name, is, want[name])
 		}
 	}
-	if published != 2 {
-		t.Errorf("%d ports are published, want one of each api", published)
+	if len(services) != len(want) {
+		t.Errorf("there are %d services, want %d", len(services), len(want))
 	}
 }
 
-// A setting that the example offers, and that no process gets, would be left out without a word.
-func TestTheFleetGetsWhatTheExampleOffersAndMayFinishWhatItBegan(t *testing.T) {
-	const limit = (5 + 15) * time.Second // api.drain_delay and config.ShutdownTimeout
-	env := map[string]string{"TRIPRIZE_VERSION": "v1.2.3"}
-	offered := regexp.MustCompile(`(?m)^# (TRIPRIZE_[A-Z_]+)=`).FindAllSubmatch(read(t, "deploy", "example.env"), -1)
+// variables returns the variable of each setting: that of postgres.url is TRIPRIZE_POSTGRES_URL.
+func variables(name string, value any) (names []string) {
+	section, ok := value.(map[string]any)
+	if !ok {
+		return []string{strings.ToUpper(name)}
+	}
+	for inner, value := range section {
+		names = append(names, variables(name+"_"+inner, value)...)
+	}
+	return names
+}
+
+// A setting that the example offers, and that no process gets, would be left out without a word; a process refuses to
+// start with a variable that names no setting.
+func TestTheFleetGetsTheSettingsThatTheExampleOffers(t *testing.T) {
+	var sections map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, root+"configs/triprize.yaml")), &sections); err != nil {
+		t.Fatal(err)
+	}
+	settings, env := variables("triprize", sections), map[string]string{"TRIPRIZE_VERSION": "v1.2.3"}
+	offered := regexp.MustCompile(`(?m)^# (TRIPRIZE_[A-Z_]+)=`).FindAllStringSubmatch(read(t, root+"deploy/example.env"), -1)
 	if len(offered) == 0 {
 		t.Fatal("the example offers nothing")
 	}
 	for _, name := range offered {
-		env[string(name[1])] = "offered"
+		env[name[1]] = "offered"
 	}
-	with, err := load(t, env)
-	if err != nil {
-		t.Fatal(err)
+	services := project(t, env).Services
+	for name, service := range services {
+		for variable := range service.Environment {
+			if strings.HasPrefix(variable, "TRIPRIZE_") && !slices.Contains(settings, strings.TrimSuffix(variable, "_FILE")) {
+				t.Errorf("%s: %s is no setting of configs/triprize.yaml", name, variable)
+			}
+		}
 	}
-	for _, name := range fleet {
-		service := with.Services[name]
+	for _, name := range []string{"api", "api2", "worker", "scheduler"} {
+		service := services[name]
 		for _, variable := range offered {
-			if value(service, string(variable[1])) != "offered" {
+			if value(service, variable[1]) != "offered" {
 				t.Errorf("%s does not get %s", name, variable[1])
 			}
 		}
 		if version := service.Build.Args["VERSION"]; service.Image != "triprize:v1.2.3" || version == nil || *version != "v1.2.3" {
 			t.Errorf("%s: image %s, %v", name, service.Image, version)
 		}
-		if grace := service.StopGracePeriod; grace == nil || time.Duration(*grace) <= limit {
-			t.Errorf("%s is killed after %v, but may take %v to finish", name, grace, limit)
-		}
-		if service.Restart == "" || service.Restart == types.RestartPolicyNo {
-			t.Errorf("%s is not started again when it ends", name)
-		}
-		check := service.HealthCheck
-		if check == nil || len(check.Test) != 4 || check.Test[1] != "triprize" || check.Test[2] != "ready" || !strings.HasSuffix(check.Test[3], "/readyz") {
-			t.Errorf("%s is not asked whether it is ready: %+v", name, check)
-		}
 	}
-}
-
-// settings returns the variables of all settings: postgres.url is TRIPRIZE_POSTGRES_URL.
-func settings(t *testing.T) []string {
-	t.Helper()
-	var sections map[string]any
-	if err := yaml.Unmarshal(read(t, "configs", "triprize.yaml"), &sections); err != nil {
-		t.Fatal(err)
-	}
-	return append(variablesOf("triprize", sections), "TRIPRIZE_CONFIG") // names a settings file
-}
-
-// variablesOf returns the variables of a section and of the sections in it.
-func variablesOf(prefix string, section map[string]any) (names []string) {
-	for name, value := range section {
-		name = prefix + "_" + name
-		if inner, ok := value.(map[string]any); ok {
-			names = append(names, variablesOf(name, inner)...)
-		} else {
-			names = append(names, strings.ToUpper(name))
-		}
-	}
-	return names
 }
 
 // What the script does not make, the user would miss; a process of a container is not the user who made it.
 func TestTheScriptMakesEverySecretOnce(t *testing.T) {
-	folder := t.TempDir()
-	script, err := filepath.Abs(filepath.Join(root, "deploy", "secrets.sh"))
+	script, err := filepath.Abs(root + "deploy/secrets.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func() (modes []string, made map[string]string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "sh", script)
-		cmd.Dir = folder
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
+	cmd := exec.CommandContext(t.Context(), "sh", "-euc", `sh "$0"; cp -R secrets first; sh "$0"; diff -r first secrets`, script)
+	cmd.Dir = t.TempDir()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	folder, needed, made := filepath.Join(cmd.Dir, "secrets"), project(t, nil).Secrets, make(map[string]string)
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder: %v, %v", info, err)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != len(needed) {
+		t.Errorf("the script makes %v, the compose file needs %v: %v", entries, needed, err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		info, err := entry.Info()
+		if err != nil || info.Mode() != 0o644 || !strings.HasSuffix(needed[name].File, filepath.Join("secrets", name)) {
+			t.Errorf("%v of %q: %v", info, needed[name].File, err)
 		}
-		made = make(map[string]string)
-		if err := filepath.WalkDir(filepath.Join(folder, "secrets"), func(path string, entry fs.DirEntry, _ error) error {
-			content, _ := os.ReadFile(path) // the folder has none
-			made[entry.Name()] = strings.TrimSpace(string(content))
-			info, err := entry.Info()
-			modes = append(modes, fmt.Sprintf("%s %v", entry.Name(), info.Mode()))
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return modes, made
+		made[name] = strings.TrimSpace(read(t, filepath.Join(folder, name)))
 	}
-	modes, made := run()
-	if _, again := run(); !maps.Equal(again, made) {
-		t.Error("a second run replaced secrets")
-	}
-	wanted := []string{"secrets drwx------"}
-	for name, secret := range project(t).Secrets {
-		wanted = append(wanted, name+" -rw-r--r--")
-		if !strings.HasSuffix(secret.File, filepath.Join("secrets", name)) {
-			t.Errorf("%s is in %s", name, secret.File)
-		}
-	}
-	if slices.Sort(wanted); !slices.Equal(slices.Sorted(slices.Values(modes)), wanted) {
-		t.Errorf("the script makes %q, the compose file needs %q", modes, wanted)
-	}
-	for password, url := range map[string]string{"postgres_password": "postgres_owner_url", "postgres_app_password": "postgres_url", "redis_password": "redis_url"} {
+	for password, url := range map[string]string{
+		"postgres_password": "postgres_owner_url", "postgres_app_password": "postgres_url", "redis_password": "redis_url",
+	} {
 		if len(made[password]) != 48 || !strings.Contains(made[url], ":"+made[password]+"@") {
 			t.Errorf("%s is not in %s", password, url)
 		}
 	}
-	if len(made["draw_secret_key"]) != 64 || made["stripe_key"]+made["stripe_webhook_secret"] != "" || made["postgres_password"] == made["postgres_app_password"] {
+	if len(made["draw_secret_key"]) != 64 || made["stripe_key"]+made["stripe_webhook_secret"] != "" ||
+		made["postgres_password"] == made["postgres_app_password"] {
 		t.Error("the key of the draws is not 64 hex digits, cards are enabled, or passwords are equal")
 	}
 }
 
 // The official images refuse to build what asks for a newer Go.
 func TestTheImageIsBuiltWithTheGoOfGoMod(t *testing.T) {
-	in := func(pattern, file string) string {
-		found := regexp.MustCompile(`(?m)` + pattern).FindSubmatch(read(t, file))
-		if found == nil {
-			t.Fatalf("%s has no line %s", file, pattern)
-		}
-		return string(found[1])
+	version := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read(t, root+"go.mod"))
+	if version == nil || !strings.Contains(read(t, root+"Dockerfile"), "ARG GO_VERSION="+version[1]+"\n") {
+		t.Errorf("the Dockerfile does not build with the Go that go.mod asks for, %q", version)
 	}
-	if image, module := in(`^ARG GO_VERSION=(\S+)$`, "Dockerfile"), in(`^go (\S+)$`, "go.mod"); image != module {
-		t.Errorf("the Dockerfile builds with Go %s, go.mod asks for %s", image, module)
-	}
-}
-
-func read(t *testing.T, path ...string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }
