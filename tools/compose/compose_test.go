@@ -43,36 +43,31 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// value is that of a variable of a service; empty if it is not set.
-func value(service types.ServiceConfig, variable string) string {
-	if v := service.Environment[variable]; v != nil {
-		return *v
-	}
-	return ""
-}
-
 // exact is an image that is the same next week; that of a tag such as postgres:15 is not.
 var exact = regexp.MustCompile(`:\d+\.\d+(\.\d+)?-bookworm(@sha256:[0-9a-f]{64})?$`)
 
 // described says what a service waits for, which variables have a value, which secrets it gets and as which variables,
 // where it is published, and what is special.
-func described(s types.ServiceConfig) (words []string) {
+func described(s types.ServiceConfig, settings []string) (words []string) {
 	add := func(is bool, word string) {
 		if is {
 			words = append(words, word)
 		}
 	}
 	const secrets = "/run/secrets/"
+	env := s.Environment.ToMapping()
 	for on, of := range s.DependsOn {
 		add(true, on+":"+strings.TrimPrefix(of.Condition, "service_"))
 	}
 	for name := range s.Environment {
-		add(value(s, name) != "" && !strings.HasPrefix(value(s, name), secrets), name)
+		ours := strings.HasPrefix(name, "TRIPRIZE_")
+		add(ours && !slices.Contains(settings, strings.TrimSuffix(name, "_FILE")), name+" is no setting") // a process refuses to start
+		add(env[name] != "" && !strings.HasPrefix(env[name], secrets), name)
 	}
 	for _, secret := range s.Secrets {
 		as := "secret " + secret.Source
-		for name := range s.Environment {
-			if value(s, name) == secrets+secret.Source {
+		for name, value := range env {
+			if value == secrets+secret.Source {
 				as += " " + name
 			}
 		}
@@ -85,11 +80,13 @@ func described(s types.ServiceConfig) (words []string) {
 	for _, part := range []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass "} {
 		add(strings.Contains(line, part), part)
 	}
-	add(s.Build != nil, "runs "+line)
+	if s.Build != nil {
+		add(true, "runs "+line+" of "+s.Image+", "+s.Build.Args.ToMapping()["VERSION"])
+	}
 	add(s.Build == nil && exact.MatchString(s.Image), "exact image")
 	add(len(s.Volumes) > 0 && s.Volumes[0].Type == types.VolumeTypeVolume && s.Volumes[0].Source != "", "in a volume")
 	add(s.MemLimit > 0 && s.PidsLimit > 0, "bounded") // one that takes all memory would have another one killed
-	goes, err := units.RAMInBytes(value(s, "GOMEMLIMIT"))
+	goes, err := units.RAMInBytes(env["GOMEMLIMIT"])
 	add(err == nil && goes < int64(s.MemLimit), "memory above GOMEMLIMIT")
 	add(s.StopGracePeriod != nil && time.Duration(*s.StopGracePeriod) > finish, "may finish")
 	if check := s.HealthCheck; check != nil && !check.Disable {
@@ -105,45 +102,6 @@ func described(s types.ServiceConfig) (words []string) {
 	return words
 }
 
-// The schema comes before the fleet, and only its migration connects as the owner. Redis forgets nothing. No secret is in
-// the environment, which inspect shows. Only the apis are for others, on loopback.
-func TestEveryServiceIsThereWithWhatItNeeds(t *testing.T) {
-	server := []string{"bounded", "checked", "exact image", "in a volume", "may finish", "restarted", "scalable"}
-	program := []string{"bounded", "GOMEMLIMIT", "may finish", "memory above GOMEMLIMIT", "postgres:healthy"}
-	process := slices.Concat(program, []string{
-		"asked whether it is ready", "migrate:completed_successfully", "redis:healthy", "restarted", "TRIPRIZE_PAYMENTS_ALLOW_TEST",
-		"secret postgres_url TRIPRIZE_POSTGRES_URL_FILE", "secret redis_url TRIPRIZE_REDIS_URL_FILE",
-		"secret stripe_key TRIPRIZE_PAYMENTS_STRIPE_KEY_FILE",
-		"secret stripe_webhook_secret TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET_FILE",
-	})
-	const drawKey = "secret draw_secret_key TRIPRIZE_DRAW_SECRET_KEY_FILE"
-	api := slices.Concat(process, []string{"runs api", drawKey, "TRIPRIZE_API_DRAIN_DELAY", "TRIPRIZE_API_LISTEN",
-		"TRIPRIZE_API_METRICS_LISTEN", "TRIPRIZE_API_TRUSTED_PROXIES"})
-	want := map[string][]string{
-		"postgres": slices.Concat(server, []string{"POSTGRES_DB", "POSTGRES_USER",
-			"secret postgres_password POSTGRES_PASSWORD_FILE", "secret postgres_app_password POSTGRES_APP_PASSWORD_FILE"}),
-		"redis": slices.Concat(server, []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass ", "secret redis_password"}),
-		"migrate": slices.Concat(program, []string{"runs triprize migrate up", "once", "scalable",
-			"secret postgres_owner_url TRIPRIZE_POSTGRES_URL_FILE"}),
-		"scheduler": slices.Concat(process, []string{"runs scheduler", "scalable", "TRIPRIZE_SCHEDULER_LISTEN"}),
-		"worker":    slices.Concat(process, []string{"runs worker", "scalable", "TRIPRIZE_WORKER_LISTEN", drawKey}),
-		"api":       slices.Concat(api, []string{"127.0.0.1:8080"}),
-		"api2":      slices.Concat(api, []string{"127.0.0.1:8081"}),
-	}
-	services := project(t, nil).Services
-	for name, service := range services {
-		is := described(service)
-		slices.Sort(is)
-		slices.Sort(want[name])
-		if !slices.Equal(is, want[name]) {
-			t.Errorf("%s is\n%q, want\n%q", name, is, want[name])
-		}
-	}
-	if len(services) != len(want) {
-		t.Errorf("there are %d services, want %d", len(services), len(want))
-	}
-}
-
 // variables returns the variable of each setting: that of postgres.url is TRIPRIZE_POSTGRES_URL.
 func variables(name string, value any) (names []string) {
 	section, ok := value.(map[string]any)
@@ -156,39 +114,54 @@ func variables(name string, value any) (names []string) {
 	return names
 }
 
-// A setting that the example offers, and that no process gets, would be left out without a word; a process refuses to
-// start with a variable that names no setting.
-func TestTheFleetGetsTheSettingsThatTheExampleOffers(t *testing.T) {
+// The schema comes before the fleet, and only its migration connects as the owner. Redis forgets nothing. No secret is in
+// the environment, which inspect shows. Only the apis are for others, on loopback. Every process of the fleet gets what the
+// example offers: otherwise a setting would be left out without a word.
+func TestEveryServiceIsThereWithWhatItNeeds(t *testing.T) {
 	var sections map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, root+"configs/triprize.yaml")), &sections); err != nil {
 		t.Fatal(err)
 	}
-	settings, env := variables("triprize", sections), map[string]string{"TRIPRIZE_VERSION": "v1.2.3"}
-	offered := regexp.MustCompile(`(?m)^# (TRIPRIZE_[A-Z_]+)=`).FindAllStringSubmatch(read(t, root+"deploy/example.env"), -1)
-	if len(offered) == 0 {
-		t.Fatal("the example offers nothing")
+	server := []string{"bounded", "checked", "exact image", "in a volume", "may finish", "restarted", "scalable"}
+	program := []string{"bounded", "GOMEMLIMIT", "may finish", "memory above GOMEMLIMIT", "postgres:healthy"}
+	process := slices.Concat(program, []string{
+		"asked whether it is ready", "migrate:completed_successfully", "redis:healthy", "restarted",
+		"secret postgres_url TRIPRIZE_POSTGRES_URL_FILE", "secret redis_url TRIPRIZE_REDIS_URL_FILE",
+		"secret stripe_key TRIPRIZE_PAYMENTS_STRIPE_KEY_FILE",
+		"secret stripe_webhook_secret TRIPRIZE_PAYMENTS_STRIPE_WEBHOOK_SECRET_FILE",
+	})
+	env := map[string]string{"TRIPRIZE_VERSION": "v1"}
+	for _, offered := range regexp.MustCompile(`(?m)^# (TRIPRIZE_[A-Z_]+)=`).FindAllStringSubmatch(read(t, root+"deploy/example.env"), -1) {
+		env[offered[1]], process = "offered", append(process, offered[1])
 	}
-	for _, name := range offered {
-		env[name[1]] = "offered"
+	if len(env) == 1 {
+		t.Error("the example offers nothing")
+	}
+	const ofImage, drawKey = " of triprize:v1, v1", "secret draw_secret_key TRIPRIZE_DRAW_SECRET_KEY_FILE"
+	api := slices.Concat(process, []string{"runs api" + ofImage, drawKey, "TRIPRIZE_API_DRAIN_DELAY", "TRIPRIZE_API_LISTEN",
+		"TRIPRIZE_API_METRICS_LISTEN", "TRIPRIZE_API_TRUSTED_PROXIES"})
+	want := map[string][]string{
+		"postgres": slices.Concat(server, []string{"POSTGRES_DB", "POSTGRES_USER",
+			"secret postgres_password POSTGRES_PASSWORD_FILE", "secret postgres_app_password POSTGRES_APP_PASSWORD_FILE"}),
+		"redis": slices.Concat(server, []string{"--appendonly yes", "--maxmemory-policy noeviction", "requirepass ", "secret redis_password"}),
+		"migrate": slices.Concat(program, []string{"runs triprize migrate up" + ofImage, "once", "scalable",
+			"secret postgres_owner_url TRIPRIZE_POSTGRES_URL_FILE"}),
+		"scheduler": slices.Concat(process, []string{"runs scheduler" + ofImage, "scalable", "TRIPRIZE_SCHEDULER_LISTEN"}),
+		"worker":    slices.Concat(process, []string{"runs worker" + ofImage, "scalable", "TRIPRIZE_WORKER_LISTEN", drawKey}),
+		"api":       slices.Concat(api, []string{"127.0.0.1:8080"}),
+		"api2":      slices.Concat(api, []string{"127.0.0.1:8081"}),
 	}
 	services := project(t, env).Services
 	for name, service := range services {
-		for variable := range service.Environment {
-			if strings.HasPrefix(variable, "TRIPRIZE_") && !slices.Contains(settings, strings.TrimSuffix(variable, "_FILE")) {
-				t.Errorf("%s: %s is no setting of configs/triprize.yaml", name, variable)
-			}
+		is := described(service, variables("triprize", sections))
+		slices.Sort(is)
+		slices.Sort(want[name])
+		if !slices.Equal(is, want[name]) {
+			t.Errorf("%s is\n%q, want\n%q", name, is, want[name])
 		}
 	}
-	for _, name := range []string{"api", "api2", "worker", "scheduler"} {
-		service := services[name]
-		for _, variable := range offered {
-			if value(service, variable[1]) != "offered" {
-				t.Errorf("%s does not get %s", name, variable[1])
-			}
-		}
-		if version := service.Build.Args["VERSION"]; service.Image != "triprize:v1.2.3" || version == nil || *version != "v1.2.3" {
-			t.Errorf("%s: image %s, %v", name, service.Image, version)
-		}
+	if len(services) != len(want) {
+		t.Errorf("there are %d services, want %d", len(services), len(want))
 	}
 }
 
@@ -205,7 +178,7 @@ func TestTheScriptMakesEverySecretOnce(t *testing.T) {
 	}
 	folder, needed, made := filepath.Join(cmd.Dir, "secrets"), project(t, nil).Secrets, make(map[string]string)
 	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the folder: %v, %v", info, err)
+		t.Errorf("others may look into the folder: %v", err)
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil || len(entries) != len(needed) {
@@ -215,7 +188,7 @@ func TestTheScriptMakesEverySecretOnce(t *testing.T) {
 		name := entry.Name()
 		info, err := entry.Info()
 		if err != nil || info.Mode() != 0o644 || !strings.HasSuffix(needed[name].File, filepath.Join("secrets", name)) {
-			t.Errorf("%v of %q: %v", info, needed[name].File, err)
+			t.Errorf("%s cannot be read by all, or the compose file takes %q: %v", name, needed[name].File, err)
 		}
 		made[name] = strings.TrimSpace(read(t, filepath.Join(folder, name)))
 	}
