@@ -15,18 +15,15 @@ import (
 func machine(t *testing.T, postgres, redis, python string) (path string) {
 	t.Helper()
 	path = t.TempDir()
+	scripts := map[string]string{"python3": python, "initdb": "echo " + postgres, "postgres": "echo " + postgres, "redis-server": "echo " + redis}
 	for _, name := range []string{"sh", "sed", "dirname", "paste", "cat", "env"} {
 		program, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Symlink(program, filepath.Join(path, name)); err != nil {
-			t.Fatal(err)
-		}
+		scripts[name] = "exec " + program + ` "$@"`
 	}
-	for name, script := range map[string]string{
-		"python3": python, "initdb": "echo " + postgres, "postgres": "echo " + postgres, "redis-server": "echo " + redis,
-	} {
+	for name, script := range scripts {
 		if err := os.WriteFile(filepath.Join(path, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
