@@ -86,6 +86,7 @@ func TestTheGuidesWorkAsPasted(t *testing.T) {
 		})
 	}
 	t.Run("webhooks", func(t *testing.T) { webhooksAsPasted(t, dev) })
+	t.Run("nginx", func(t *testing.T) { throughNginx(t, dev) })
 }
 
 // publishedAt makes a campaign on sale at a running dev.
@@ -226,16 +227,15 @@ func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
 	fixture.Sound(t, back)
 }
 
-// The example for nginx, without TLS and with one api, passes a sale and a stream of it.
-func TestTheExampleForNginxWorks(t *testing.T) {
-	t.Parallel()
-	_, dev := startDev(t, openDir(t))
+// throughNginx passes a sale, and a stream of it, through the example for nginx, without TLS and with one api.
+func throughNginx(t *testing.T, dev about) {
 	listen, err := devstack.FreeAddress()
 	servers.NoError(t, err)
 	example := regexp.MustCompile(`(?m)^ *(ssl_certificate.*|server 10\.0\.0\.12.*)\n`).ReplaceAllString(document(t, "../deploy/nginx/triprize.conf"), "")
 	example = strings.NewReplacer("443 ssl http2", listen, "10.0.0.11:8080", strings.TrimPrefix(dev.APIURL, "http://")).Replace(example)
 	dir := t.TempDir()
-	config := "daemon off; pid nginx.pid; error_log stderr; events {} http { access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; " + example + "}"
+	config := "daemon off; pid nginx.pid; error_log stderr; events {} http { access_log off; client_body_temp_path body; " +
+		"proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; " + example + "}"
 	servers.NoError(t, os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(config), 0o600))
 	cmd := exec.Command("nginx", "-p", dir, "-c", "nginx.conf", "-e", "stderr")
 	cmd.Stderr = t.Output()
