@@ -25,6 +25,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
 
@@ -79,50 +80,51 @@ func variables(name string, value any) (names []string) {
 	return names
 }
 
-// secretsOf holds a pod against what its program needs, and returns the settings that come from Secrets.
-func secretsOf(t *testing.T, pod core.PodSpec) (secrets string) {
+// described names the settings of a pod that come from Secrets, and what its program cannot work with.
+func described(t *testing.T, pod core.PodSpec) string {
 	t.Helper()
+	var words []string
+	add := func(is bool, word string) {
+		if is {
+			words = append(words, word)
+		}
+	}
 	c, values := pod.Containers[0], make(texts)
 	settings := variables("triprize", parse[map[string]any](t, read(t, root+"configs/triprize.yaml")))
+	mounted := len(c.VolumeMounts) > 0 && c.VolumeMounts[0].MountPath == "/etc/triprize/ca" && pod.Volumes[0].ConfigMap != nil
 	for _, v := range c.Env {
 		setting, ours := strings.CutPrefix(v.Name, "TRIPRIZE_")
-		if _, twice := values[v.Name]; twice || ours && !slices.Contains(settings, v.Name) {
-			t.Errorf("%s: %s is no setting, or there twice", c.Name, v.Name)
-		}
-		if values[v.Name] = v.Value; ours && v.ValueFrom != nil {
-			secrets += setting + " "
-		}
-		if strings.HasPrefix(v.Value, "/etc/triprize/ca/") && (c.VolumeMounts[0].MountPath != "/etc/triprize/ca" || pod.Volumes[0].ConfigMap == nil) {
-			t.Errorf("%s: %s is in no volume", c.Name, v.Value)
-		}
+		_, twice := values[v.Name]
+		values[v.Name] = v.Value
+		add(ours && v.ValueFrom != nil, setting)
+		add(ours && !slices.Contains(settings, v.Name), v.Name+" is no setting")
+		add(twice, v.Name+" is there twice")
+		add(strings.HasPrefix(v.Value, "/etc/triprize/ca/") && !mounted, v.Name+" is in no volume")
 	}
 	goes, err := resource.ParseQuantity(strings.TrimSuffix(values["GOMEMLIMIT"], "B"))
-	if err != nil || goes.Cmp(*c.Resources.Limits.Memory()) >= 0 {
-		t.Errorf("%s: GOMEMLIMIT %v of %v", c.Name, goes, c.Resources.Limits)
+	add(err != nil || goes.Cmp(*c.Resources.Limits.Memory()) >= 0, "GOMEMLIMIT is above the memory")
+	_, err = os.Stat(root + "cmd/" + c.Args[0])
+	add(err != nil, c.Args[0]+" is no program")
+	if c.Name == "migration" { // it listens on nothing
+		return strings.Join(words, " ")
 	}
-	if _, err := os.Stat(root + "cmd/" + c.Args[0]); err != nil || c.Name == "migration" {
-		return secrets // it listens on nothing
-	}
-	var ports string
+	ports := ""
 	for _, port := range c.Ports {
 		ports += fmt.Sprintf(":%d", port.ContainerPort)
 	}
-	if ports != values["TRIPRIZE_API_LISTEN"]+values["TRIPRIZE_API_METRICS_LISTEN"]+values["TRIPRIZE_WORKER_LISTEN"]+values["TRIPRIZE_SCHEDULER_LISTEN"] {
-		t.Errorf("%s: ports %s, settings %v", c.Name, ports, values)
-	}
+	listens := values["TRIPRIZE_API_LISTEN"] + values["TRIPRIZE_API_METRICS_LISTEN"] + values["TRIPRIZE_WORKER_LISTEN"] + values["TRIPRIZE_SCHEDULER_LISTEN"]
+	add(ports != listens, "has the ports "+ports+" and listens on "+listens)
 	for probe, path := range map[*core.Probe]string{c.StartupProbe: "/healthz", c.LivenessProbe: "/healthz", c.ReadinessProbe: "/readyz"} {
-		if probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != c.Ports[len(c.Ports)-1].Name {
-			t.Errorf("%s: %v", c.Name, probe)
-		}
+		add(probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != c.Ports[len(c.Ports)-1].Name, path+" is not asked")
 	}
 	drain, _ := time.ParseDuration(values["TRIPRIZE_API_DRAIN_DELAY"])
-	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; grace <= drain+shutdown {
-		t.Errorf("%s is killed after %v, before its shutdown ends", c.Name, grace)
-	}
-	return secrets
+	grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
+	add(grace <= drain+shutdown, "is killed before its shutdown ends")
+	return strings.Join(words, " ")
 }
 
 func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
+	const servers, cards, drawKey = "POSTGRES_URL REDIS_URL", "PAYMENTS_STRIPE_KEY PAYMENTS_STRIPE_WEBHOOK_SECRET ", "DRAW_SECRET_KEY "
 	for example, want := range map[string]texts{ // what objects name, besides those of every example
 		"smallest":   {},
 		"production": {"HorizontalPodAutoscaler worker": "shop-triprize-worker", "Ingress api": "shop-triprize-api", "NetworkPolicy ": ""},
@@ -135,52 +137,52 @@ func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(example, err)
 		}
-		servers := map[bool]string{true: "PAYMENTS_STRIPE_KEY PAYMENTS_STRIPE_WEBHOOK_SECRET "}[example == "production"] + "POSTGRES_URL REDIS_URL "
+		secrets := map[bool]string{true: cards}[example == "production"] + servers
 		maps.Copy(want, texts{
-			"Deployment api": "DRAW_SECRET_KEY " + servers, "Deployment worker": "DRAW_SECRET_KEY " + servers, "Deployment scheduler": servers, "Job migration": "POSTGRES_URL ",
+			"Deployment api": drawKey + secrets, "Deployment worker": drawKey + secrets, "Deployment scheduler": secrets, "Job migration": "POSTGRES_URL",
 			"Service api": "http", "PodDisruptionBudget api": "", "PodDisruptionBudget worker": "", "PodDisruptionBudget scheduler": "",
 		})
-		found, pods, selectors := make(texts), make(map[string]texts), make(map[string]texts)
+		found, pods, selectors := make(texts), make(map[string]labels.Set), make(map[string]labels.Set)
 		for _, text := range strings.Split(strings.Join(slices.Collect(maps.Values(rendered)), "\n---\n"), "\n---\n") {
 			head := regexp.MustCompile(`(?m)^kind: (\w+)\nmetadata:\n  name: shop-triprize-?(\w*)$`).FindStringSubmatch(text)
 			if head == nil {
 				continue
 			}
-			name, process, names, spec := head[1]+" "+head[2], head[2], "", parse[map[string]any](t, text)["spec"].(map[string]any)
+			name, process, spec := head[1]+" "+head[2], head[2], parse[map[string]any](t, text)["spec"].(map[string]any)
+			found[name] = ""
 			switch head[1] {
 			case "Deployment":
 				d := parse[apps.Deployment](t, text).Spec
-				pods[process], selectors[name], names = d.Template.Labels, d.Selector.MatchLabels, secretsOf(t, d.Template.Spec)
+				pods[process], selectors[name], found[name] = d.Template.Labels, d.Selector.MatchLabels, described(t, d.Template.Spec)
 				selectors["spread "+process] = d.Template.Spec.TopologySpreadConstraints[1].LabelSelector.MatchLabels
 			case "Job":
-				names = secretsOf(t, parse[batch.Job](t, text).Spec.Template.Spec)
+				found[name] = described(t, parse[batch.Job](t, text).Spec.Template.Spec)
 			case "Service":
 				s := parse[core.Service](t, text).Spec
-				selectors[name], names = s.Selector, s.Ports[0].TargetPort.StrVal
+				selectors[name], found[name] = s.Selector, s.Ports[0].TargetPort.StrVal
 			case "PodDisruptionBudget":
 				selectors[name] = parse[policy.PodDisruptionBudget](t, text).Spec.Selector.MatchLabels
 			case "NetworkPolicy":
 				selectors[name] = parse[networking.NetworkPolicy](t, text).Spec.PodSelector.MatchLabels
 			case "Ingress":
-				names = parse[networking.Ingress](t, text).Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
+				found[name] = parse[networking.Ingress](t, text).Spec.Rules[0].HTTP.Paths[0].Backend.Service.Name
 			case "HorizontalPodAutoscaler":
-				names = parse[autoscaling.HorizontalPodAutoscaler](t, text).Spec.ScaleTargetRef.Name
+				found[name] = parse[autoscaling.HorizontalPodAutoscaler](t, text).Spec.ScaleTargetRef.Name
 			case "ScaledObject": // this and the next are kinds of operators
-				names = fmt.Sprint(spec["scaleTargetRef"])
+				found[name] = fmt.Sprint(spec["scaleTargetRef"])
 			case "PodMonitor":
-				names = fmt.Sprint(spec["selector"])
+				found[name] = fmt.Sprint(spec["selector"])
 			case "PrometheusRule":
 				rules := strings.ReplaceAll(read(t, root+"deploy/prometheus/rules.yml"), " docs/runbooks/", " https://git.example/triprize/docs/runbooks/")
-				names = fmt.Sprint(reflect.DeepEqual(spec, parse[map[string]any](t, rules)))
+				found[name] = fmt.Sprint(reflect.DeepEqual(spec, parse[map[string]any](t, rules)))
 			}
-			found[name] = names
 		}
 		if !maps.Equal(found, want) {
 			t.Errorf("%s has\n%q, want\n%q", example, found, want)
 		}
 		for name, selector := range selectors { // an object selects the pods that it is named for; one without a name, all
-			for process, labels := range pods {
-				selected := !slices.ContainsFunc(slices.Collect(maps.Keys(selector)), func(key string) bool { return labels[key] != selector[key] })
+			for process, of := range pods {
+				selected := selector.AsSelector().Matches(of)
 				if wanted := strings.HasSuffix(name, " ") || strings.HasSuffix(name, " "+process); selected != wanted {
 					t.Errorf("%s: %s selects pods of the %s: %v", example, name, process, selected)
 				}
