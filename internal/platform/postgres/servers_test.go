@@ -5,19 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/prometheus/client_golang/prometheus"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fleet"
@@ -56,54 +52,44 @@ func open(t *testing.T, s *postgres.Servers, settings config.Settings) *pgxpool.
 	return db
 }
 
-// The primary changes between the check of a connection and its entry among the open ones.
-func TestAConnectionToAPrimaryThatWasJustReplacedIsRefused(t *testing.T) {
+func TestThePrimaryBeforeAPromotionIsRefused(t *testing.T) {
 	t.Parallel()
-	s := postgres.NewServers(servers.Logger(t))
-	conn, _ := acquire(t, open(t, s, servers.Patient(servers.Settings(t))))
-	now, err := s.Identify(t.Context(), conn)
+	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true, Postgres: devstack.PostgresStandby})
 	servers.NoError(t, err)
-	servers.NoError(t, s.Opened(conn.Conn()))
-	now.Timeline++
-	s.Adopt(now)
-	if err := s.Opened(conn.Conn()); !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
-		t.Errorf("got %v", err)
+	t.Cleanup(func() { _ = stack.Stop() })
+	old, promoted := servers.Patient(servers.Defaults(t)), servers.Patient(servers.Defaults(t))
+	old.Postgres.URL, promoted.Postgres.URL = stack.Postgres.URL("postgres"), stack.Standby.URL("postgres")
+	s := postgres.NewServers(servers.Logger(t))
+	conn, _ := acquire(t, open(t, s, old))
+	servers.Exec(t, servers.Pool(t, promoted), `SELECT pg_promote()`)
+	acquire(t, open(t, s, promoted)) // at once
+	_, newly := open(t, s, old).Exec(t.Context(), `SELECT 1`)
+	for what, err := range map[string]error{"a new connection": newly, "one between its check and its entry among the open ones": s.Opened(conn.Conn())} {
+		if !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 
-// withHosts returns settings with more hosts before the server's.
-func withHosts(t *testing.T, settings config.Settings, hosts string) config.Settings {
-	t.Helper()
-	u, err := url.Parse(settings.Postgres.URL)
-	servers.NoError(t, err)
-	settings.Postgres.URL = strings.Replace(settings.Postgres.URL, u.Host, hosts+","+u.Host, 1)
+// behind returns settings that name another host before the server's.
+func behind(settings config.Settings, host string) config.Settings {
+	settings.Postgres.URL = strings.Replace(settings.Postgres.URL, "@", "@"+host+",", 1)
 	return settings
 }
 
 func TestTheLastGoodHostComesFirst(t *testing.T) {
 	t.Parallel()
-	var dials atomic.Int32
-	dead := httptest.NewUnstartedServer(nil)
-	dead.Config.ConnState = func(conn net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			dials.Add(1)
-			_ = conn.Close()
-		}
-	}
-	dead.Start()
-	t.Cleanup(dead.Close)
-	settings := withHosts(t, servers.Patient(servers.Settings(t)), dead.Listener.Addr().String())
+	const away = 1
+	settings := behind(servers.Patient(servers.Settings(t)), fmt.Sprint("127.0.0.1:", away))
 	shared := postgres.NewServers(servers.Logger(t))
-	pools := []*pgxpool.Pool{open(t, shared, settings), open(t, shared, settings)}
-	acquire(t, pools[0])
-	first := dials.Load() // with and without TLS
-	for range 2 {         // with several connections each
-		for _, pool := range pools {
-			acquire(t, pool)
+	first, second := open(t, shared, settings), open(t, shared, settings)
+	acquire(t, first)
+	for _, pool := range []*pgxpool.Pool{first, second} {
+		c := pool.Config()
+		servers.NoError(t, c.BeforeConnect(t.Context(), c.ConnConfig))
+		if c.ConnConfig.Port == away {
+			t.Error("it is the one that is away")
 		}
-	}
-	if n := dials.Load(); first == 0 || n != first {
-		t.Errorf("the first host was tried %d times, then %d times", first, n-first)
 	}
 }
 
@@ -114,9 +100,8 @@ func TestAPoolWhoseServerHasVanishedSoonHasAConnectionToAnother(t *testing.T) {
 	tap := fleet.NewTap(t, settings.Postgres.URL)
 	first, err := url.Parse(tap.URL)
 	servers.NoError(t, err)
-	settings = withHosts(t, settings, first.Host)
 	settings.Postgres.MaxConnections = 1
-	db := servers.Pool(t, settings)
+	db := servers.Pool(t, behind(settings, first.Host))
 	servers.NoError(t, db.Ping(t.Context()))
 	tap.Vanish(t)
 	bounded, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -131,14 +116,12 @@ func TestAPoolWhoseServerHasVanishedSoonHasAConnectionToAnother(t *testing.T) {
 
 func TestEachOfSeveralHostsHasTwoSeconds(t *testing.T) {
 	t.Parallel()
-	for query, want := range map[string][2]time.Duration{"": {5 * time.Second, 2 * time.Second}, "&connect_timeout=7": {7 * time.Second, 7 * time.Second}} {
-		for i, hosts := range []string{"one", "one,two"} {
-			pool, err := postgres.Open(t.Context(), config.Postgres{URL: "postgres://" + hosts + "/shop?sslmode=prefer" + query, MaxConnections: 1}, "test")
-			servers.NoError(t, err)
-			if got := pool.Config().ConnConfig.ConnectTimeout; got != want[i] {
-				t.Errorf("%s%s: %s", hosts, query, got)
-			}
-			pool.Close()
+	for hosts, want := range map[string]time.Duration{"one/": 5 * time.Second, "one,two/": 2 * time.Second, "one,two/?connect_timeout=7": 7 * time.Second} {
+		pool, err := postgres.Open(t.Context(), config.Postgres{URL: "postgres://" + hosts, MaxConnections: 1}, "test")
+		servers.NoError(t, err)
+		t.Cleanup(pool.Close)
+		if got := pool.Config().ConnConfig.ConnectTimeout; got != want {
+			t.Errorf("%s: %s", hosts, got)
 		}
 	}
 }
@@ -149,11 +132,10 @@ func TestAReadOnlyErrorClosesItsConnection(t *testing.T) {
 	settings := servers.Patient(servers.Settings(t))
 	settings.Postgres.MaxConnections = 1
 	db := servers.Pool(t, settings)
-	servers.Exec(t, db, `CREATE TABLE marks (n int)`)
 	servers.Exec(t, db, `SET default_transaction_read_only = on`) // of this session
-	_, err := db.Exec(t.Context(), `INSERT INTO marks VALUES (1)`)
+	_, err := db.Exec(t.Context(), `CREATE TABLE marks (n int)`)
 	expectTransient(t, "a write", err, true)
-	servers.Exec(t, db, `INSERT INTO marks VALUES (2)`)
+	servers.Exec(t, db, `CREATE TABLE marks (n int)`)
 }
 
 func TestDroppedStartupParametersAreNamed(t *testing.T) {
@@ -176,14 +158,10 @@ func TestAServerThatDoesNotSayWhoItIsIsNotCompared(t *testing.T) {
 	settings.Postgres.URL += "&options=-crole%3Dpg_signal_backend"
 	var log servers.Journal
 	s := postgres.NewServers(slog.New(slog.NewTextHandler(&log, nil)))
-	db := open(t, s, settings)
-	for range 2 {
-		acquire(t, db)
-		if p, err := s.Identify(t.Context(), db); err != nil || p != (postgres.Primary{}) {
-			t.Errorf("it is %v, %v", p, err)
-		}
+	if p, err := s.Identify(t.Context(), open(t, s, settings)); err != nil || p != (postgres.Primary{}) {
+		t.Errorf("it is %v, %v", p, err)
 	}
-	if text := log.String(); strings.Count(text, "does not say who it is") != 1 {
+	if text := log.String(); strings.Count(text, "does not say who it is") != 1 { // the connection, too, has found that
 		t.Errorf("the log is %q", text)
 	}
 }
@@ -194,18 +172,14 @@ func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) 
 	t.Parallel()
 	settings := servers.OwnPostgres(t)
 	db, admin := servers.Pool(t, settings), servers.Pool(t, settings)
-	gate := postgres.NewGate(db, prometheus.NewRegistry()).FirstTry(time.Second)
 	servers.Exec(t, db, `CREATE TABLE marks (n serial)`)
 	const insert = `INSERT INTO marks DEFAULT VALUES RETURNING n`
-	inTx := func(tx pgx.Tx) error { _, err := tx.Exec(t.Context(), insert); return err }
 	paths := map[string]func(ctx context.Context) error{
-		"a transaction":           func(ctx context.Context) error { return postgres.InTx(ctx, db, inTx) },
-		"a transaction of a gate": func(ctx context.Context) error { return postgres.InTx(ctx, gate, inTx) },
-		"a statement":             func(ctx context.Context) error { _, err := db.Exec(ctx, insert); return err },
-		"a statement with a row": func(ctx context.Context) error {
-			var n int
-			return db.QueryRow(ctx, insert).Scan(&n)
+		"a transaction": func(ctx context.Context) error {
+			return postgres.InTx(ctx, db, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, insert); return err })
 		},
+		"a statement":            func(ctx context.Context) error { _, err := db.Exec(ctx, insert); return err },
+		"a statement with a row": func(ctx context.Context) error { return db.QueryRow(ctx, insert).Scan(new(int)) },
 		"a batch": func(ctx context.Context) error {
 			var b pgx.Batch
 			b.Queue(insert)
@@ -220,17 +194,13 @@ func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) 
 			go func() { over <- write(context.Background()) }()
 			servers.EndWait(t, admin, end)
 			err := <-over
-			expectTransient(t, fmt.Sprintf("%s, %s", name, end), err, true)
+			expectTransient(t, name+", "+end, err, true)
 			if postgres.HadNoEffect(err) || postgres.NothingSent(err) {
 				t.Errorf("%s, %s: %v proves that nothing was done", name, end, err)
 			}
 		}
 	}
-}
-
-// As of a database that must be vacuumed, on each write.
-func TestOtherWarningsDoNotBreakAConnection(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
+	// A warning of another function, as of a database that must be vacuumed, breaks no connection.
+	servers.NameStandby(t, admin, "")
 	servers.Exec(t, db, `DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication due to user request'; END $$`)
 }
