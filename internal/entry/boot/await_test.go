@@ -143,7 +143,7 @@ func TestAProcessWaitsForItsPool(t *testing.T) {
 	settings := servers.Patient(servers.Settings(t))
 	p := started(t, settings)
 	arrive := away(t, &settings)
-	p.DB, p.Health = started(t, settings).DB, telemetry.NewHealth()
+	p.DB = started(t, settings).DB
 	awaited := make(chan error, 1)
 	go func() { awaited <- p.Await(t.Context()) }()
 	servers.Eventually(t, "it waits", func() bool { what, _ := p.Health.Starting(); return what == "postgres" })

@@ -269,27 +269,31 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 	reports(t, "actor loud=false triprize-actor key=false metrics=true locked=false quorum=false degraded map[postgres:ok redis:unavailable]", environment(settings))
 }
 
-// While Redis is away nobody can tell what it is.
+// While Redis is away nobody can tell what it is. A replica may become the primary.
 func TestARedisOfAnotherKindIsRefused(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
-	server := servers.OwnRedis(t)
+	settings, server, log := servers.Patient(servers.Settings(t)), servers.OwnRedis(t), &servers.Journal{}
 	settings.Redis.URL = strings.Replace(server.URL(), "redis:", "redis+cluster:", 1)
-	refused(t, 1, environment(settings), nil, "actor: setting redis.url (TRIPRIZE_REDIS_URL): names no node of a Redis Cluster; use redis://")
-	log := &servers.Journal{}
-	p := &Process{Name: "api", Settings: servers.Patient(settings), Logger: slog.New(slog.NewTextHandler(log, nil)), Redis: servers.Redis(t, settings)}
+	p := started(t, settings)
+	p.Logger = slog.New(slog.NewTextHandler(log, nil))
 	server.Kill()
-	if err := p.checkKind(t.Context()); err == nil || errors.Is(err, redisx.ErrKind) {
-		t.Errorf("without Redis: %v", err)
-	}
+	servers.NoError(t, p.Await(t.Context()))
 	servers.NoError(t, server.RestartAfter(t.Context(), 0))
 	servers.Eventually(t, "/readyz checks it", func() bool { return errors.Is(p.checkRedis(t.Context()), redisx.ErrKind) })
 	if err := p.checkRedis(t.Context()); !errors.Is(err, redisx.ErrKind) || strings.Count(log.String(), "Redis is not used") != 1 {
 		t.Errorf("the next check: %v, and the log has %s", err, log)
 	}
-	settings.Redis.URL, settings.Draw.SecretKey = server.URL(), ""
-	servers.NoError(t, servers.Redis(t, settings).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
-	reports(t, "actor loud=false triprize-actor key=false metrics=true locked=false quorum=false degraded map[postgres:ok redis:unavailable]", environment(settings))
+	const want = "setting redis.url (TRIPRIZE_REDIS_URL): names no node of a Redis Cluster; use redis://"
+	if err := p.Await(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("it starts: %v", err)
+	}
+	settings.Redis.URL = server.URL()
+	p = started(t, settings)
+	servers.NoError(t, p.Redis.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+	servers.NoError(t, p.Await(t.Context()))
+	if err := p.checkRedis(t.Context()); !errors.Is(err, redisx.ErrReplica) {
+		t.Errorf("a replica: %v", err)
+	}
 }
 
 func TestTheStatusTellsHowAProcessEnded(t *testing.T) {
