@@ -13,6 +13,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -171,4 +172,24 @@ func TestAKeyOfAClosedCampaignHoldsUpNoOtherRequest(t *testing.T) {
 	if told, messages := accept(t, db, requests...); told != job.ErrClosed.Error()+", "+job.ErrClosed.Error()+", 3" || messages != "purchase 1" {
 		t.Errorf("%s; messages: %s", told, messages)
 	}
+}
+
+// The job is there, and its commit may not have waited for the standby: the answer waits for a later one that does.
+func TestARepeatedRequestWaitsForTheStandby(t *testing.T) {
+	t.Parallel()
+	db := servers.Pool(t, servers.OwnPostgres(t))
+	servers.NoError(t, schema.Migrate(t.Context(), db))
+	accept(t, db, request("k", "a"))
+	servers.AwaitNobody(t, db)
+	over := make(chan error, 1)
+	go func() {
+		done, _, err := job.Accept(context.Background(), db, []job.Request{request("k", "a")})
+		if err == nil && !done[0].Replayed {
+			err = errors.New("it is accepted as a new one")
+		}
+		over <- err
+	}()
+	servers.AwaitCommit(t, db, true)
+	servers.NameStandby(t, db, "") // then nothing waits
+	servers.NoError(t, <-over)
 }

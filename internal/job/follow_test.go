@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -119,33 +118,26 @@ func TestASubscriptionThatDoesNotAnswerIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var subscriptions atomic.Int64
-		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
-			client, server := net.Pipe()
-			go func() {
-				defer func() { _ = server.Close() }()
-				for lines := bufio.NewScanner(server); lines.Scan(); { // answers what opens a connection, and nothing else
-					switch strings.ToLower(lines.Text()) {
-					case "hello":
-						go func() { _, _ = io.WriteString(server, "-ERR unknown command\r\n") }()
-					case "client":
-						go func() { _, _ = io.WriteString(server, "+OK\r\n") }()
-					case "subscribe":
-						subscriptions.Add(1)
-					}
+		serve := func(server net.Conn) { // answers what opens a connection, and nothing else
+			for lines := bufio.NewScanner(server); lines.Scan(); {
+				switch lines.Text() {
+				case "hello":
+					go func() { _, _ = io.WriteString(server, "-ERR unknown command\r\n") }()
+				case "subscribe":
+					subscriptions.Add(1)
 				}
-			}()
+			}
+		}
+		rdb := redis.NewClient(&redis.Options{DisableIdentity: true, MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go serve(server)
 			return client, nil
 		}})
-		w := job.NewJobs(nil, job.NewAnnouncements(rdb, "n"), time.Second, servers.Logger(t), func([]uuid.UUID) {})
-		ctx, end := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { w.Run(ctx) })
+		t.Cleanup(func() { servers.NoError(t, rdb.Close()) })
+		watching(t, nil, job.NewAnnouncements(rdb, "n"), time.Second)
 		time.Sleep(time.Minute)
 		if n := subscriptions.Load(); n < 3 || n > 6 {
 			t.Errorf("%d subscriptions in a minute", n)
 		}
-		end()
-		running.Wait()
-		servers.NoError(t, rdb.Close())
 	})
 }
