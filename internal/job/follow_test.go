@@ -120,10 +120,9 @@ func TestASubscriptionThatDoesNotAnswerIsMadeAnew(t *testing.T) {
 		var subscriptions atomic.Int64
 		serve := func(server net.Conn) { // answers what opens a connection, and nothing else
 			for lines := bufio.NewScanner(server); lines.Scan(); {
-				switch lines.Text() {
-				case "hello":
+				if lines.Text() == "hello" {
 					go func() { _, _ = io.WriteString(server, "-ERR unknown command\r\n") }()
-				case "subscribe":
+				} else if lines.Text() == "subscribe" {
 					subscriptions.Add(1)
 				}
 			}

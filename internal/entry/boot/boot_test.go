@@ -283,8 +283,7 @@ func TestARedisOfAnotherKindIsRefused(t *testing.T) {
 	if err := p.checkRedis(t.Context()); !errors.Is(err, redisx.ErrKind) || strings.Count(log.String(), "Redis is not used") != 1 {
 		t.Errorf("the next check: %v, and the log has %s", err, log)
 	}
-	const want = "setting redis.url (TRIPRIZE_REDIS_URL): names no node of a Redis Cluster; use redis://"
-	if err := p.Await(t.Context()); err == nil || err.Error() != want {
+	if err := p.Await(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "setting redis.url (TRIPRIZE_REDIS_URL): names no node") {
 		t.Errorf("it starts: %v", err)
 	}
 	settings.Redis.URL = server.URL()

@@ -63,6 +63,8 @@ func TestThePrimaryBeforeAPromotionIsRefused(t *testing.T) {
 	conn, _ := acquire(t, open(t, s, old))
 	servers.Exec(t, servers.Pool(t, promoted), `SELECT pg_promote()`)
 	acquire(t, open(t, s, promoted)) // at once
+	_, err = conn.Exec(t.Context(), `SELECT 1`)
+	expectTransient(t, "an open connection", err, true)
 	_, newly := open(t, s, old).Exec(t.Context(), `SELECT 1`)
 	for what, err := range map[string]error{"a new connection": newly, "one between its check and its entry among the open ones": s.Opened(conn.Conn())} {
 		if !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
@@ -173,6 +175,8 @@ func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) 
 	settings := servers.OwnPostgres(t)
 	db, admin := servers.Pool(t, settings), servers.Pool(t, settings)
 	servers.Exec(t, db, `CREATE TABLE marks (n serial)`)
+	// A warning of another function, as of a database that must be vacuumed, breaks no connection.
+	servers.Exec(t, db, `DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication due to user request'; END $$`)
 	const insert = `INSERT INTO marks DEFAULT VALUES RETURNING n`
 	paths := map[string]func(ctx context.Context) error{
 		"a transaction": func(ctx context.Context) error {
@@ -200,7 +204,4 @@ func TestACommitThatNoLongerWaitsForItsStandbyHasAnUnknownOutcome(t *testing.T) 
 			}
 		}
 	}
-	// A warning of another function, as of a database that must be vacuumed, breaks no connection.
-	servers.NameStandby(t, admin, "")
-	servers.Exec(t, db, `DO $$ BEGIN RAISE WARNING 'canceling wait for synchronous replication due to user request'; END $$`)
 }
