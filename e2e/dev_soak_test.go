@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -29,13 +31,49 @@ func (a about) stateOf(t *testing.T, campaign string) string {
 	return string(a.ask(t, http.MethodGet, "/v1/campaigns/"+campaign, a.OperatorKey, nil).State)
 }
 
-// One folder through four lives: processes are killed, then dev itself, then it is stopped; with a beacon,
-// without, and with it again.
+// system returns a client of what runs.
+func (a about) system(t *testing.T) *fleet.System {
+	t.Helper()
+	settings := servers.Defaults(t)
+	settings.Postgres.URL = a.PostgresURL
+	return &fleet.System{T: t, URLs: []string{a.APIURL}, App: a.AppKey, DB: servers.Pool(t, settings)}
+}
+
+// kill kills processes, and waits until others are in their places, as dev.json says, and the standby, if there is to be
+// one, is in step.
+func (a about) kill(s *fleet.System, dir string, pids ...int) (now about) {
+	s.T.Helper()
+	for _, pid := range pids {
+		servers.NoError(s.T, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	killed := func(pid int) bool { return slices.Contains(pids, pid) }
+	servers.Eventually(s.T, "everything that was killed is started again, and dev.json says so", func() (ok bool) {
+		if now, ok = readAbout(dir); !ok || len(now.PIDs.Servers) != len(a.PIDs.Servers) || slices.ContainsFunc(now.all(), killed) {
+			return false
+		}
+		const inStep = `SELECT (count(*) = 1) = $1 FROM pg_stat_replication WHERE sync_state = 'sync'`
+		return s.DB.QueryRow(s.T.Context(), inStep, a.several()).Scan(&ok) == nil && ok
+	})
+	return now
+}
+
+// several tells whether servers have others that replace them.
+func (a about) several() bool { return len(a.PIDs.Servers) > 2 }
+
+// One folder through four lives, with each kind of servers: in the middle of a sale and while its draw waits for a round
+// processes are killed, then dev itself, then it is stopped; with a beacon, without, and with it again.
 func TestDevKeepsTheSystemRunningStopsItWholeAndFindsItsData(t *testing.T) {
 	t.Parallel()
+	t.Run("single", func(t *testing.T) { liveFourTimes(t) })
+	t.Run("sentinel", func(t *testing.T) { liveFourTimes(t, "--postgres", "standby", "--redis", "sentinel") })
+	t.Run("cluster", func(t *testing.T) { liveFourTimes(t, "--postgres", "standby", "--redis", "cluster") })
+}
+
+func liveFourTimes(t *testing.T, flags ...string) {
+	t.Parallel()
 	dir, own := openDir(t), filepath.Join(t.TempDir(), "own.yaml")
-	servers.NoError(t, os.WriteFile(own, []byte("campaigns: {max_positions: 6}\n"), 0o600))
-	cmd, first := startDev(t, dir, "--beacon", "--config", own)
+	servers.NoError(t, os.WriteFile(own, []byte("campaigns: {max_positions: 55}\n"), 0o600))
+	cmd, first := startDev(t, dir, append(flags, "--beacon", "--config", own)...)
 	if info, err := os.Stat(filepath.Join(dir, "dev.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("dev.json has keys in it and the mode %v", info.Mode())
 	}
@@ -45,27 +83,28 @@ func TestDevKeepsTheSystemRunningStopsItWholeAndFindsItsData(t *testing.T) {
 	for _, relay := range first.Beacon.Relays { // nobody has a round
 		first.want(t, http.StatusOK, http.MethodPut, strings.TrimPrefix(relay, "http://")+"/control/faults", "", map[string]any{"away": "hang"})
 	}
-	withBeacon := fleet.CampaignBody(3)
+	withBeacon := fleet.CampaignBody(10)
 	withBeacon["policies"] = map[string]any{"beacon": true}
-	campaign := first.want(t, http.StatusCreated, http.MethodPost, "/v1/campaigns", first.OperatorKey, withBeacon).ID.String()
-	first.want(t, http.StatusOK, http.MethodPost, "/v1/campaigns/"+campaign+"/publish", first.OperatorKey, nil)
-	first.want(t, http.StatusOK, http.MethodPost, "/v1/campaigns/"+campaign+"/purchases", first.AppKey,
-		map[string]any{"user_id": "mina", "selection": map[string]any{"quantity": 6}, "payment": map[string]any{"method": "external"}})
-	first.want(t, http.StatusBadRequest, http.MethodPost, "/v1/campaigns", first.OperatorKey, fleet.CampaignBody(4)) // more positions than --config allows
+	id := first.want(t, http.StatusCreated, http.MethodPost, "/v1/campaigns", first.OperatorKey, withBeacon).ID
+	first.want(t, http.StatusOK, http.MethodPost, "/v1/campaigns/"+id.String()+"/publish", first.OperatorKey, nil)
+	first.want(t, http.StatusBadRequest, http.MethodPost, "/v1/campaigns", first.OperatorKey, fleet.CampaignBody(11)) // more positions than --config allows
 	if n := first.payAtSandbox(t); n != 1 {
 		t.Errorf("a new sandbox has %d payments after the first", n)
 	}
 
-	for _, pid := range []int{first.PIDs.API[0], first.PIDs.Worker[0], first.PIDs.Scheduler[0], first.PIDs.Redis, first.PIDs.Postgres} {
-		servers.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	s := first.system(t)
+	sale := queueUp(s, id, 10, 8)
+	sale.underWay()
+	again := first.kill(s, dir, first.PIDs.API[0], first.PIDs.Worker[0], first.PIDs.Scheduler[0], first.PIDs.RedisPrimary, first.PIDs.PostgresPrimary)
+	for _, primary := range []int{again.PIDs.RedisPrimary, again.PIDs.PostgresPrimary} {
+		if promoted := slices.Contains(first.PIDs.Servers, primary); promoted != first.several() {
+			t.Errorf("of %v the primaries %+v were killed; in their place is %d", first.PIDs.Servers, first.PIDs, primary)
+		}
 	}
-	var again about
-	servers.Eventually(t, "everything that was killed is started again, and dev.json says so", func() (ok bool) {
-		again, ok = readAbout(dir)
-		return ok && again.PIDs.API[0] != first.PIDs.API[0] && again.PIDs.Scheduler[0] != first.PIDs.Scheduler[0] &&
-			again.PIDs.Redis != first.PIDs.Redis && again.PIDs.Postgres != first.PIDs.Postgres &&
-			(again.PIDs.Worker[0] != first.PIDs.Worker[0] || again.PIDs.Worker[1] != first.PIDs.Worker[1])
-	})
+	if n := sale.succeeded(); n != 55 {
+		t.Errorf("%d orders succeeded for 55 positions", n)
+	}
+	again = again.kill(s, dir, again.PIDs.Servers[:2]...) // the standby, too
 	servers.Eventually(t, "the api is ready again", func() bool { return again.ask(t, http.MethodGet, "/readyz", "", nil).Status == http.StatusOK })
 	if _, stderr, status := runDev(t, "dev", "--data", dir, "--listen", "127.0.0.1:0"); status != 1 || !strings.Contains(stderr, "another process uses this folder") {
 		t.Errorf("a second dev on the folder: status %d, %s", status, stderr)
@@ -73,17 +112,23 @@ func TestDevKeepsTheSystemRunningStopsItWholeAndFindsItsData(t *testing.T) {
 	servers.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 
-	cmd, second := startDev(t, dir)
+	cmd, second := startDev(t, dir, flags...)
 	noneLeft(t, again)
+	s = second.system(t)
+	place := func(of about) int { return slices.Index(of.PIDs.Servers, of.PIDs.RedisPrimary) }
+	if place(second) != place(again) {
+		t.Errorf("the primary of Redis was server %d, and is %d", place(again), place(second))
+	}
 	if n := second.payAtSandbox(t); n != 2 || second.SandboxKey != first.SandboxKey || second.OperatorKey != first.OperatorKey || second.AppKey != first.AppKey {
 		t.Errorf("after a kill the sandbox has %d payments, and the keys are %+v, and were %+v", n, second, first)
 	}
 	if a := second.want(t, http.StatusBadRequest, http.MethodPost, "/v1/campaigns", first.OperatorKey, withBeacon); !fleet.Contains(a.Body, "/policies/beacon") || second.Beacon != nil {
 		t.Errorf("without --beacon: %s, %+v", a.Body, second.Beacon)
 	}
-	if state := second.stateOf(t, campaign); state != "drawing" {
-		t.Errorf("without a relay the campaign is %s", state)
+	for range 2 { // so that the primaries are not those that were started first
+		second = second.kill(s, dir, second.PIDs.RedisPrimary, second.PIDs.PostgresPrimary)
 	}
+	servers.Eventually(t, "without a relay the draw waits", func() bool { return second.stateOf(t, id.String()) == "drawing" })
 	servers.NoError(t, cmd.Process.Signal(os.Interrupt)) // Ctrl-C
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("dev ended with %v", err)
@@ -93,11 +138,14 @@ func TestDevKeepsTheSystemRunningStopsItWholeAndFindsItsData(t *testing.T) {
 		t.Error("dev.json is still there")
 	}
 
-	_, third := startDev(t, dir, "--beacon")
+	_, third := startDev(t, dir, "--beacon") // on one server of each, which waits for no standby
 	if third.Beacon == nil || third.Beacon.ChainHash != first.Beacon.ChainHash {
 		t.Fatalf("the chain was %+v, and is %+v", first.Beacon, third.Beacon)
 	}
-	servers.Eventually(t, "the campaign is drawn", func() bool { return third.stateOf(t, campaign) == "completed" })
+	s = third.system(t)
+	s.AwaitDrawn(id)
+	expectRecordsOnce(s, id)
+	fixture.Sound(t, s.DB)
 }
 
 // noneLeft wants no process of a run to live.
