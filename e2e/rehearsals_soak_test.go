@@ -277,13 +277,9 @@ func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 		servers.NoError(t, r.Redis.ConfigSet(t.Context(), "maxmemory", most).Err())
 	}
 	r.provoke(func() {
-		for line := range strings.Lines(r.Redis.Info(t.Context(), "memory").Val()) {
-			if used, ok := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); ok {
-				bytes, err := strconv.Atoi(used)
-				servers.NoError(t, err)
-				memory(strconv.Itoa(bytes * 11 / 10))
-			}
-		}
+		bytes, err := strconv.Atoi(r.Redis.InfoMap(t.Context(), "memory").Item("Memory", "used_memory"))
+		servers.NoError(t, err)
+		memory(strconv.Itoa(bytes * 11 / 10))
 	}, func() { memory("1gb") }, "TriprizeRedisMemory")
 	r.provoke(func() { signal(t, syscall.SIGSTOP, r.Stack.Redis.Child) }, func() { signal(t, syscall.SIGCONT, r.Stack.Redis.Child) }, "TriprizeRedisAway")
 	r.provoke(func() { memory("1") }, func() { // it answers, and no process can announce itself
@@ -322,12 +318,8 @@ func TestTheAlertsOfTheStandbyAreHeard(t *testing.T) {
 	r := rehearse(t, fleet.Options{Private: true, Standby: true})
 	servers.Exec(t, r.DB, `GRANT pg_read_all_stats TO triprize_app`)
 	standby := servers.Value[string](t, r.DB, `SHOW synchronous_standby_names`)
-	wait := func(name string) {
-		servers.Exec(t, r.DB, `ALTER SYSTEM SET synchronous_standby_names = '`+name+`'`)
-		servers.Exec(t, r.DB, `SELECT pg_reload_conf()`)
-	}
 	r.provoke(func() { servers.NoError(t, r.Stack.Standby.Stop()) }, func() { startChild(t, r.Stack.Standby.Child) }, "TriprizeStandbyAway")
-	r.provoke(func() { wait("") }, func() { wait(standby) }, "TriprizeReplicationAsynchronous")
+	r.provoke(func() { servers.NameStandby(t, r.DB, "") }, func() { servers.NameStandby(t, r.DB, standby) }, "TriprizeReplicationAsynchronous")
 }
 
 // Rows stay locked, connections run out, and jobs end their workers.
