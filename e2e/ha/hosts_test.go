@@ -3,18 +3,19 @@
 package ha
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
 
@@ -41,7 +42,7 @@ func makeHosts(t *testing.T) {
 	}
 }
 
-// shell runs a script and returns what it prints.
+// shell runs a script.
 func shell(t *testing.T, script string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("sh", append([]string{"-euc", script, "sh"}, args...)...).CombinedOutput(); err != nil {
@@ -68,16 +69,214 @@ func run(t *testing.T, host, user, name string, env []string, args ...string) *d
 }
 
 // answers tells whether a URL answers 200.
-func answers(t *testing.T, url string) bool {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	servers.NoError(t, err)
-	return fleet.Send(request).Status == http.StatusOK
+func answers(url string) bool {
+	client := http.Client{Timeout: time.Second}
+	response, err := client.Get(url)
+	return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
+}
+
+// lose takes a host off the network, until restore.
+func lose(t *testing.T, host string) (restore func()) {
+	shell(t, `ip link set $1 down`, host)
+	return func() { shell(t, `ip link set $1 up`, host) }
 }
 
 // output returns what a command prints; empty: it cannot be run.
 func output(name string, args ...string) string {
 	out, _ := exec.Command(name, args...).Output()
 	return string(out)
+}
+
+var patroniOn = make(map[string]*devstack.Child) // by host
+
+// startPostgres starts etcd on three hosts, Postgres under Patroni on two, and haproxy, as deploy has them.
+func startPostgres(t *testing.T) {
+	t.Helper()
+	deploy, err := filepath.Abs("../../deploy")
+	servers.NoError(t, err)
+	var members []string
+	for _, host := range []string{"pg1", "pg2", "witness"} {
+		members = append(members, host+"=http://"+address(host)+":2380")
+	}
+	for _, host := range []string{"pg1", "pg2", "witness"} {
+		peer, client := "http://"+address(host)+":2380", "http://"+address(host)+":2379"
+		run(t, host, "root", "etcd-"+host, nil, "etcd", "--name="+host, "--data-dir=.", "--initial-cluster="+strings.Join(members, ","),
+			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--listen-client-urls="+client, "--advertise-client-urls="+client)
+	}
+	for _, host := range []string{"pg1", "pg2"} {
+		patroniOn[host] = run(t, host, "postgres", host, []string{"PATRONI_NAME=" + host, "PATRONI_RESTAPI_CONNECT_ADDRESS=" + host + ":8008",
+			"PATRONI_POSTGRESQL_CONNECT_ADDRESS=" + host + ":5432", "PATRONI_SUPERUSER_PASSWORD=5a5a", "PATRONI_REPLICATION_PASSWORD=5a5a",
+			"PATRONI_POSTGRESQL_DATA_DIR=" + filepath.Join(dir, host, "data"), "PATRONI_POSTGRESQL_PGPASS=" + filepath.Join(dir, host, "pgpass"),
+		}, "patroni", deploy+"/patroni/patroni.yml")
+	}
+	run(t, "proxy", "root", "haproxy", nil, "haproxy", "-db", "-f", deploy+"/haproxy/haproxy.cfg")
+	servers.Eventually(t, "Postgres has a synchronous standby", postgresWhole)
+	servers.Eventually(t, "haproxy leads to the primary", func() bool { return writes("proxy") })
+	shell(t, `psql --quiet --command="CREATE ROLE triprize LOGIN PASSWORD '5a5a'" --command="CREATE DATABASE triprize OWNER triprize" $1/postgres
+		POSTGRES_APP_PASSWORD=5a5a psql --quiet --file=$2/postgres/app-role.sql $1/triprize`, "postgres://postgres:5a5a@proxy", deploy)
+}
+
+// primary returns the host of Postgres' primary, and the other.
+func primary() (host, other string) {
+	if answers("http://pg1:8008/primary") {
+		return "pg1", "pg2"
+	}
+	return "pg2", "pg1"
+}
+
+// patroniTimes sets ttl, loop_wait and retry_timeout, in seconds.
+func patroniTimes(t *testing.T, times ...string) {
+	t.Helper()
+	shell(t, `patronictl -c ../../deploy/patroni/patroni.yml edit-config --force -s ttl=$1 -s loop_wait=$2 -s retry_timeout=$3`, times...)
+}
+
+// postgresWhole tells whether the standby is synchronous, and Patroni knows it.
+func postgresWhole() bool {
+	const current = `SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync' AND replay_lsn = pg_current_wal_flush_lsn()`
+	host, other := primary()
+	return answers("http://"+other+":8008/synchronous") && query(host, current) == "1\n"
+}
+
+// query returns the answer of the Postgres on a host; empty: it does not answer.
+func query(host, sql string) string {
+	return output("psql", "--no-psqlrc", "-Atc", sql, "postgres://postgres:5a5a@"+host+"/postgres?connect_timeout=2")
+}
+
+// writes tells whether the Postgres on a host is not, or no longer, in recovery.
+func writes(host string) bool { return query(host, "SELECT pg_is_in_recovery()") == "f\n" }
+
+var redisHosts = []string{"redis1", "redis2", "redis3"}
+
+// redises are servers of Redis by host:port.
+type redises map[string]*devstack.Child
+
+func (r redises) start(t *testing.T, host, port string, flags ...string) {
+	t.Helper()
+	r[host+":"+port] = run(t, host, "root", "redis-"+host+"-"+port, nil, append([]string{"redis-server", "--bind", address(host),
+		"--port", port, "--protected-mode", "no", "--appendonly", "yes", "--maxmemory-policy", "noeviction"}, flags...)...)
+}
+
+// startSentinel starts a primary with two replicas, and three Sentinels.
+func startSentinel(t *testing.T) redises {
+	t.Helper()
+	r := make(redises)
+	r.start(t, "redis1", "6379")
+	r.start(t, "redis2", "6379", "--replicaof", address("redis1")+" 6379")
+	r.start(t, "redis3", "6379", "--replicaof", address("redis1")+" 6379")
+	servers.Eventually(t, "Redis has two replicas", r.whole)
+	for _, host := range redisHosts {
+		conf := fmt.Sprintf("port 26379\nprotected-mode no\nsentinel monitor triprize %s 6379 2\n"+
+			"sentinel down-after-milliseconds triprize 2000\nsentinel failover-timeout triprize 6000\n", address("redis1"))
+		run(t, host, "root", "sentinel-"+host, nil, "sh", "-c", `echo "$0" >sentinel.conf; exec redis-server sentinel.conf --sentinel`, conf)
+	}
+	for _, host := range redisHosts {
+		servers.Eventually(t, "a Sentinel knows all others", func() bool {
+			return strings.Contains(output("redis-cli", "-u", "redis://"+host+":26379", "info", "sentinel"), "slaves=2,sentinels=3")
+		})
+	}
+	return r
+}
+
+// startCluster starts three primaries, each with a replica on another host.
+func startCluster(t *testing.T) redises {
+	t.Helper()
+	r := make(redises)
+	var all []string
+	for _, port := range []string{"7001", "7002"} {
+		for _, host := range redisHosts {
+			r.start(t, host, port, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+			all = append(all, address(host)+":"+port)
+		}
+	}
+	servers.Eventually(t, "all answer", func() bool { return len(r.having("role:master")) == len(all) })
+	shell(t, `redis-cli --cluster create "$@" --cluster-replicas 1 --cluster-yes`, all...)
+	servers.Eventually(t, "each primary has a replica", r.whole)
+	return r
+}
+
+// having lists the servers whose INFO has a line.
+func (r redises) having(line string) (list []string) {
+	for at := range r {
+		if strings.Contains(output("redis-cli", "-u", "redis://"+at, "info", "replication"), line+"\r\n") {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// primaries says how many there are to be.
+func (r redises) primaries() int { return map[int]int{3: 1, 6: 3}[len(r)] }
+
+// promoted tells whether there are as many primaries as there are to be.
+func (r redises) promoted() bool { return len(r.having("role:master")) == r.primaries() }
+
+// whole tells whether every server runs, and every replica follows its primary.
+func (r redises) whole() bool {
+	return r.promoted() && len(r.having("master_link_status:up")) == len(r)-r.primaries()
+}
+
+// primary returns where the primary is; of a Cluster, the one with the queue of purchases.
+func (r redises) primary() (primary string) {
+	for _, at := range r.having("role:master") {
+		if !strings.HasPrefix(output("redis-cli", "-u", "redis://"+at, "exists", "asynq:{triprize-purchase}:pending"), "MOVED") {
+			primary = at
+		}
+	}
+	return primary
+}
+
+// lose takes the host of Sentinel's primary, and of a Sentinel, off the network.
+func (r redises) lose(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	old := r.primary()
+	host, _, _ := strings.Cut(old, ":")
+	delete(r, old) // nobody is to wait for its answers
+	return func() bool { return len(r.having("role:master")) > 0 }, lose(t, host)
+}
+
+// kill ends the primary.
+func (r redises) kill(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	victim := r[r.primary()]
+	victim.Kill()
+	return r.promoted, func() { servers.NoError(t, victim.Start()) }
+}
+
+// killPrimary ends Postgres' primary, and with it all its sessions. Its Patroni goes on.
+func killPrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	old, other := primary()
+	shell(t, `kill -KILL $(head -n 1 $1/data/postmaster.pid)`, filepath.Join(dir, old))
+	return func() bool { return writes(other) }, func() {}
+}
+
+// losePrimary takes the host of Postgres' primary off the network.
+func losePrimary(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	old, other := primary()
+	restore := lose(t, old)
+	// Patroni 3.0 does not always see that it has to rewind an old primary whose network is back: it is copied anew.
+	return func() bool { return writes(other) }, func() {
+		restore()
+		servers.NoError(t, patroniOn[old].Stop(syscall.SIGTERM, time.Minute))
+		shell(t, `rm -r $1`, filepath.Join(dir, old, "data"))
+		servers.NoError(t, patroniOn[old].Start())
+	}
+}
+
+// loseStandby takes the host of the synchronous standby off the network.
+func loseStandby(t *testing.T, _ string) (promoted func() bool, mend func()) {
+	host, standby := primary()
+	return func() bool { return query(host, "SHOW synchronous_standby_names") == "\n" }, lose(t, standby)
+}
+
+// loseAPI takes the host of an api off the network.
+func loseAPI(t *testing.T, _ string) (promoted func() bool, mend func()) { return nil, lose(t, "api1") }
+
+// cut drops all packets between a host (empty: that of the worker) and ports of others, so that connections stay half open.
+func cut(host, ports string, others ...string) func(*testing.T, string) (func() bool, func()) {
+	return func(t *testing.T, worker string) (promoted func() bool, mend func()) {
+		from := cmp.Or(host, worker)
+		for _, other := range others {
+			shell(t, `ip netns exec $1 iptables -A INPUT -p tcp -s $2 --sport $3 -j DROP
+				ip netns exec $1 iptables -A OUTPUT -p tcp -d $2 --dport $3 -j DROP`, from, address(other), ports)
+		}
+		return nil, func() { shell(t, `ip netns exec $1 iptables -F`, from) }
+	}
 }
