@@ -125,10 +125,10 @@ func liveFourTimes(t *testing.T, flags ...string) {
 	if a := second.want(t, http.StatusBadRequest, http.MethodPost, "/v1/campaigns", first.OperatorKey, withBeacon); !fleet.Contains(a.Body, "/policies/beacon") || second.Beacon != nil {
 		t.Errorf("without --beacon: %s, %+v", a.Body, second.Beacon)
 	}
-	for range 2 { // so that the primaries are not those that were started first
+	for range 2 { // so that the last primary of Postgres was a standby at first
 		second = second.kill(s, dir, second.PIDs.RedisPrimary, second.PIDs.PostgresPrimary)
+		servers.Eventually(t, "without a relay the draw waits", func() bool { return second.stateOf(t, id.String()) == "drawing" })
 	}
-	servers.Eventually(t, "without a relay the draw waits", func() bool { return second.stateOf(t, id.String()) == "drawing" })
 	servers.NoError(t, cmd.Process.Signal(os.Interrupt)) // Ctrl-C
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("dev ended with %v", err)
