@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/devkit/devstack"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/testkit/servers"
 )
@@ -57,17 +56,16 @@ func TestAnotherSentinelIsAskedForThePrimary(t *testing.T) {
 	stack, err := devstack.Start(t.Context(), devstack.Options{Unsafe: true, Redis: devstack.RedisSentinel})
 	servers.NoError(t, err)
 	t.Cleanup(func() { servers.NoError(t, stack.Stop()) })
-	settings := config.Redis{URL: stack.RedisURL()}
-	rdb, err := redisx.Open(settings, "frozen")
-	servers.NoError(t, err)
-	t.Cleanup(func() { _ = rdb.Close() })
+	settings := servers.Defaults(t)
+	settings.Redis.URL = stack.RedisURL()
+	rdb := servers.Redis(t, settings)
 	servers.NoError(t, rdb.Set(t.Context(), "key", "value", 0).Err())
-	kinds, err := settings.Servers()
+	kinds, err := settings.Redis.Servers()
 	servers.NoError(t, err)
 	frozen := 0
 	for _, address := range kinds.Sentinel.SentinelAddrs {
 		sentinel := redis.NewClient(&redis.Options{Addr: address, Username: kinds.Sentinel.SentinelUsername, Password: kinds.Sentinel.SentinelPassword})
-		if clients, err := sentinel.ClientList(t.Context()).Result(); err != nil || strings.Contains(clients, "name=frozen") {
+		if clients, err := sentinel.ClientList(t.Context()).Result(); err != nil || strings.Contains(clients, "name=triprize-test") {
 			servers.NoError(t, err)
 			frozen, err = strconv.Atoi(sentinel.InfoMap(t.Context(), "server").Item("Server", "process_id"))
 			servers.NoError(t, err)
