@@ -42,7 +42,7 @@ func newSpace(t *testing.T, change ...func(*config.Limits)) *space {
 	}
 	p := &space{rdb: servers.Redis(t, settings), settings: settings, namespace: settings.Redis.Namespace, limits: limits}
 	p.clock = newClock(t)
-	p.rdb.AddHook(p.clock)
+	p.rdb.AddHook(servers.Before(p.clock.change))
 	return p
 }
 
@@ -100,41 +100,19 @@ func near(a, b time.Duration) bool { return (a - b).Abs() < time.Millisecond }
 
 func headers(verdict ratelimit.Verdict) map[string]string { return maps.Collect(verdict.Headers()) }
 
-// wire counts the pipelines of checks and the checks in them, and scripts that went alone. It may do
-// something before each pipeline.
-type wire struct {
-	pipelines, checks, alone atomic.Int64
-	before                   func(pipeline int64)
-}
-
-func (*wire) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			w.alone.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (w *wire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
+// watch counts the pipelines of checks that are sent to the Redis of the space, a check that goes alone as one. It may
+// do something before each.
+func (p *space) watch(before func(pipeline int64)) (pipelines *atomic.Int64) {
+	pipelines = &atomic.Int64{}
+	p.rdb.AddHook(servers.Hook(func(ctx context.Context, cmds []redis.Cmder, send redis.ProcessPipelineHook) error {
 		if cmds[0].Name() == "evalsha" { // tests beside this one make Redis forget the script, and then it is sent whole
-			w.checks.Add(int64(len(cmds)))
-			if n := w.pipelines.Add(1); w.before != nil {
-				w.before(n)
+			if n := pipelines.Add(1); before != nil {
+				before(n)
 			}
 		}
-		return next(ctx, cmds)
-	}
-}
-
-// watch counts what is sent to the Redis of the space.
-func (p *space) watch(before func(pipeline int64)) *wire {
-	w := &wire{before: before}
-	p.rdb.AddHook(w)
-	return w
+		return send(ctx, cmds)
+	}))
+	return pipelines
 }
 
 func TestABurstPassesAndWhoWaitsAsToldMayAskAgain(t *testing.T) {
@@ -226,7 +204,7 @@ func TestALimitThatIsOffIsNotAskedFor(t *testing.T) {
 	if verdict := allow(t.Context(), p.limiter(t), "shop", ""); !verdict.Allowed || verdict.Policy != "" {
 		t.Errorf("for no user: %+v", verdict)
 	}
-	if n := asked.checks.Load() + asked.alone.Load(); n != 0 {
+	if n := asked.Load(); n != 0 {
 		t.Errorf("Redis was asked %d times", n)
 	}
 	p.limits.UserRate, p.limits.ClientRate = 0, 1
@@ -242,9 +220,9 @@ func TestRedisIsToldOfTheSlackAtOnceAndOneProcessIsExact(t *testing.T) {
 		p := newSpace(t, func(l *config.Limits) { l.UserBurst = burst })
 		limiter, asked := p.limiter(t), p.watch(nil)
 		limiter.User(t.Context(), "shop", "other") // Redis has the script now, or nobody was asked
-		before := asked.pipelines.Load()
+		before := asked.Load()
 		drain(t, limiter, "shop", "alice", burst)
-		if n := asked.pipelines.Load() - before; n > most+1 {
+		if n := asked.Load() - before; n > most+1 {
 			t.Errorf("burst %d: Redis was asked %d times", burst, n)
 		}
 		p.clock.move(time.Duration(burst) * time.Second)
@@ -266,7 +244,7 @@ func TestUsersOfOneRequestCostRedisNothing(t *testing.T) {
 		}
 		p.clock.move(time.Minute) // nobody remembers them
 	}
-	if n := asked.checks.Load() + asked.alone.Load(); n != 0 {
+	if n := asked.Load(); n != 0 {
 		t.Errorf("Redis was asked %d times", n)
 	}
 	for i := range 100 { // other users
@@ -299,7 +277,7 @@ func TestWhatIsLeftPaysForRequestsThatHavePassed(t *testing.T) {
 			ask(other, "bob", 1, 1, 1)
 		}
 	})
-	p.rdb.AddHook(p.clock)
+	p.rdb.AddHook(servers.Before(p.clock.change))
 	ask(p.limiter(t), "bob", 4, 0, 2) // another process was faster: nothing is charged
 }
 

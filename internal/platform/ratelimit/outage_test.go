@@ -27,25 +27,20 @@ type simulated struct {
 	told   atomic.Int64 // requests that it has charged
 }
 
-func (*simulated) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*simulated) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (s *simulated) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		s.asked.Add(1)
-		if s.silent.Load() {
-			<-ctx.Done()
-		}
-		for _, cmd := range cmds {
-			n := int64(cmd.Args()[len(cmd.Args())-1].(int))
-			if cmd.SetErr(ctx.Err()); ctx.Err() == nil {
-				s.told.Add(n)
-			}
-			cmd.(*redis.Cmd).SetVal([]any{n, int64(4), "-1", "1"})
-		}
-		return ctx.Err()
+// answer sends nothing.
+func (s *simulated) answer(ctx context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+	s.asked.Add(1)
+	if s.silent.Load() {
+		<-ctx.Done()
 	}
+	for _, cmd := range cmds {
+		n := int64(cmd.Args()[len(cmd.Args())-1].(int))
+		if cmd.SetErr(ctx.Err()); ctx.Err() == nil {
+			s.told.Add(n)
+		}
+		cmd.(*redis.Cmd).SetVal([]any{n, int64(4), "-1", "1"})
+	}
+	return ctx.Err()
 }
 
 // simulate runs a test with a limit of users on a simulated Redis and clock.
@@ -56,7 +51,7 @@ func simulate(t *testing.T, burst int, test func(t *testing.T, server *simulated
 	settings.Redis.URL = "redis://127.0.0.1:1/0" // where nothing goes
 	synctest.Test(t, func(t *testing.T) {
 		server, rdb := &simulated{}, servers.Redis(t, settings)
-		rdb.AddHook(server)
+		rdb.AddHook(servers.Hook(server.answer))
 		limiter := ratelimit.New(rdb, "ns", config.Limits{UserRate: 1, UserBurst: burst, ClientBurst: 5, Budget: budget}, nil)
 		t.Cleanup(limiter.Close)
 		test(t, server, limiter)

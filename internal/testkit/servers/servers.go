@@ -105,7 +105,7 @@ func Redis(t testing.TB, settings config.Settings) redis.UniversalClient {
 	t.Helper()
 	client, err := redisx.Open(settings.Redis, "triprize-test")
 	NoError(t, err)
-	client.AddHook(oneSlot{})
+	client.AddHook(Before(oneSlot))
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
