@@ -44,14 +44,16 @@ func TestATaskIsFoundWhereItIs(t *testing.T) {
 		t.Errorf("in a queue that does not exist it is %v, %v", state, ok)
 	}
 	retried := s.enqueue(purchase)
-	failing := s.serve(func(context.Context, queue.Task, bool) error { return errors.New("not done") })
+	failing := s.serve(func(context.Context, queue.Task, bool) error {
+		return queue.SnoozeFor(errors.New("not done"), time.Hour)
+	})
 	servers.Eventually(t, "asynq waits before it tries again", func() bool { return s.info(retried).State == asynq.TaskStateRetry })
 	failing.Shutdown()
 	archived := s.enqueue(purchase)
 	servers.NoError(t, s.inspector.ArchiveTask(queue.Name(s.namespace, purchase), archived.String()))
-	stopped := s.beat()
+	stopped, _ := s.beat()
 	s.age(time.Hour)
-	live := s.beat()
+	live, _ := s.beat()
 	unheard := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "never heard of", config.Worker{})
 	names := map[uuid.UUID]string{unknown: "unknown", retried: "retried", archived: "archived"}
 	want := map[string]queue.TaskState{"unknown": queue.Missing, "retried": queue.Pending, "archived": queue.Orphaned}
@@ -109,7 +111,7 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 	id := s.enqueue(purchase)
 	for _, command := range []string{"lrange", "hget", "zscore", "get", "evalsha"} {
 		shaken := newSpaceOn(t, s.settings)
-		shaken.rdb.AddHook(hook(func(_ context.Context, cmd redis.Cmder) error {
+		shaken.rdb.AddHook(servers.Before(func(_ context.Context, cmd redis.Cmder) error {
 			if cmd.Name() == command {
 				return errAway
 			}
@@ -130,13 +132,11 @@ func TestATaskIsNotGoneBecauseRedisCannotSay(t *testing.T) {
 func TestTasksWithoutALeaseAreCounted(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	until := func(id string, from time.Duration) {
-		t.Helper()
-		servers.NoError(t, s.rdb.ZAdd(t.Context(), s.key("lease"), redis.Z{Score: float64(time.Now().Add(from).Unix()), Member: id}).Err())
-	}
 	servers.NoError(t, s.rdb.LPush(t.Context(), s.key("active"), "lost", "over", "held").Err())
-	until("over", -time.Hour)
-	until("held", time.Hour)
+	for id, rest := range map[string]time.Duration{"over": -time.Hour, "held": time.Hour} {
+		until := float64(time.Now().Add(rest).Unix())
+		servers.NoError(t, s.rdb.ZAdd(t.Context(), s.key("lease"), redis.Z{Score: until, Member: id}).Err())
+	}
 	unleased, err := queue.CountUnleased(t.Context(), s.rdb, s.namespace, []string{draw, purchase})
 	if err != nil || !slices.Equal(unleased, []int64{0, 2}) {
 		t.Errorf("%v of tasks, %v", unleased, err)

@@ -22,32 +22,29 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// beat runs the Heartbeat of a new worker until the test ends, and returns when it is
-// heard. It beats once, and counts as alive for longer than any test runs.
-func (s *space) beat() *queue.Heartbeat {
-	s.t.Helper()
-	p, _ := s.beatUntil()
-	return p
-}
+// lasting is for workers that beat once, and count as alive for longer than any test runs.
+var lasting = config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: time.Hour}
 
-// beatUntil is beat until end is called, which waits until Run has returned.
-func (s *space) beatUntil() (p *queue.Heartbeat, end func()) {
+// beat runs the Heartbeat of a new worker until end is called or the test ends, and returns when it is heard.
+func (s *space) beat() (p *queue.Heartbeat, end func()) {
 	s.t.Helper()
 	id := uuid.NewString()
-	p = queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, id, config.Worker{HeartbeatInterval: servers.Patience, HeartbeatTTL: time.Hour})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.Run(ctx, servers.Logger(s.t))
-	}()
-	end = func() {
-		cancel()
-		<-done
-	}
+	p = queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, id, lasting)
+	end = run(p, servers.Logger(s.t))
 	s.t.Cleanup(end)
 	servers.Eventually(s.t, "the worker is heard", func() bool { return slices.Contains(s.present().Alive, id) })
 	return p, end
+}
+
+// run runs a Heartbeat until end is called, which waits until Run has returned.
+func run(p *queue.Heartbeat, logger *slog.Logger) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { p.Run(ctx, logger) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // present returns what is known of the workers of the namespace.
@@ -92,18 +89,14 @@ func TestAWorkerBeatsAtIntervalsThoughBeatsFailOrHang(t *testing.T) {
 		rdb, log := servers.Redis(t, settings), &servers.Journal{}
 		var sent atomic.Int64
 		var hangs atomic.Bool
-		rdb.AddHook(hook(func(ctx context.Context, _ redis.Cmder) error {
+		rdb.AddHook(servers.Before(func(ctx context.Context, _ redis.Cmder) error {
 			if sent.Add(1); hangs.Load() {
 				<-ctx.Done()
 			}
 			return errAway
 		}))
-		ctx, end := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			queue.NewHeartbeat(rdb, "ns", queue.RoleWorker, "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute}).Run(ctx, slog.New(slog.NewTextHandler(log, nil)))
-		}()
+		worker := queue.NewHeartbeat(rdb, "ns", queue.RoleWorker, "worker", config.Worker{HeartbeatInterval: time.Second, HeartbeatTTL: time.Minute})
+		end := run(worker, slog.New(slog.NewTextHandler(log, nil)))
 		for n := range int64(5) {
 			synctest.Wait()
 			if sent := sent.Load(); sent != n+1 {
@@ -116,7 +109,6 @@ func TestAWorkerBeatsAtIntervalsThoughBeatsFailOrHang(t *testing.T) {
 		time.Sleep(5 * time.Second / 2) // one beat ends by its own limit
 		began := time.Now()
 		end()
-		<-done
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it deregisters for %s", took)
 		}
@@ -143,7 +135,7 @@ func TestAWorkerIsAliveThenStaleThenGone(t *testing.T) {
 	check("after its time", 0, 1, 1)
 	s.age(10 * time.Minute)
 	check("ten minutes later", 0, 0, 1)
-	_, end := s.beatUntil()
+	_, end := s.beat()
 	check("with another", 1, 0, 1)
 	if rest, err := s.rdb.PTTL(t.Context(), s.processes()).Result(); err != nil || rest <= 0 || rest > time.Hour+10*time.Minute {
 		t.Errorf("the set ends after %s, %v", rest, err)
@@ -201,13 +193,13 @@ func TestATaskThatWasTakenOverIsLeftToItsNewWorker(t *testing.T) {
 			t.Errorf("its key ends after %s", rest)
 		}
 	}
-	frozen := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "frozen", config.Worker{HeartbeatTTL: time.Hour})
+	frozen := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "frozen", lasting)
 	claim(frozen, true)
 	claim(frozen, true) // its own key, from a delivery before
 	if value := s.rdb.Get(t.Context(), key).Val(); value != "IN_PROGRESS frozen" {
 		t.Errorf("its key has %q", value)
 	}
-	heir := s.beat()
+	heir, _ := s.beat()
 	claim(heir, true)
 	servers.NoError(t, frozen.Release(t.Context(), task, true))
 	claim(frozen, false)
@@ -225,25 +217,21 @@ func TestHeartbeatsRenewTheKeysOfHeldTasksOnly(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	key := func(task uuid.UUID) string { return s.namespace + ":active-task:" + task.String() }
-	worker := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "worker", config.Worker{HeartbeatInterval: 10 * time.Millisecond, HeartbeatTTL: time.Hour})
-	held, released := uuid.New(), uuid.New()
-	for _, task := range []uuid.UUID{held, released} {
+	worker := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "worker", lasting)
+	held, expired, released := uuid.New(), uuid.New(), uuid.New() // expired while Redis was away
+	for _, task := range []uuid.UUID{held, expired, released} {
 		_, err := worker.Acquire(t.Context(), task)
 		servers.NoError(t, err)
+		servers.NoError(t, s.rdb.PExpire(t.Context(), key(task), time.Minute).Err())
 	}
 	servers.NoError(t, worker.Release(t.Context(), released, false))
-	for _, task := range []uuid.UUID{held, released} {
-		servers.NoError(t, s.rdb.Set(t.Context(), key(task), "IN_PROGRESS worker", time.Minute).Err())
-	}
-	ctx, end := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { worker.Run(ctx, servers.Logger(t)) })
-	defer running.Wait()
-	defer end()
-	servers.Eventually(t, "the key of the held task is renewed", func() bool { return s.rdb.PTTL(t.Context(), key(held)).Val() > time.Minute })
+	servers.NoError(t, s.rdb.Del(t.Context(), key(expired)).Err())
+	servers.NoError(t, s.rdb.Set(t.Context(), key(released), "IN_PROGRESS worker", time.Minute).Err())
+	t.Cleanup(run(worker, servers.Logger(t)))
+	servers.Eventually(t, "the keys of held tasks are renewed, or set again", func() bool {
+		return s.rdb.PTTL(t.Context(), key(held)).Val() > time.Minute && s.rdb.Get(t.Context(), key(expired)).Val() == "IN_PROGRESS worker"
+	})
 	if rest := s.rdb.PTTL(t.Context(), key(released)).Val(); rest > time.Minute {
 		t.Errorf("the key of the released task ends after %s", rest)
 	}
-	servers.NoError(t, s.rdb.Del(t.Context(), key(held)).Err()) // it has expired while Redis was away
-	servers.Eventually(t, "the key of the held task is set again", func() bool { return s.rdb.Get(t.Context(), key(held)).Val() == "IN_PROGRESS worker" })
 }

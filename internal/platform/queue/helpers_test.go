@@ -84,11 +84,6 @@ func (s *space) key(part string) string {
 	return "asynq:{" + queue.Name(s.namespace, purchase) + "}:" + part
 }
 
-// wakeups returns the key of the wakeups of a kind.
-func (s *space) wakeups(kind string) string {
-	return s.namespace + ":wakeup:{" + queue.Name(s.namespace, kind) + "}"
-}
-
 // otherType makes a key one of another type than it should be.
 func (s *space) otherType(key string) {
 	s.t.Helper()
@@ -143,6 +138,14 @@ func receive[T any](t *testing.T, c <-chan T) (value T) {
 	return value
 }
 
+// comes takes a task from a channel, and fails the test when it is another one.
+func (s *space) comes(id uuid.UUID, tasks <-chan uuid.UUID) {
+	s.t.Helper()
+	if got := receive(s.t, tasks); got != id {
+		s.t.Errorf("%s was delivered instead of %s", got, id)
+	}
+}
+
 // into returns a handler that passes on the ids of tasks.
 func into(ids chan<- uuid.UUID) queue.Handler {
 	return func(_ context.Context, task queue.Task, _ bool) error {
@@ -152,30 +155,3 @@ func into(ids chan<- uuid.UUID) queue.Handler {
 }
 
 var errAway = errors.New("redis is away")
-
-// hook sees each command before it is sent. With an error it is not.
-type hook func(ctx context.Context, cmd redis.Cmder) error
-
-func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := h(ctx, cmd); err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			if err := h(ctx, cmd); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-		}
-		return next(ctx, cmds)
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/uuid"
@@ -39,10 +40,7 @@ func TestABacklogOfAKindTakesNoSlotOfAnother(t *testing.T) {
 		receive(t, held)
 	}
 	for range 10 {
-		id := s.enqueue(draw)
-		if got := receive(t, drawn); got != id {
-			t.Errorf("%s was delivered", got)
-		}
+		s.comes(s.enqueue(draw), drawn)
 	}
 	if len(held) != 0 {
 		t.Errorf("%d more purchases than their share are in hand", len(held))
@@ -80,17 +78,13 @@ func TestWhatAHandlerReturnsDecidesWhetherItsTaskComesBackAndHasFailed(t *testin
 		t.Fatal(err)
 	}
 	deliveries, log := make(chan delivery, 2*len(results)), &servers.Journal{}
-	seen := make(chan map[uuid.UUID]bool, 1)
-	seen <- make(map[uuid.UUID]bool)
+	var seen sync.Map
 	server := s.start(queue.NewServer(s.rdb, s.namespace, workerSettings, slog.New(slog.NewTextHandler(log, nil)), share(purchase,
 		func(_ context.Context, task queue.Task, again bool) error {
-			before := <-seen
-			defer func() { seen <- before }()
 			deliveries <- delivery{task, again}
-			if before[task.ID] {
+			if _, before := seen.LoadOrStore(task.ID, nil); before {
 				return nil
 			}
-			before[task.ID] = true
 			return results[task.ID]
 		})))
 	got := make(map[uuid.UUID][]bool)

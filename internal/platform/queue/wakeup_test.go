@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -30,19 +30,13 @@ type looks struct {
 }
 
 func (l *looks) see(_ context.Context, cmd redis.Cmder) error {
-	script := strings.HasPrefix(cmd.Name(), "eval")
-	has := func(part, suffix string) bool {
-		return script && slices.ContainsFunc(cmd.Args(), func(arg any) bool {
-			text, _ := arg.(string)
-			return strings.Contains(text, part) && strings.HasSuffix(text, suffix)
-		})
-	}
+	keys := fmt.Sprint(cmd.Args()...)
 	count, fails := &l.takes, &l.refused
 	switch {
-	case has(":wakeup:{", "-"+purchase+"}"):
-		count, fails = &l.polls, &l.unpolled
-	case !has("", "}:paused"):
+	case !strings.HasPrefix(cmd.Name(), "eval") || !strings.Contains(keys, "}:paused"):
 		return nil
+	case strings.Contains(keys, ":wakeup:{"):
+		count, fails = &l.polls, &l.unpolled
 	}
 	if count.Add(1); fails.Load() {
 		return errAway
@@ -50,17 +44,16 @@ func (l *looks) see(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-// quiet starts a server of purchase tasks, without polls and looks at intervals, and waits
-// until it waits.
-func (s *space) quiet(rdb redis.UniversalClient, handler queue.Handler) *queue.Server {
+// timed starts a server of purchase tasks with these times, on a client that may be another than the space's.
+func (s *space) timed(rdb redis.UniversalClient, poll, wait time.Duration, handler queue.Handler) *queue.Server {
 	s.t.Helper()
-	return s.timed(rdb, never, handler)
+	return s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(s.t), share(purchase, handler)).Timing(poll, wait))
 }
 
-// timed is quiet with polls.
-func (s *space) timed(rdb redis.UniversalClient, poll time.Duration, handler queue.Handler) *queue.Server {
+// waiting is timed without looks at intervals. It returns when the server waits.
+func (s *space) waiting(rdb redis.UniversalClient, poll time.Duration, handler queue.Handler) *queue.Server {
 	s.t.Helper()
-	server := s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(s.t), share(purchase, handler)).Timing(poll, never))
+	server := s.timed(rdb, poll, never, handler)
 	servers.Eventually(s.t, "the server waits", server.Waits)
 	return server
 }
@@ -68,7 +61,7 @@ func (s *space) timed(rdb redis.UniversalClient, poll time.Duration, handler que
 // counted returns a client whose looks are counted.
 func (s *space) counted() (redis.UniversalClient, *looks) {
 	rdb, l := servers.Redis(s.t, s.settings), &looks{}
-	rdb.AddHook(hook(l.see))
+	rdb.AddHook(servers.Before(l.see))
 	return rdb, l
 }
 
@@ -79,14 +72,12 @@ func TestATaskWakesOneOfFiftyWorkers(t *testing.T) {
 	rdb, looks := s.counted()
 	delivered := make(chan uuid.UUID, 1)
 	for range 50 {
-		s.quiet(rdb, into(delivered))
+		s.waiting(rdb, never, into(delivered))
 	}
 	looks.takes.Store(0)
 	const tasks = 100
 	for range tasks {
-		if id := s.enqueue(purchase); receive(t, delivered) != id {
-			t.Error("another task was delivered")
-		}
+		s.comes(s.enqueue(purchase), delivered)
 	}
 	if n := looks.takes.Load(); n > 3*tasks {
 		t.Errorf("fifty workers looked %d times for %d tasks", n, tasks)
@@ -109,7 +100,7 @@ func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
 	receive(t, held)
 	delivered := make(chan uuid.UUID, 2)
 	var before atomic.Bool
-	second := s.quiet(s.rdb, func(_ context.Context, task queue.Task, again bool) error {
+	second := s.waiting(s.rdb, never, func(_ context.Context, task queue.Task, again bool) error {
 		if again {
 			t.Error("it is said to have failed")
 		}
@@ -120,9 +111,7 @@ func TestATaskThatIsGivenBackOrWhoseDelayIsOverWakesAWorker(t *testing.T) {
 		return queue.Snooze(errAway)
 	})
 	first.Shutdown()
-	if receive(t, delivered) != id {
-		t.Error("another task was delivered")
-	}
+	s.comes(id, delivered)
 	servers.Eventually(t, "it is delivered again", func() bool { second.Poll(t.Context()); return len(delivered) > 0 })
 }
 
@@ -130,11 +119,9 @@ func TestATaskWithoutAWakeupAndOneThatAnotherProcessHasDelayedAreDelivered(t *te
 	t.Parallel()
 	s := newSpace(t)
 	delivered := make(chan uuid.UUID, 1)
-	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
+	s.waiting(s.rdb, 20*time.Millisecond, into(delivered))
 	for _, options := range [][]asynq.Option{nil, {asynq.ProcessIn(time.Second)}} {
-		if id := s.unrung(purchase, options...); receive(t, delivered) != id {
-			t.Error("another task was delivered")
-		}
+		s.comes(s.unrung(purchase, options...), delivered)
 	}
 }
 
@@ -144,12 +131,12 @@ func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 	s := newSpace(t)
 	server := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil), share(draw, nil))
 	t.Cleanup(server.Shutdown)
-	s.otherType(s.wakeups(purchase))
+	s.otherType(queue.WakeupKey(s.namespace, purchase))
 	s.unrung(purchase)
 	s.unrung(draw)
 	for range 2 {
 		server.Poll(t.Context())
-		if n, err := s.rdb.LLen(t.Context(), s.wakeups(draw)).Result(); err != nil || n != 1 {
+		if n, err := s.rdb.LLen(t.Context(), queue.WakeupKey(s.namespace, draw)).Result(); err != nil || n != 1 {
 			t.Errorf("%d wakeups wait, %v", n, err)
 		}
 	}
@@ -161,13 +148,11 @@ func TestATaskBehindThoseWithoutRecordsIsDelivered(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSpace(t)
 	delivered := make(chan uuid.UUID, 1)
-	s.timed(s.rdb, 20*time.Millisecond, into(delivered))
+	s.waiting(s.rdb, 20*time.Millisecond, into(delivered))
 	for range 500 {
 		servers.NoError(t, s.rdb.LPush(t.Context(), s.key("pending"), uuid.NewString()).Err())
 	}
-	if id := s.enqueue(purchase); receive(t, delivered) != id {
-		t.Error("another task was delivered")
-	}
+	s.comes(s.enqueue(purchase), delivered)
 }
 
 // It also notices when another release of asynq no longer goes through the waiter.
@@ -176,15 +161,14 @@ func TestAnIdleServerPollsAndTakesNothing(t *testing.T) {
 	s := newSpace(t)
 	rdb, looks := s.counted()
 	delivered := make(chan uuid.UUID, 1)
-	s.timed(rdb, time.Second, into(delivered)) // as by default
+	s.waiting(rdb, time.Second, into(delivered)) // as by default
 	servers.Eventually(t, "the first poll", func() bool { return looks.polls.Load() > 0 })
 	takes := looks.takes.Load()
 	servers.Eventually(t, "further polls", func() bool { return looks.polls.Load() > 3 })
 	if n := looks.takes.Load() - takes; n > 0 {
 		t.Errorf("an idle server looked for tasks %d times", n)
 	}
-	s.enqueue(purchase)
-	receive(t, delivered)
+	s.comes(s.enqueue(purchase), delivered)
 	if looks.takes.Load() == takes {
 		t.Error("looks are not counted")
 	}
@@ -195,7 +179,7 @@ func TestAWaitHasAnEnd(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	rdb, looks := s.counted()
-	s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, nil)).Timing(never, time.Second))
+	s.timed(rdb, never, time.Second, nil)
 	servers.Eventually(t, "it looks again", func() bool { return looks.takes.Load() > 2 })
 }
 
@@ -205,7 +189,7 @@ func TestAPausedQueueIsLeftAloneAndGoesOnAfterwards(t *testing.T) {
 	rdb, looks := s.counted()
 	const tasks = 5
 	delivered := make(chan uuid.UUID, tasks)
-	s.timed(rdb, 20*time.Millisecond, into(delivered))
+	s.waiting(rdb, 20*time.Millisecond, into(delivered))
 	servers.NoError(t, s.inspector.PauseQueue(queue.Name(s.namespace, purchase)))
 	takes := looks.takes.Load()
 	for range tasks {
@@ -230,25 +214,20 @@ func TestAPausedServerLeavesTasksAndWakeupsToOthers(t *testing.T) {
 	s, _ := ownSpace(t)
 	rdb, looks := s.counted()
 	mine, others := make(chan uuid.UUID, 1), make(chan uuid.UUID, 1)
-	server := s.quiet(rdb, into(mine))
-	s.enqueue(purchase) // asynq's first enqueue pushes two wakeups, as Redis has no script yet
-	receive(t, mine)
+	server := s.waiting(rdb, never, into(mine))
+	s.comes(s.enqueue(purchase), mine) // asynq's first enqueue pushes two wakeups, as Redis has no script yet
 	servers.Eventually(t, "the server would get the wakeup", func() bool { return strings.Contains(s.rdb.Info(t.Context(), "clients").Val(), "blocked_clients:1") })
 	takes, resume := looks.takes.Load(), server.Pause()
 	id := s.enqueue(purchase)
 	servers.Eventually(t, "the wakeup is passed on", func() bool { return s.rdb.LLen(t.Context(), queue.WakeupKey(s.namespace, purchase)).Val() == 1 })
-	other := s.quiet(s.rdb, into(others))
-	if receive(t, others) != id {
-		t.Error("another task was delivered")
-	}
+	other := s.waiting(s.rdb, never, into(others))
+	s.comes(id, others)
 	other.Shutdown()
 	if n := looks.takes.Load() - takes; n > 0 {
 		t.Errorf("a paused server looked for tasks %d times", n)
 	}
 	resume()
-	if id := s.enqueue(purchase); receive(t, mine) != id {
-		t.Error("another task was delivered")
-	}
+	s.comes(s.enqueue(purchase), mine)
 	server.Pause()
 	server.Shutdown() // does not wait for the end of the pause
 }
@@ -260,7 +239,7 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 		"no task can be taken": func(_ *space, l *looks) { l.refused.Store(true) },
 		"no wakeup can be pushed": func(s *space, l *looks) {
 			l.unpolled.Store(true) // a poll would delete the key
-			s.otherType(s.wakeups(purchase))
+			s.otherType(queue.WakeupKey(s.namespace, purchase))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,15 +249,13 @@ func TestErrorsOfRedisAreNotRepeatedWithoutAPause(t *testing.T) {
 			disturb(s, looks)
 			delivered := make(chan uuid.UUID, 1)
 			began := time.Now()
-			s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, into(delivered))).Timing(never, never))
+			s.timed(rdb, never, never, into(delivered))
 			servers.Eventually(t, "three looks", func() bool { return looks.takes.Load() > 2 })
 			if n, most := looks.takes.Load(), 2+int64(time.Since(began)/queue.ErrorBackoff); n > most {
 				t.Errorf("%d looks instead of %d", n, most)
 			}
 			looks.refused.Store(false)
-			if id := s.enqueue(purchase); receive(t, delivered) != id {
-				t.Error("another task was delivered")
-			}
+			s.comes(s.enqueue(purchase), delivered)
 		})
 	}
 }
@@ -287,7 +264,7 @@ func TestShutdownEndsAWaitAndTakesNoTask(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
 	rdb, looks := s.counted()
-	server := s.quiet(rdb, func(context.Context, queue.Task, bool) error {
+	server := s.waiting(rdb, never, func(context.Context, queue.Task, bool) error {
 		t.Error("a task was delivered")
 		return nil
 	})
@@ -308,33 +285,25 @@ func TestShutdownEndsAWaitAndTakesNoTask(t *testing.T) {
 func TestAWorkerWhoseConnectionIsDeadHearsOfTasksAgain(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	deaf := &atomic.Bool{}
-	deafened := func(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-		return func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			return &wire{Conn: conn, deaf: deaf}, err
-		}
+	rdb, deaf := servers.Redis(t, s.settings), &atomic.Bool{}
+	dial := new(net.Dialer).DialContext
+	deafened := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &wire{Conn: conn, deaf: deaf}, err
 	}
-	var rdb redis.UniversalClient
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
-		options := *cluster.Options()
-		options.Dialer = deafened(new(net.Dialer).DialContext)
-		rdb = redis.NewClusterClient(&options)
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		cluster.Options().Dialer = deafened
 	} else {
-		options := *s.rdb.(*redis.Client).Options()
-		options.Dialer = deafened(options.Dialer)
-		rdb = redis.NewClient(&options)
+		options := rdb.(*redis.Client).Options()
+		dial, options.Dialer = options.Dialer, deafened
 	}
-	t.Cleanup(func() { _ = rdb.Close() })
 	delivered := make(chan uuid.UUID, 1)
-	server := s.start(queue.NewServer(rdb, s.namespace, workerSettings, servers.Logger(t), share(purchase, into(delivered))).Timing(20*time.Millisecond, time.Second))
+	server := s.timed(rdb, 20*time.Millisecond, time.Second, into(delivered))
 	servers.Eventually(t, "the server waits", server.Waits)
 	deaf.Store(true)
 	id := s.enqueue(purchase)
 	servers.Eventually(t, "the wakeup is lost", func() bool { return !deaf.Load() })
-	if receive(t, delivered) != id {
-		t.Error("another task was delivered")
-	}
+	s.comes(id, delivered)
 }
 
 // wire is a connection that never hears again after it has waited for a wakeup and lost it,
