@@ -160,9 +160,7 @@ func (s *System) startServers(standby bool) {
 	var err error
 	s.Stack, err = devstack.Start(ctx, options)
 	servers.NoError(s.T, err)
-	s.T.Cleanup(func() {
-		servers.NoError(s.T, s.Stack.Stop())
-	})
+	s.T.Cleanup(func() { servers.NoError(s.T, s.Stack.Stop()) })
 	servers.NoError(s.T, s.Stack.Postgres.CreateDatabase(ctx, "triprize"))
 	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.Redis.URL()
 	s.appURL = makeAppRole(s.T, s.Settings.Postgres.URL)

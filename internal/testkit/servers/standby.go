@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -33,15 +34,14 @@ func NameStandby(t testing.TB, db *pgxpool.Pool, name string) {
 func AwaitNobody(t testing.TB, db *pgxpool.Pool) {
 	t.Helper()
 	NameStandby(t, db, "nobody")
-	armed := make(chan struct{})
-	go func() {
-		defer close(armed)
+	var waits sync.WaitGroup
+	waits.Go(func() {
 		for err := error(nil); err == nil; {
 			_, err = db.Exec(context.Background(), `SELECT pg_logical_emit_message(true, '', '')`)
 		}
-	}()
+	})
 	EndWait(t, db, "pg_cancel_backend")
-	<-armed
+	waits.Wait()
 }
 
 // AwaitCommit waits until a commit waits for the standby, or none does.
