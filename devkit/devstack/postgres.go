@@ -76,11 +76,8 @@ func (p *Postgres) initialise(ctx context.Context) error {
 		return nil
 	}
 	pwfile := filepath.Join(p.data, "..", "initdb.password") // the user of Postgres must be able to read it
-	if err := os.WriteFile(pwfile, []byte(p.pw+"\n"), 0o600); err != nil {
-		return err
-	}
 	defer func() { _ = os.Remove(pwfile) }()
-	if err := p.own(pwfile); err != nil {
+	if err := errors.Join(os.WriteFile(pwfile, []byte(p.pw+"\n"), 0o600), p.own(pwfile)); err != nil {
 		return err
 	}
 	return p.fill(ctx, nil, "initdb", "-U", databaseUser, "--pwfile="+pwfile, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync")
@@ -103,13 +100,7 @@ func (p *Postgres) own(path string) error {
 // folder that cannot be used, so the folder gets its name at the end.
 func (p *Postgres) fill(ctx context.Context, env []string, program string, args ...string) error {
 	unfinished := p.data + ".new"
-	if err := os.RemoveAll(unfinished); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(unfinished, 0o700); err != nil {
-		return err
-	}
-	if err := p.own(unfinished); err != nil {
+	if err := errors.Join(os.RemoveAll(unfinished), os.MkdirAll(unfinished, 0o700), p.own(unfinished)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
