@@ -27,7 +27,7 @@ type finalize func(ctx context.Context, jobs []job.Ref, redelivered bool) error
 
 // handle returns the handler of a kind of task, which calls finalize.
 func (w *Worker) handle(finalize finalize) queue.Handler {
-	return func(ctx context.Context, task queue.Task, redelivered bool) (err error) {
+	return func(ctx context.Context, task queue.Task, redelivered bool) error {
 		ctx = postgres.As(ctx, transactionsOf(task.Kind))
 		message, err := job.MessageOf(task)
 		if err != nil { // the sweep lost-jobs issues its jobs again
@@ -37,18 +37,22 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 		if !w.acquire(ctx, message.ID) {
 			return queue.Snooze(errTaken)
 		}
-		defer func() { w.release(ctx, message.ID, err != nil) }()
+		done := false // nor after a panic
+		defer func() { w.release(ctx, message.ID, !done) }()
 		if len(message.Jobs) > 0 {
 			redelivered := redelivered || message.Delivery > 1
 			defer w.metrics.begun(message.Kind, len(message.Jobs), redelivered)()
-			err = finalize(ctx, message.Jobs, redelivered)
+			err := finalize(ctx, message.Jobs, redelivered)
 			if locked, ok := errors.AsType[*walletsLocked](err); ok { // the sweep lost-jobs issues its jobs once their campaigns are unlocked
-				return queue.Snooze(job.Snooze(ctx, w.db, message.ID, locked.jobs))
+				err := queue.Snooze(job.Snooze(ctx, w.db, message.ID, locked.jobs))
+				done = err == nil
+				return err
 			}
 			if err != nil {
 				return err
 			}
 		}
+		done = true
 		_ = w.deletions.Submit(message.ID) // full: the sweep lost-jobs deletes it
 		return nil
 	}

@@ -214,7 +214,7 @@ const released = "RELEASED"
 // returns false while a live worker holds the key, and takes over the key of a dead one at once.
 // After an error the holder is unknown: Postgres prevents that an effect happens twice.
 //
-// Heartbeats renew the key until Release. So it expires if its deletion fails, or is lost in a failover of Redis, and
+// Heartbeats renew the key until Release. So it expires if its release fails, or is lost in a failover of Redis, and
 // the task counts as orphaned.
 func (h *Heartbeat) Acquire(ctx context.Context, task uuid.UUID) (mine bool, err error) {
 	if mine, err = h.acquire(ctx, task); mine {
