@@ -193,11 +193,12 @@ const (
 // A connection on which a statement was given up is closed in the background, and its pool opens no other one in its
 // place meanwhile. If its server has vanished, pgx would try for 15 s to cancel the statement and to end the session.
 const (
-	handshakeTimeout = 2 * time.Second // of TCP, also for the connection that cancels a statement
+	handshakeTimeout = 2 * time.Second // of TCP; a connection that cancels a statement has as long for the rest
 	closeTimeout     = time.Second
 )
 
-// dialer dials connections that are closed soon. One whose context outlasts the connect timeout is for canceling.
+// dialer dials connections that are closed soon. One whose context outlasts the connect timeout is to cancel a
+// statement: pgx waits 15 s for its answer.
 func dialer(connectTimeout time.Duration) pgconn.DialFunc {
 	d := net.Dialer{
 		Timeout:         handshakeTimeout,
@@ -205,15 +206,16 @@ func dialer(connectTimeout time.Duration) pgconn.DialFunc {
 		Control:         setUserTimeout(userTimeout),
 	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		deadline, _ := ctx.Deadline()
+		cancels := time.Until(deadline) > connectTimeout
 		conn, err := d.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		soon := soonClosed{conn}
-		if deadline, _ := ctx.Deadline(); time.Until(deadline) > connectTimeout {
-			err = soon.SetDeadline(deadline)
+		if cancels {
+			err = conn.SetDeadline(time.Now().Add(handshakeTimeout))
 		}
-		return soon, err
+		return soonClosed{conn}, err
 	}
 }
 
