@@ -35,8 +35,8 @@ func (a about) stateOf(t *testing.T, campaign string) string {
 func (a about) system(t *testing.T) *fleet.System {
 	t.Helper()
 	settings := servers.Defaults(t)
-	settings.Postgres.URL = a.PostgresURL
-	return &fleet.System{T: t, URLs: []string{a.APIURL}, App: a.AppKey, DB: servers.Pool(t, settings)}
+	settings.Postgres.URL, settings.Redis.URL = a.PostgresURL, a.RedisURL
+	return &fleet.System{T: t, URLs: []string{a.APIURL}, App: a.AppKey, DB: servers.Pool(t, settings), Redis: servers.Redis(t, settings)}
 }
 
 // kill kills processes, and waits until others are in their places, as dev.json says, and the standby, if there is to be
@@ -93,6 +93,7 @@ func liveFourTimes(t *testing.T, flags ...string) {
 	}
 
 	s := first.system(t)
+	servers.NoError(t, s.Redis.Set(t.Context(), "kept", "so far", 0).Err())
 	sale := queueUp(s, id, 10, 8)
 	sale.underWay()
 	again := first.kill(s, dir, first.PIDs.API[0], first.PIDs.Worker[0], first.PIDs.Scheduler[0], first.PIDs.RedisPrimary, first.PIDs.PostgresPrimary)
@@ -118,6 +119,9 @@ func liveFourTimes(t *testing.T, flags ...string) {
 	place := func(of about) int { return slices.Index(of.PIDs.Servers, of.PIDs.RedisPrimary) }
 	if place(second) != place(again) {
 		t.Errorf("the primary of Redis was server %d, and is %d", place(again), place(second))
+	}
+	if kept, err := s.Redis.Get(t.Context(), "kept").Result(); kept != "so far" {
+		t.Errorf("after a failover, a crash and a restart Redis has %q, %v", kept, err)
 	}
 	if n := second.payAtSandbox(t); n != 2 || second.SandboxKey != first.SandboxKey || second.OperatorKey != first.OperatorKey || second.AppKey != first.AppKey {
 		t.Errorf("after a kill the sandbox has %d payments, and the keys are %+v, and were %+v", n, second, first)

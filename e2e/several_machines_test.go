@@ -67,6 +67,14 @@ func TestAnAPIThatDrainsIsNotReadyAndServesRequests(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1})
 	draining, ending := s.RunAPI("TRIPRIZE_API_DRAIN_DELAY=5m"), s.RunAPI("TRIPRIZE_API_DRAIN_DELAY=100ms")
 	id := s.Campaign(3)
+	await := func(what string, exited <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-exited:
+		case <-time.After(servers.Patience):
+			t.Fatalf("%s does not end", what)
+		}
+	}
 	exited := ending.Exited()
 	servers.NoError(t, errors.Join(draining.Signal(terminate), ending.Signal(terminate)))
 	servers.Eventually(t, "it is not ready", func() bool {
@@ -79,15 +87,11 @@ func TestAnAPIThatDrainsIsNotReadyAndServesRequests(t *testing.T) {
 	if a := s.Buy(fleet.Order{Campaign: id, User: "mina", API: 1}); a.Status != http.StatusAccepted {
 		t.Errorf("while it drains: %v %s", a, a.Body)
 	}
-	select {
-	case <-exited:
-	case <-time.After(servers.Patience):
-		t.Fatal("it does not end")
-	}
+	await("it", exited)
 	if log := s.Log("api-3"); ending.Killed() || !fleet.Contains(log, "draining: not ready") || !fleet.Contains(log, "msg=stopped") {
 		t.Errorf("it did not end by itself after its delay:\n%s", log)
 	}
 	exited = draining.Exited()
 	servers.NoError(t, draining.Signal(terminate)) // a second signal ends it at once
-	<-exited
+	await("after a second signal it", exited)
 }

@@ -2,7 +2,7 @@
 # Tries docker-compose.yml with Docker and Compose, from the image of another commit to this one
 # (e2e/ha/compose_test.go says how). `make compose` and `make soak-long` call it.
 #
-#   COMMIT       to upgrade from (where this branch left origin/main, or the commit before HEAD)
+#   COMMIT       to upgrade from, since deploy/secrets.sh is there (where this branch left origin/main, or the commit before HEAD)
 #   DOCKER_HOST  a daemon with a registry, and with the ports 8000, 8080 and 8081 free. Without it a
 #                daemon starts in namespaces of its own, without a network: as root, with Debian's
 #                docker.io. There the base images are stand-ins made of this machine's programs.

@@ -183,7 +183,7 @@ func (s *Stack) prepare(i int, g *group, opts Options) (err error) {
 }
 
 // failoverPatience is longer than Sentinels and Clusters take. Then there is nobody to replace the primary.
-const failoverPatience = 30 * time.Second
+const failoverPatience = time.Minute
 
 // slots is the number of a Cluster's slots.
 const slots = 16384

@@ -5,6 +5,7 @@ package ha
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -131,7 +132,7 @@ func (c incident) meet(t *testing.T, db *pgxpool.Pool, processes map[string]*dev
 	worker := ""
 	servers.Eventually(t, "a worker is about to record the draw", func() bool {
 		for host, process := range processes {
-			if strings.HasPrefix(output("ps", "-o", "state=", "-p", fmt.Sprint(process.PID())), "T") {
+			if stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process.PID())); strings.Contains(string(stat), ") T ") {
 				worker = host
 			}
 		}

@@ -70,7 +70,7 @@ func run(t *testing.T, host, user, name string, env []string, args ...string) *d
 
 // answers tells whether a URL answers 200.
 func answers(url string) bool {
-	client := http.Client{Timeout: time.Second}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)
 	return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
 }
@@ -116,12 +116,14 @@ func startPostgres(t *testing.T) {
 		POSTGRES_APP_PASSWORD=5a5a psql --quiet --file=$2/postgres/app-role.sql $1/triprize`, "postgres://postgres:5a5a@proxy", deploy)
 }
 
-// primary returns the host of Postgres' primary, and the other.
+// primary returns the host of Postgres' primary, and the other; "" if neither says that it is.
 func primary() (host, other string) {
-	if answers("http://pg1:8008/primary") {
-		return "pg1", "pg2"
+	for host, other := range map[string]string{"pg1": "pg2", "pg2": "pg1"} {
+		if answers("http://" + host + ":8008/primary") {
+			return host, other
+		}
 	}
-	return "pg2", "pg1"
+	return "", ""
 }
 
 // patroniTimes sets ttl, loop_wait and retry_timeout, in seconds.

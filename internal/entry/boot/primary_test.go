@@ -77,6 +77,9 @@ func TestReplicationThatIsRequiredIsWatched(t *testing.T) {
 		}
 		return found
 	}
+	if found := causes(started(t, settings)); !found[causeAsynchronous] || found[causeStandbyAway] {
+		t.Errorf("without a standby: %v", found)
+	}
 	servers.NameStandby(t, admin, "nobody")
 	for commit, want := range map[string]bool{"on": false, "remote_apply": false, "remote_write": true, "local": true, "off": true} {
 		own := settings

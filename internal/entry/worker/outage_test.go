@@ -51,7 +51,7 @@ func TestAWorkerThatDoesNotReachPostgresPausesAndThenReleasesItsTasks(t *testing
 				case <-ctx.Done():
 				case <-time.After(row.lasts + time.Minute):
 				}
-				return nil
+				return ctx.Err()
 			})
 			go func() {
 				switch err := idle(t.Context(), queue.Task{}, false); {

@@ -139,7 +139,7 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		"refused for longer":     {file: "retention:\n  refused: 721h\n", want: []string{"retention.refused", "at most purchases"}},
 		"a proxy by name":        {env: [2]string{"TRIPRIZE_API_TRUSTED_PROXIES", "haproxy"}, want: []string{"api.trusted_proxies (TRIPRIZE_API_TRUSTED_PROXIES)", "networks like 10.0.0.0/8"}},
 		"a long drain":           {env: [2]string{"TRIPRIZE_API_DRAIN_DELAY", "1h"}, want: []string{"api.drain_delay (TRIPRIZE_API_DRAIN_DELAY)", "at most 5m"}},
-		"a network with a host":  {file: "webhooks:\n  allow_networks: 10.0.0.1/8\n", want: []string{"webhooks.allow_networks", "networks like 10.0.0.0/8"}},
+		"a network with a host":  {file: "webhooks:\n  allow_networks: 10.0.0.0/8,10.0.0.1/8\n", want: []string{"webhooks.allow_networks", "networks like 10.0.0.0/8"}},
 		"nine previous keys":     {file: "draw:\n  previous_secret_keys: " + strings.Repeat(strings.Repeat("5a", 32)+",", 8) + strings.Repeat("5a", 32) + "\n", want: []string{"draw.previous_secret_keys", "at most 8"}},
 		"no burst":               {env: [2]string{"TRIPRIZE_LIMITS_USER_BURST", "0"}, want: []string{"limits.user_burst", "at least 1"}},
 		"a negative rate":        {env: [2]string{"TRIPRIZE_LIMITS_CLIENT_RATE", "-1"}, want: []string{"limits.client_rate", "at least 0"}},
