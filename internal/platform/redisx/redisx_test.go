@@ -4,8 +4,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -72,7 +71,7 @@ func TestTheCAFileDecidesWhoIsTrusted(t *testing.T) {
 	for _, url := range []string{"rediss://%s", "rediss+sentinel://localhost:1?master_name=shop&addr=%s", "rediss+cluster://localhost:1?addr=%s"} {
 		for ca, want := range map[string]bool{file: true, "": false} {
 			page, trusts := httptest.NewUnstartedServer(nil), make(chan bool, 100) // after each handshake
-			page.Config.ErrorLog = log.New(io.Discard, "", 0)
+			page.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 			page.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 				if state != http.StateNew {
 					trusts <- state == http.StateActive
