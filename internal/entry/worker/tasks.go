@@ -37,7 +37,7 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 		if !w.acquire(ctx, message.ID) {
 			return queue.Snooze(errTaken)
 		}
-		done := false // nor after a panic
+		done := false // also after a panic
 		defer func() { w.release(ctx, message.ID, !done) }()
 		if len(message.Jobs) > 0 {
 			redelivered := redelivered || message.Delivery > 1
