@@ -73,6 +73,7 @@ func TestNoStatementReadsATableThatHasGrown(t *testing.T) {
 			}
 			work()
 			servers.Exec(t, s.DB, analyze)
+			servers.Exec(t, s.DB, `UPDATE pg_class SET reltuples = 0 WHERE oid = 'outbox_messages'::regclass AND reltuples > 0`) // no job was queued
 			large := s.Campaign(100)
 			grow(s)
 			s.StopAll("worker")

@@ -84,15 +84,15 @@ func MessageOf(t queue.Task) (Message, error) {
 	return m, nil
 }
 
-// lockMessages locks messages $1 uuid[] in the order of their ids, as every
-// statement that changes several of them does.
-const lockMessages = `SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE`
+// lockMessages locks messages $1 uuid[] in the order of their ids, as every statement that changes several of them
+// does. It returns an array: a join would read the whole backlog if the outbox was analysed while it was empty.
+const lockMessages = `ARRAY(SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE)`
 
 // DeleteMessages deletes messages whose tasks are done, unless one of their jobs is still queued: a task
 // may have named others.
 func DeleteMessages(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	_, err := db.Exec(ctx, `
-		DELETE FROM outbox_messages m WHERE id IN (`+lockMessages+`)
+		DELETE FROM outbox_messages m WHERE id = ANY(`+lockMessages+`)
 		  AND NOT EXISTS (SELECT FROM unnest(m.jobs) AS i (id)
 			CROSS JOIN LATERAL (SELECT state, purchase_id FROM jobs WHERE id = i.id OFFSET 0) j
 			WHERE j.state = 'queued' AND j.purchase_id IS NULL)`, ids)
@@ -101,7 +101,7 @@ func DeleteMessages(ctx context.Context, db postgres.DB, ids []uuid.UUID) error 
 
 // markSeen records that the tasks of messages are waiting in the queue now.
 func markSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
-	_, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id IN (`+lockMessages+`)`, ids)
+	_, err := db.Exec(ctx, `UPDATE outbox_messages SET seen_at = clock_timestamp() WHERE id = ANY(`+lockMessages+`)`, ids)
 	return fault.At(err, "job.markSeen")
 }
 
@@ -115,7 +115,7 @@ func markSeen(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 // count against its jobs.
 func replaceMessages(ctx context.Context, tx pgx.Tx, ids, orphaned []uuid.UUID, byCampaign bool) (messages []Message, err error) {
 	rows, err := tx.Query(ctx, `
-		WITH gone AS (DELETE FROM outbox_messages WHERE id IN (`+lockMessages+`)
+		WITH gone AS (DELETE FROM outbox_messages WHERE id = ANY(`+lockMessages+`)
 		              RETURNING kind, delivery + (id = ANY(coalesce($2::uuid[], '{}')))::int AS delivery, jobs)
 		SELECT g.kind, g.delivery, j.id, coalesce(j.campaign_id, '00000000-0000-0000-0000-000000000000'), coalesce(j.traceparent, '')
 		FROM gone g
