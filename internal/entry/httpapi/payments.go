@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -277,7 +278,7 @@ func (s *server) openPayments(provider payprovider.Provider) *cards.Events {
 		return nil
 	}
 	events := cards.NewEvents(s.db, provider, s.logger, s.registry)
-	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(eventBodies, s.settings.API.RequestTimeout, eventArrives), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
+	w := &webhooks{provider: provider, logger: s.logger, bodies: body.New(eventBodies, s.settings.API.RequestTimeout, cmp.Or(s.settings.Payments.Stripe.EventTimeout, eventArrives)), sometimes: rate.Sometimes{First: 1, Interval: time.Minute},
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_provider_events_received_total",
 			Help: "Calls of webhooks by outcome: stored (now or before), refused (not signed by the provider, or not for us), failed (told to come again)."}, []string{"outcome"})}
 	s.registry.MustRegister(w.outcomes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_provider_events_storing",

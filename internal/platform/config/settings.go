@@ -212,6 +212,7 @@ type Stripe struct {
 	MethodTypes   string        `mapstructure:"payment_method_types" validate:"method_types,max=1024"` // separated by commas: see PaymentMethodTypes
 	Rate          int           `mapstructure:"rate"              validate:"min=1,max=10000"`
 	Timeout       time.Duration `mapstructure:"-"`
+	EventTimeout  time.Duration `mapstructure:"-"` // of a long event to arrive
 	EndpointRate  int           `mapstructure:"-"`
 }
 
