@@ -12,7 +12,7 @@ import (
 
 func TestOperatorsSeeSweepsAndRunThem(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_SCHEDULER_REPORT_TIMEOUT=1m", "TRIPRIZE_SCHEDULER_SWEEP_TIMEOUT=5m"}})
 	var names []string
 	for _, sweep := range s.Sweeps() {
 		names = append(names, sweep.Name)

@@ -327,8 +327,8 @@ type Retention struct {
 type Scheduler struct {
 	Listen string `mapstructure:"listen"           validate:"omitempty,hostname_port"`
 
-	SweepTimeout, ShutdownTimeout time.Duration `mapstructure:"-"`
-	BatchSize, MaxBatches         int           `mapstructure:"-"`
+	SweepTimeout, ReportTimeout, ShutdownTimeout time.Duration `mapstructure:"-"`
+	BatchSize, MaxBatches                        int           `mapstructure:"-"`
 }
 
 // Sweeps are times of sweeps that only tests set; Every is by name of the sweep.

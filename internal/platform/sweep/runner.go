@@ -40,7 +40,8 @@ type Report struct {
 type Runner struct {
 	rdb       redis.UniversalClient
 	namespace string
-	timeout   time.Duration
+	timeout   time.Duration // of a run
+	forReport time.Duration // of a call to Redis
 	bounds    Run
 	logger    *slog.Logger
 }
@@ -48,7 +49,7 @@ type Runner struct {
 // NewRunner returns a Runner.
 func NewRunner(rdb redis.UniversalClient, settings config.Settings, logger *slog.Logger) *Runner {
 	most := settings.Scheduler
-	return &Runner{rdb: rdb, namespace: settings.Redis.Namespace, timeout: cmp.Or(most.SweepTimeout, timeout), logger: logger,
+	return &Runner{rdb: rdb, namespace: settings.Redis.Namespace, timeout: cmp.Or(most.SweepTimeout, timeout), forReport: cmp.Or(most.ReportTimeout, reportTimeout), logger: logger,
 		bounds: Run{BatchSize: cmp.Or(most.BatchSize, batchSize), MaxBatches: cmp.Or(most.MaxBatches, maxBatches)}}
 }
 
@@ -88,7 +89,7 @@ func (r *Runner) reportsKey() string { return r.namespace + ":sweeps" }
 // store stores the last report of each sweep in Redis, where every process finds it.
 // When that fails nothing else is affected.
 func (r *Runner) store(ctx context.Context, report Report) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.forReport)
 	defer cancel()
 	text, err := json.Marshal(report)
 	if err == nil {
@@ -101,7 +102,7 @@ func (r *Runner) store(ctx context.Context, report Report) {
 
 // LastReports returns the last report of each sweep that has run, by name.
 func (r *Runner) LastReports(ctx context.Context) (map[string]Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.forReport)
 	defer cancel()
 	texts, err := r.rdb.HGetAll(ctx, r.reportsKey()).Result()
 	if err != nil {
