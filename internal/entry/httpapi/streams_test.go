@@ -96,7 +96,7 @@ func TestAClientHasItsShareOfTheStreams(t *testing.T) {
 
 func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Env: []string{fleet.Lively}, Schedulers: -1})
+	s := fleet.Start(t, fleet.Options{Env: []string{fleet.Lively}})
 	id := s.Campaign(4)
 	idempotencyKey := s.NewKey("thief")
 	prefix := strings.Split(idempotencyKey, "_")[1]
@@ -218,7 +218,7 @@ func TestTwoThousandWaitersCostAProcessOneSubscriptionOrOneQueryAtATime(t *testi
 // Requests that wait for a job take no turn of those that read.
 func TestWaitsForAJobLeaveReadsToOthers(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Start(t, fleet.Options{Workers: -1})
 	id := s.Campaign(3)
 	open := s.Buy(fleet.Order{Campaign: id, User: "mina"})
 	const waiting = 20 // there are ten connections

@@ -99,8 +99,8 @@ func toldApp(t *testing.T, s *fleet.System, client string) *told {
 	return a
 }
 
-// tellingLoopback lets workers tell apps of a test.
-var tellingLoopback = []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8"}
+// tellingLoopback lets workers tell apps of a test, however slow these are.
+var tellingLoopback = []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_WEBHOOKS_TIMEOUT=5m"}
 
 // From the request to the message: what an app is told is what GET shows it.
 func TestAnAppIsToldWhatGetShows(t *testing.T) {
@@ -156,7 +156,7 @@ func same(t *testing.T, a, b []byte) bool {
 // Two users of an app and the app itself use one idempotency key, each for a request of its own.
 func TestAnAppHearsOfItsUsersAndSeesTheirJobsAndTheyOnlyTheirOwn(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Schedulers: -1, Env: slices.Concat(tellingLoopback, fleet.Trusting.Env, []string{"TRIPRIZE_TOKENS_CLIENT=shop"})})
+	s := fleet.Start(t, fleet.Options{Env: slices.Concat(tellingLoopback, fleet.Trusting.Env, []string{"TRIPRIZE_TOKENS_CLIENT=shop"})})
 	shop, other, id := s.NewKey("shop"), s.NewKey("other"), s.Campaign(4)
 	mina, otto := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", "")
 	heard, unheard := toldApp(t, s, "shop"), toldApp(t, s, "other")

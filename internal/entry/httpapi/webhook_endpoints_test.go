@@ -182,7 +182,7 @@ func TestAnOldSecretSignsAsLongAsTheRotationSays(t *testing.T) {
 }
 
 // toLoopback lets events be sent to receivers in this process.
-var toLoopback = fleet.Options{Schedulers: 1, Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL=100ms"}}
+var toLoopback = fleet.Options{Env: append([]string{"TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL=100ms"}, tellingLoopback...)}
 
 // deliveryView is what the tests read of a delivery.
 type deliveryView struct {
