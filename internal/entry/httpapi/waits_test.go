@@ -64,7 +64,7 @@ func TestAWaitEndsAtItsTimeAndBeforeItWithItsProcessAndWithItsKey(t *testing.T) 
 // A wait that nobody has told is no wait of 0.
 func TestAWaitThatIsNotKnownIsMissing(t *testing.T) {
 	t.Parallel()
-	settings, registry := servers.Settings(t), prometheus.NewRegistry()
+	settings, registry := servers.Patient(servers.Settings(t)), prometheus.NewRegistry()
 	rdb := servers.Redis(t, settings)
 	b := newBacklog(queue.NewFinder(rdb, settings.Redis.Namespace), settings, nil, registry)
 	told := func() int {
