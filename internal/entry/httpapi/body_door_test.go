@@ -50,8 +50,7 @@ func TestRequestsThatFailAreChargedLikeGoodOnes(t *testing.T) {
 				body = strings.Replace(fmt.Sprintf(body, who), "external", "wallet", 1)
 			}
 			statuses := make(map[int]int)
-			for range 20 {
-				a := rawAs(s, mina, http.MethodPost, c.path, body, c.key, c.media)
+			for _, a := range fleet.AtOnce(20, func(int) fleet.Answer { return rawAs(s, mina, http.MethodPost, c.path, body, c.key, c.media) }) {
 				statuses[a.Status]++
 				if a.Status == c.status && !strings.HasPrefix(a.Header.Get("RateLimit"), `"user";`) {
 					t.Errorf("it was not charged: %v", a.Header)
@@ -95,7 +94,11 @@ func TestABodyIsTheLastThingThatIsLookedAt(t *testing.T) {
 		{"an app", s.App, key, purchases, 413},
 		{"an app a third time", s.App, key, purchases, 429},
 	} {
-		wantAnswer(t, c.what, post(c.credential, c.key, c.path), c.status)
+		a := post(c.credential, c.key, c.path)
+		for tries := 0; c.status == 429 && a.Status == 413 && tries < 2000; tries++ { // a second is over since the last, and it may pass
+			a = post(c.credential, c.key, c.path)
+		}
+		wantAnswer(t, c.what, a, c.status)
 	}
 }
 
@@ -157,22 +160,17 @@ func TestABodyThatStopsShortHasNoEffect(t *testing.T) {
 func TestABodyThatTakesLongLeavesTheRestOfItsRequestTheWholeTime(t *testing.T) {
 	t.Parallel()
 	const whole = time.Second
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_API_REQUEST_TIMEOUT=" + whole.String()}})
+	s := fleet.Shared(t, quiet)
 	path := s.Post("/v1/campaigns", fleet.CampaignBody(3)).Header.Get("Location")
-	status := 0
-	for range 3 { // the rest may take long on a busy machine, but not each time
+	s.With("TRIPRIZE_API_REQUEST_TIMEOUT=" + whole.String())
+	servers.Eventually(t, "a body that takes longer than a request may is read", func() bool { // the rest may take long on a busy machine, but not each time
 		conn := dial(s)
 		_, _ = fmt.Fprintf(conn, "PATCH %s HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 10013\r\n\r\n%10000s", path, s.Operator, "{") // its head, and more than is read with it
 		time.Sleep(whole + whole/5)
 		_, _ = io.WriteString(conn, `"name":"new"}`)
-		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		servers.NoError(t, err)
-		_ = answer.Body.Close()
-		if status = answer.StatusCode; status == http.StatusOK {
-			return
-		}
-	}
-	t.Errorf("a change whose body took longer than a request may: %d", status)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it ends with the connection
+		return err == nil && answer.StatusCode == http.StatusOK
+	})
 }
 
 func TestNothingIsSentAsNothing(t *testing.T) {
@@ -238,7 +236,7 @@ func TestAUserHasFewerStreamsAndWaitsThanAnApp(t *testing.T) {
 	queued := buy(mina, "")
 	mustAnswer(t, "", queued, 202)
 	var waiting sync.WaitGroup
-	wait := func(credential string) { waiting.Go(func() { buy(credential, "wait=30") }) }
+	wait := func(credential string) { waiting.Go(func() { buy(credential, fleet.UntilFinal) }) }
 	wait(mina)
 	wait(another)
 	s.AwaitMetric(0, "triprize_jobs_waited_for", 2)
@@ -251,7 +249,7 @@ func TestAUserHasFewerStreamsAndWaitsThanAnApp(t *testing.T) {
 	s.AwaitMetric(0, "triprize_jobs_waited_for", 5)
 	s.RunWorker()
 	waiting.Wait()
-	servers.Eventually(t, "she may wait again", func() bool { return buy(mina, "wait=30").Status == http.StatusOK })
+	servers.Eventually(t, "she may wait again", func() bool { return buy(mina, fleet.UntilFinal).Status == http.StatusOK })
 }
 
 // sentAtOnce sends the beginning of a request, and reads until the connection is half-closed: nothing more is sent.
@@ -289,7 +287,11 @@ func TestARequestWithoutALengthOrAnEndIsRefusedWithItsCode(t *testing.T) {
 		"an event with a short signature": {s, signature(now + ",v1=00"), "HTTP/1.1 400 "},
 		"an event that was sent long ago": {s, signature(signed("", webhookSecret, time.Now().Add(-time.Hour))["Stripe-Signature"]), "HTTP/1.1 400 "},
 	} {
-		if answer, err := sentAtOnce(c.s, c.head); err != nil || !strings.Contains(answer, c.says) {
+		answer, err := sentAtOnce(c.s, c.head)
+		for tries := 0; c.s == hasty && answer == "" && tries < 100; tries++ { // not even its first byte has come in time
+			answer, err = sentAtOnce(c.s, c.head)
+		}
+		if err != nil || !strings.Contains(answer, c.says) {
 			t.Errorf("%s: %s, %v", what, answer, err)
 		}
 	}
