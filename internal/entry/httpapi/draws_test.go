@@ -1,8 +1,11 @@
+//go:build failpoint
+
 package httpapi_test
 
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -15,6 +18,7 @@ import (
 
 	"triprize.example/draw/beacon"
 	"triprize.example/draw/fairdraw"
+	"triprize/internal/platform/failpoint"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -119,7 +123,7 @@ func TestAnybodyBringsTheRoundOfADrawWhoseRelaysAreSilent(t *testing.T) {
 	wrong := hex.EncodeToString(s.Beacon.Chain().Sign(*now.Round + 1).Signature)
 	wantAnswer(t, "of another round", bring(wrong), 400, "/signature")
 	servers.Eventually(t, "it is drawn", func() bool { read(); return now.State == "completed" && len(now.Winners) > 0 && now.VoidsAt == nil })
-	void := map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": "wait=20"}
+	void := map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}
 	wantAnswer(t, "the void of a draw", s.Do(0, s.Operator, http.MethodPost, path+"/void", void, fleet.Fields{"reason": "we do not like it"}), coded("state-conflict"))
 }
 
@@ -167,6 +171,9 @@ func TestAnybodyFollowsADrawAndNotesItsFreezeBeforeTheRound(t *testing.T) {
 		t.Errorf("a draft: %v", l.Answer)
 	}
 	publish(t, s, d.ID)
+	isNoted, goOn := context.WithCancel(t.Context())
+	defer goOn()
+	defer failpoint.Set("draw.fetch", d.ID.String(), func() { <-isNoted.Done() })() // so that the freeze is seen, however late
 	l := s.Listen(0, "", drawEvents(d.ID), "")
 	first := l.WantEvent()
 	before := drawIn(t, first)
@@ -188,6 +195,7 @@ func TestAnybodyFollowsADrawAndNotesItsFreezeBeforeTheRound(t *testing.T) {
 		events = append(events, f)
 		if noted.Freeze == nil && now.Freeze != nil {
 			noted, lines = now, listOf(s, d.ID)
+			goOn()
 		}
 	}
 	last := drawIn(t, events[len(events)-1])
@@ -244,17 +252,6 @@ func TestAnAddressHasAFewStreamsWithoutAKey(t *testing.T) {
 	s.Listen(0, s.App, path, "").WantEvent()
 }
 
-// drawnCampaign sells a campaign of six positions and waits for its draw. It returns the
-// purchase of the first three.
-func drawnCampaign(s *fleet.System) (path string, purchase uuid.UUID) {
-	s.T.Helper()
-	id := s.Campaign(3)
-	first := s.Buy(fleet.Order{Campaign: id, User: "mina", Quantity: 3, Wait: true})
-	s.Buy(fleet.Order{Campaign: id, User: "otto", Quantity: 3, Wait: true})
-	s.AwaitDrawn(id)
-	return "/v1/campaigns/" + id.String() + "/draw", first.Result.PurchaseID
-}
-
 // headOf is the head of an answer.
 type headOf struct {
 	StatusCode int
@@ -281,7 +278,7 @@ func plain(t *testing.T, method, url string, header map[string]string) (head hea
 
 func TestAnybodyReadsAProofAndItIsKeptForEver(t *testing.T) {
 	t.Parallel()
-	s := fleet.Shared(t, busy)
+	s := fleet.Shared(t, busy).With() // where nobody else reads proofs: an address has few places
 	path, purchase := drawnCampaign(s)
 	shown := s.Do(0, "", http.MethodGet, path, nil, nil)
 	wantAnswer(t, "the draw without a key", shown, 200, `"state":"completed"`, `"freeze":{"hash":"`)

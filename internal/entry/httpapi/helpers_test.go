@@ -89,6 +89,17 @@ func mustAnswer(t *testing.T, what string, a fleet.Answer, wanted ...any) {
 	}
 }
 
+// drawnCampaign sells a campaign of six positions and waits for its draw. It returns the
+// purchase of the first three.
+func drawnCampaign(s *fleet.System) (path string, purchase uuid.UUID) {
+	s.T.Helper()
+	id := s.Campaign(3)
+	first := s.Buy(fleet.Order{Campaign: id, User: "mina", Quantity: 3, Wait: true})
+	s.Buy(fleet.Order{Campaign: id, User: "otto", Quantity: 3, Wait: true})
+	s.AwaitDrawn(id)
+	return "/v1/campaigns/" + id.String() + "/draw", first.Result.PurchaseID
+}
+
 // webhookSecret signs the webhooks of systems that take cards.
 const webhookSecret = "whsec_of_the_tests_of_this_package"
 
