@@ -128,7 +128,7 @@ func ownedBy(s *fleet.System, key string, cancelled uuid.UUID, open uuid.UUID) o
 	post("/v1/campaigns/"+cancelled.String()+"/purchases", external)
 	bought := post("/v1/campaigns/"+open.String()+"/purchases", external)
 	o["purchase"], o["job"] = bought.Result.PurchaseID.String(), bought.ID.String()
-	o["hold"] = post("/v1/campaigns/"+open.String()+"/holds", fleet.Fields{"user_id": "alice", "quantity": 1}).ID.String()
+	o["hold"] = post("/v1/campaigns/"+open.String()+"/holds", fleet.Fields{"user_id": "alice", "quantity": 1, "ttl_seconds": 600}).ID.String()
 	o["wallet"] = post("/v1/wallets", fleet.Fields{"owner_id": "alice", "currency": "JPY", "initial_balance": 1000}).ID.String()
 	o["second"] = post("/v1/wallets", fleet.Fields{"owner_id": "bob", "currency": "JPY", "initial_balance": 1000}).ID.String()
 	o["authorization"] = post("/v1/wallets/"+o["wallet"]+"/authorizations", fleet.Fields{"amount": 10}).ID.String()

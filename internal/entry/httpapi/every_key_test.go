@@ -318,10 +318,12 @@ func TestARecordOfAnotherRequestIsNotBelieved(t *testing.T) {
 
 func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
 	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Private: true})
-	id := s.Campaign(4)
-	first := s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k", Wait: true})
-	s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}) // the first replay lets Redis know how it ended
+	s := fleet.Start(t, fleet.Options{Private: true, Env: append([]string{"TRIPRIZE_TOKENS_CLIENT=shop"}, fleet.Trusting.Env...)})
+	s.Wallet("a", 1000)
+	s.App = fleet.TokenFor(t, "a", "") // an api asks Postgres for a key after a few seconds
+	order := fleet.Order{Campaign: s.Campaign(4), User: "a", Key: "k", ByWallet: true, Wait: true}
+	first := s.Buy(order)
+	s.Buy(order) // the first replay lets Redis know how it ended
 	record := s.Settings.Redis.Namespace + ":request:*"
 	servers.Eventually(t, "Redis has the answer", func() bool {
 		keys, _ := s.Redis.Keys(t.Context(), record).Result()
@@ -332,7 +334,7 @@ func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
 		return strings.Contains(value, first.ID.String())
 	})
 	servers.NoError(t, s.Stack.Postgres.Stop())
-	wantAnswer(t, "got", s.Buy(fleet.Order{Campaign: id, User: "a", Key: "k"}), first.ID, job.Succeeded)
+	wantAnswer(t, "got", s.Buy(order), first.ID, job.Succeeded)
 	servers.NoError(t, s.Stack.Postgres.RestartAfter(t.Context(), 0))
 }
 

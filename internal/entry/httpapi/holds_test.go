@@ -177,7 +177,7 @@ func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 	t.Parallel()
 	address, err := devstack.FreeAddress()
 	servers.NoError(t, err)
-	s := fleet.Start(t, fleet.Options{Schedulers: -1, WorkerEnv: []string{"TRIPRIZE_WORKER_LISTEN=" + address}})
+	s := fleet.Start(t, fleet.Options{Schedulers: -1, WorkerEnv: []string{"TRIPRIZE_WORKER_LISTEN=" + address}, Env: []string{"TRIPRIZE_LOCKS_TIMEOUT=4m", "TRIPRIZE_LOCKS_TTL=10m"}})
 	s.URLs = append(s.URLs, "http://"+address)
 	id := s.Campaign(4)
 	for _, series := range []string{"triprize_lock_conflicts_total", "triprize_lock_lost_total", "triprize_requests_replayed_total"} {
@@ -204,7 +204,7 @@ func TestWhatBecomesOfHoldsAndLocksIsCounted(t *testing.T) {
 	s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/expired-holds", nil, nil)
 	s.AwaitMetric(0, `triprize_lock_wait_seconds_count{outcome="acquired"}`, 4)
 	key := s.Settings.Redis.Namespace + ":lock:position:" + id.String() + ":1/1"
-	servers.NoError(t, s.Redis.Set(t.Context(), key, "of another", 15*time.Second).Err())
+	servers.NoError(t, s.Redis.Set(t.Context(), key, "of another", time.Hour).Err())
 	s.MustHold(fleet.HoldOrder{Campaign: id, User: "e", At: []shape.Position{fixture.At(1, 1)}})
 	if a := s.BuyChosen(0, id, "a", used.ID); a.State != job.Succeeded {
 		t.Error(a)
