@@ -24,6 +24,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
 	"triprize/internal/webhook"
 	"triprize/migrations"
 )
@@ -226,9 +227,7 @@ func TestEveryListIsReadOnceThroughInPagesOfAnySize(t *testing.T) {
 func enumOf(t *testing.T, schema string) (values []string) {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	schema, property, _ := strings.Cut(schema, ".")
 	found := document.Components.Schemas[schema].Value
 	if property != "" {
@@ -250,9 +249,7 @@ func constantsOf(t *testing.T, dir, kind, prefix string) (values []string) {
 	}
 	for _, path := range paths {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
 			if !ok || len(spec.Values) == 0 {
@@ -262,9 +259,7 @@ func constantsOf(t *testing.T, dir, kind, prefix string) (values []string) {
 			text, isText := spec.Values[0].(*ast.BasicLit)
 			if isText && (kind != "" && named != nil && named.Name == kind || prefix != "" && strings.HasPrefix(spec.Names[0].Name, prefix)) {
 				value, err := strconv.Unquote(text.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				servers.NoError(t, err)
 				values = append(values, value)
 			}
 			return true
@@ -284,9 +279,7 @@ func TestTheValuesOfTheContractAreThoseOfTheProgram(t *testing.T) {
 		return slices.Contains([]job.Kind{job.KindPayment, job.KindRefund, job.KindEvent}, job.Kind(kind))
 	})
 	schema, err := migrations.Files.ReadFile("00105_payments.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	allowed := regexp.MustCompile(`reason\s+text\s+NOT NULL CHECK \(reason IN \('(.*)'\)\)`).FindSubmatch(schema)
 	if allowed == nil {
 		t.Fatal("the schema does not say which reasons a refund may have")

@@ -56,7 +56,8 @@ func (m *maker) start(s *fleet.System) {
 	s.T.Helper()
 	active := s.Campaign(20)
 	hold := s.MustHold(fleet.HoldOrder{Campaign: active, User: "mina", At: []shape.Position{{Layer: 3, Column: 1}}})
-	bought := s.Buy(fleet.Order{Campaign: active, User: "mina", Wait: true})
+	queued, bought := s.Buy(fleet.Order{Campaign: active, User: "mina"}), fleet.Answer{}
+	servers.Eventually(s.T, "it is bought", func() bool { bought = s.AwaitJob(0, queued.ID); return bought.State.Final() }) // here a wait lasts a second
 	wallet := s.Wallet("mina", 1_000_000)
 	authorized := s.Execute(wallet+"/authorizations", fleet.Fields{"amount": 1000})
 	if bought.Result.PurchaseID == uuid.Nil || authorized.Status != http.StatusCreated {
