@@ -31,7 +31,7 @@ type store struct {
 // not end before a busy machine has answered.
 func newStore(t *testing.T) store {
 	t.Helper()
-	settings := servers.RedisSettings(t)
+	settings := servers.Patient(servers.RedisSettings(t))
 	settings.Idempotency.Budget = servers.Patience
 	s := store{rdb: servers.Redis(t, settings), namespace: settings.Redis.Namespace, settings: settings.Idempotency, registry: prometheus.NewRegistry()}
 	s.requests = s.with(t, s.namespace, "a secret")

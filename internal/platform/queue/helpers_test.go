@@ -38,7 +38,7 @@ type space struct {
 
 func newSpace(t *testing.T) *space {
 	t.Helper()
-	return newSpaceOn(t, servers.RedisSettings(t))
+	return newSpaceOn(t, servers.Patient(servers.RedisSettings(t)))
 }
 
 func newSpaceOn(t *testing.T, settings config.Settings) *space {
@@ -55,7 +55,7 @@ func newSpaceOn(t *testing.T, settings config.Settings) *space {
 func ownSpace(t *testing.T) (*space, *devstack.Redis) {
 	t.Helper()
 	server := servers.OwnRedis(t)
-	settings := servers.RedisSettings(t)
+	settings := servers.Patient(servers.RedisSettings(t))
 	settings.Redis.URL = server.URL()
 	return newSpaceOn(t, settings), server
 }

@@ -14,7 +14,7 @@ import (
 // asynq has counted the lease of the task before the wait.
 func TestAfterAProcessStoodStillNoTaskIsTakenWithAnOldLease(t *testing.T) {
 	t.Parallel()
-	settings := servers.RedisSettings(t)
+	settings := servers.Patient(servers.RedisSettings(t))
 	rdb := servers.Redis(t, settings)
 	w := newWaiter(rdb, settings.Redis.Namespace, "purchase")
 	t.Cleanup(w.close)

@@ -35,7 +35,7 @@ type space struct {
 // five. The budget does not end before a busy machine has answered.
 func newSpace(t *testing.T, change ...func(*config.Limits)) *space {
 	t.Helper()
-	settings := servers.RedisSettings(t)
+	settings := servers.Patient(servers.RedisSettings(t))
 	limits := config.Limits{UserRate: 1, UserBurst: 5, ClientBurst: 5, Budget: servers.Patience}
 	for _, c := range change {
 		c(&limits)

@@ -10,7 +10,7 @@ import (
 
 func TestABadKeyInAPipelineIsNobodyElsesFault(t *testing.T) {
 	t.Parallel()
-	settings := servers.RedisSettings(t)
+	settings := servers.Patient(servers.RedisSettings(t))
 	rdb := servers.Redis(t, settings)
 	shared := newScripts(rdb, settings.Redis.Namespace, servers.Patience)
 	t.Cleanup(shared.checks.Close)

@@ -50,7 +50,7 @@ func TestAServerOfAnotherKindIsNamed(t *testing.T) {
 
 func TestTheUsedMemoryIsAShareOfTheMost(t *testing.T) {
 	t.Parallel()
-	settings := servers.Defaults(t)
+	settings := servers.Patient(servers.Defaults(t))
 	settings.Redis.URL = servers.OwnRedis(t).URL()
 	rdb := servers.Redis(t, settings)
 	for _, row := range []struct {
@@ -80,7 +80,7 @@ func TestTheCAFileDecidesWhoIsTrusted(t *testing.T) {
 			page.StartTLS()
 			certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: page.Certificate().Raw})
 			servers.NoError(t, os.WriteFile(file, certificate, 0o600))
-			rdb, err := redisx.Open(config.Redis{URL: fmt.Sprintf(url, page.Listener.Addr()), CAFile: ca}, "test")
+			rdb, err := redisx.Open(config.Redis{URL: fmt.Sprintf(url, page.Listener.Addr()), CAFile: ca, Timeout: servers.Patience}, "test")
 			servers.NoError(t, err)
 			_ = rdb.Ping(t.Context())
 			if got := <-trusts; got != want {
