@@ -80,7 +80,9 @@ func (s *Server) poll(ctx context.Context) {
 	ticker := time.NewTicker(s.pollEvery)
 	defer ticker.Stop()
 	for {
-		s.pollOnce(ctx)
+		bounded, cancel := context.WithTimeout(ctx, pollEvery)
+		s.pollOnce(bounded)
+		cancel()
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -91,8 +93,6 @@ func (s *Server) poll(ctx context.Context) {
 
 // pollOnce polls all queues. While Redis does not answer, no task can be taken either.
 func (s *Server) pollOnce(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, pollEvery)
-	defer cancel()
 	now := time.Now()
 	run := func(keys []string, tasks ...any) {
 		args := append([]any{int(unreadableAfter.Seconds()), maxWakeups, now.Unix(), now.UnixNano()}, tasks...)
