@@ -22,12 +22,12 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 	}
 	db, registry := servers.DB(t), prometheus.NewRegistry()
 	gate := postgres.NewGate(db, registry)
-	gate.SetTimeout(50 * time.Millisecond)
 	patient, brief := gate.Retry(0), gate.FirstTry(0)
 	var open []pgx.Tx
 	// fill begins n transactions, and no more can begin.
 	fill := func(what string, pool postgres.Pool, n int) {
 		t.Helper()
+		gate.SetTimeout(servers.Patience)
 		for range n {
 			tx, err := pool.Begin(t.Context())
 			if err != nil {
@@ -35,6 +35,7 @@ func TestTransactionsThatMayWaitLeaveConnectionsToOthers(t *testing.T) {
 			}
 			open = append(open, tx)
 		}
+		gate.SetTimeout(50 * time.Millisecond)
 		if _, err := pool.Begin(t.Context()); !errors.Is(err, postgres.ErrNoPermit) || !postgres.IsTransient(err) || !postgres.IsLocked(err) {
 			t.Errorf("one more %s: %v", what, err)
 		}

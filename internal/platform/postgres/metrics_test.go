@@ -22,7 +22,7 @@ import (
 // what a counter or gauge says.
 func measured(t testing.TB, connections int32) (*pgxpool.Pool, func(series string) float64) {
 	t.Helper()
-	settings, registry := servers.Settings(t).Postgres, prometheus.NewRegistry()
+	settings, registry := servers.Patient(servers.Settings(t)).Postgres, prometheus.NewRegistry()
 	settings.MaxConnections = connections
 	db, err := postgres.Open(t.Context(), settings, "measured", postgres.NewMetrics(registry))
 	servers.NoError(t, err)

@@ -22,7 +22,7 @@ func TestASessionForgetsItsPlansAfterAWhile(t *testing.T) {
 	base := servers.DB(t)
 	servers.Exec(t, base, `CREATE TABLE marks (n int PRIMARY KEY)`)
 	settings := base.Config()
-	settings.MaxConns, settings.PrepareConn = 1, postgres.PlanAnew(time.Hour)
+	settings.MaxConns, settings.PrepareConn = 1, postgres.PlanAnew(time.Hour, servers.Patience)
 	db, err := pgxpool.NewWithConfig(t.Context(), settings)
 	servers.NoError(t, err)
 	t.Cleanup(db.Close)
@@ -61,7 +61,7 @@ func TestACallerThatGivesUpLeavesTheSessionWhole(t *testing.T) {
 	postgres.AgePlans(conn.Conn(), 2*time.Hour)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if usable, err := postgres.PlanAnew(time.Hour)(ended, conn.Conn()); !usable || err != nil {
+	if usable, err := postgres.PlanAnew(time.Hour, servers.Patience)(ended, conn.Conn()); !usable || err != nil {
 		t.Error(usable, err)
 	}
 	if err := conn.Ping(t.Context()); err != nil {
@@ -89,7 +89,7 @@ func TestASessionThatDoesNotForgetItsPlansIsNotUsed(t *testing.T) {
 	defer conn.Release()
 	postgres.AgePlans(conn.Conn(), 2*time.Hour)
 	cut.Store(true)
-	if usable, err := postgres.PlanAnew(time.Hour)(t.Context(), conn.Conn()); usable || err != nil {
+	if usable, err := postgres.PlanAnew(time.Hour, time.Second)(t.Context(), conn.Conn()); usable || err != nil {
 		t.Error(usable, err)
 	}
 	_ = conn.Conn().PgConn().Conn().Close() // else its end is waited for

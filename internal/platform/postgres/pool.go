@@ -86,7 +86,7 @@ func (s *Servers) Open(ctx context.Context, settings config.Postgres, name strin
 	session["default_transaction_isolation"] = "read committed"
 	session["client_min_messages"] = "notice" // see OnNotice
 	maps.Copy(session, byIndex)
-	cfg.PrepareConn = planAnew(planTTL)
+	cfg.PrepareConn = planAnew(planTTL, discardTimeout)
 	cfg.BeforeClose = s.closed
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		if err := s.opened(conn); err != nil {
@@ -256,13 +256,13 @@ const discardTimeout = time.Second
 const plannedAt = "triprize.plannedAt"
 
 // planAnew returns a hook for connections that are about to be used. It discards a session's plans after ttl.
-func planAnew(ttl time.Duration) func(context.Context, *pgx.Conn) (usable bool, err error) {
+func planAnew(ttl, timeout time.Duration) func(context.Context, *pgx.Conn) (usable bool, err error) {
 	return func(ctx context.Context, conn *pgx.Conn) (usable bool, err error) {
 		of := conn.PgConn().CustomData()
 		if at, ok := of[plannedAt].(time.Time); ok && time.Since(at) < ttl {
 			return true, nil
 		} else if ok {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout) // a caller that leaves must not break the connection
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout) // a caller that leaves must not break the connection
 			defer cancel()
 			if _, err := conn.Exec(ctx, `DISCARD PLANS`, pgx.QueryExecModeSimpleProtocol); err != nil {
 				return false, nil // the pool tries another connection

@@ -14,20 +14,20 @@ func TestMain(m *testing.M) { servers.Main(m) }
 
 func TestSessionsHaveTheSettings(t *testing.T) {
 	t.Parallel()
-	all := servers.Settings(t)
+	all := servers.Patient(servers.Settings(t))
 	servers.Exec(t, servers.Pool(t, all), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
 	settings := all.Postgres
 	settings.URL += "&statement_timeout=1&application_name=other&timezone=Asia/Tokyo" // the settings win
-	settings.StatementTimeout = 11 * time.Second
+	settings.StatementTimeout = 11 * time.Minute
 	settings.LockTimeout = 2500 * time.Millisecond
-	settings.IdleInTransactionTimeout = 7 * time.Second
+	settings.IdleInTransactionTimeout = 7 * time.Minute
 	settings.MaxConnections = 6
-	settings.ConnectTimeout = 3 * time.Second
+	settings.ConnectTimeout = 3 * time.Minute
 	db, err := postgres.Open(t.Context(), settings, "triprize-settings")
 	servers.NoError(t, err)
 	t.Cleanup(db.Close)
 	for name, want := range map[string]string{
-		"statement_timeout": "11s", "lock_timeout": "2500ms", "idle_in_transaction_session_timeout": "7s",
+		"statement_timeout": "11min", "lock_timeout": "2500ms", "idle_in_transaction_session_timeout": "7min",
 		"tcp_user_timeout": "10000", "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2",
 		"TimeZone": "UTC", "application_name": "triprize-settings", "transaction_isolation": "read committed",
 	} {
@@ -36,7 +36,7 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}
-	if c := db.Config(); c.MaxConns != 6 || c.MaxConnIdleTime != 30*time.Second || c.ConnConfig.ConnectTimeout != 3*time.Second {
+	if c := db.Config(); c.MaxConns != 6 || c.MaxConnIdleTime != 30*time.Second || c.ConnConfig.ConnectTimeout != 3*time.Minute {
 		t.Errorf("the pool has %d connections, idle for %s, connects for %s", c.MaxConns, c.MaxConnIdleTime, c.ConnConfig.ConnectTimeout)
 	}
 }

@@ -166,7 +166,7 @@ func TestLogsHaveTheProcessTheLevelsAndTheFormatAskedFor(t *testing.T) {
 
 func TestThePoolSaysHowBusyItIs(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
+	settings := servers.Patient(servers.Settings(t))
 	settings.Postgres.MaxConnections = 7
 	db, registry := servers.Pool(t, settings), prometheus.NewRegistry()
 	telemetry.RegisterPool(registry, db)
