@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -39,13 +40,15 @@ func open(t *testing.T, options Options) *Listener {
 		options.MaxOpen = 100
 	}
 	options.MaxHead = 4096
-	options.Refuse = func(reason Reason) []byte {
-		return []byte("HTTP/1.1 4" + string(rune('0'+reason/10)) + string(rune('0'+reason%10)) + " no\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-	}
+	options.Refuse = refusal
 	l, err := Listen(t.Context(), "127.0.0.1:0", options, prometheus.NewRegistry())
 	servers.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
+}
+
+func refusal(reason Reason) []byte {
+	return fmt.Appendf(nil, "HTTP/1.1 4%02d no\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", reason)
 }
 
 // connect returns both ends of a connection.
@@ -138,7 +141,6 @@ func TestAnAnswerBeforeTheEndOfItsRequestIsTheLast(t *testing.T) {
 
 func TestWhoSendsTooSlowlyIsCut(t *testing.T) {
 	t.Parallel()
-	const bound = 200 * time.Millisecond
 	for name, c := range map[string]struct{ text, drip string }{
 		"no head":         {"", ""},
 		"half a head":     {"GET / HT", ""},
@@ -147,25 +149,22 @@ func TestWhoSendsTooSlowlyIsCut(t *testing.T) {
 		"a body in drops": {"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := open(t, Options{ReadTimeout: bound})
-			client, server := connect(t, l)
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				for _, err := io.WriteString(client, c.text); err == nil && c.drip != ""; _, err = io.WriteString(client, c.drip) {
-					time.Sleep(bound / 20)
+			simulate(t, func(t *testing.T, client net.Conn, server *Conn) {
+				go func() {
+					for _, err := io.WriteString(client, c.text); err == nil && c.drip != ""; _, err = io.WriteString(client, c.drip) {
+						time.Sleep(bound / 20)
+					}
+				}()
+				answer := make(chan []byte)
+				go func() { all, _ := io.ReadAll(client); answer <- all }()
+				if _, err := io.Copy(io.Discard, server); err != nil {
+					t.Errorf("the server: %v", err)
 				}
-			}()
-			if _, err := io.Copy(io.Discard, server); err != nil {
-				t.Errorf("the server: %v", err)
-			}
-			_ = server.Close()
-			answer, _ := io.ReadAll(client)
-			if refused := bytes.HasPrefix(answer, []byte("HTTP/1.1 402")); refused != (c.text != "") {
-				t.Errorf("the answer is %q", answer)
-			}
-			<-ended
+				_ = server.Close()
+				if answer := <-answer; bytes.HasPrefix(answer, []byte("HTTP/1.1 402")) != (c.text != "") {
+					t.Errorf("the answer is %q", answer)
+				}
+			})
 		})
 	}
 }
@@ -378,7 +377,7 @@ func simulate(t *testing.T, test func(t *testing.T, client net.Conn, server *Con
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newListener(nil, Options{MaxHead: 4096, ReadTimeout: bound, WriteTimeout: bound, IdleTimeout: never, Refuse: func(Reason) []byte { return nil }}, prometheus.NewRegistry())
+		l := newListener(nil, Options{MaxHead: 4096, ReadTimeout: bound, WriteTimeout: bound, IdleTimeout: never, Refuse: refusal}, prometheus.NewRegistry())
 		client, socket := net.Pipe()
 		server := newConn(socket, l, netip.Addr{})
 		test(t, client, server)
