@@ -1,7 +1,6 @@
 package stripesim
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -18,7 +17,10 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	webhookTimeout = servers.Patience // else a slow receiver has taken a webhook that is sent again
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	testKey    = "sk_test_0123456789abcdef"
@@ -128,7 +130,7 @@ func (s *shop) types(n int) []string {
 	for range n {
 		select {
 		case <-s.came:
-		case <-time.After(time.Minute):
+		case <-time.After(servers.Patience):
 			s.t.Fatalf("a webhook did not come; so far %q", s.have())
 		}
 	}
@@ -180,18 +182,4 @@ func (s *shop) raw(method, path, form string, header ...string) (status int, hea
 		s.t.Errorf("against Stripe's contract: %s %s: %d: %v\n%s", method, path, response.StatusCode, err, answer)
 	}
 	return response.StatusCode, response.Header, body
-}
-
-// until waits for something that happens elsewhere.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !is() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not within a minute: %s", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }

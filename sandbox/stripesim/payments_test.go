@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triprize/internal/testkit/servers"
 )
 
 func TestPaymentsGoThroughTheStatesOfStripe(t *testing.T) {
@@ -131,7 +133,7 @@ func TestAKeyInUseIsRefused(t *testing.T) {
 		defer close(ended)
 		s.do("confirm key=k") // it ends with the server
 	}()
-	until(t, "the key is in use", func() bool {
+	servers.Eventually(t, "the key is in use", func() bool {
 		s.server.mu.Lock()
 		defer s.server.mu.Unlock()
 		return s.server.inUse["k"]
@@ -148,14 +150,14 @@ func TestAWebhookIsSentAgainUntilItIsTaken(t *testing.T) {
 	s.answer(500)
 	s.do("create pm_card_visa")
 	s.types(1)
-	until(t, "the failed try is noted", func() bool { return s.server.Totals().Undelivered == 1 })
+	servers.Eventually(t, "the failed try is noted", func() bool { return s.server.Totals().Undelivered == 1 })
 	s.do("advance 2h")
 	s.types(1)
-	until(t, "the second failed try is noted", func() bool { return s.server.Totals().Undelivered == 2 })
+	servers.Eventually(t, "the second failed try is noted", func() bool { return s.server.Totals().Undelivered == 2 })
 	s.answer(200)
 	s.do("advance 3h")
 	s.types(1)
-	until(t, "nothing is unsent", func() bool { return s.server.Totals().Unsent == 0 })
+	servers.Eventually(t, "nothing is unsent", func() bool { return s.server.Totals().Unsent == 0 })
 	s.do("advance 24h")
 	if got := s.have(); len(got) != 3 || s.got[0].ID != s.got[2].ID {
 		t.Errorf("%q", got)
@@ -165,7 +167,7 @@ func TestAWebhookIsSentAgainUntilItIsTaken(t *testing.T) {
 func TestWhatEndedThirtyDaysAgoIsForgotten(t *testing.T) {
 	s := open(t, Settings{})
 	s.tell("paid pm_card_visa; advance 744h")
-	until(t, "the payment and its events are gone", func() bool { return s.server.Totals().Events == 0 && len(s.server.Totals().Intents) == 0 })
+	servers.Eventually(t, "the payment and its events are gone", func() bool { return s.server.Totals().Events == 0 && len(s.server.Totals().Intents) == 0 })
 }
 
 func TestWrongRequestsAreRefusedAsAtStripe(t *testing.T) {

@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	inFlight       = 16 // webhooks
-	webhookTimeout = 10 * time.Second
-	longestRetry   = time.Minute
+	inFlight     = 16 // webhooks
+	longestRetry = time.Minute
 )
+
+var webhookTimeout = 10 * time.Second // tests wait longer
 
 func newWebhookClient() *http.Client {
 	return &http.Client{Timeout: webhookTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: inFlight, MaxConnsPerHost: inFlight},

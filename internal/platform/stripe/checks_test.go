@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/platform/stripe"
@@ -257,10 +258,8 @@ func startMock(t *testing.T) (url string) {
 	if err != nil {
 		t.Fatal(err, stderr.String())
 	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := devstack.FreeAddress()
 	servers.NoError(t, err)
-	address := listener.Addr().String()
-	_ = listener.Close()
 	mock := exec.CommandContext(t.Context(), strings.TrimSpace(string(binary)), "-http-addr", address)
 	servers.NoError(t, mock.Start())
 	t.Cleanup(func() {

@@ -138,7 +138,7 @@ func TestTheRepetitionOfALostRequestSaysWhatBecameOfIt(t *testing.T) {
 		second answer
 		kind   payprovider.ErrorKind // empty: it is done
 	}{
-		"limited":   {answer{429, problem("invalid_request_error", "rate_limit", ""), map[string]string{"Retry-After": "7"}}, payprovider.KindUnknown},
+		"limited":   {answer{429, problem("invalid_request_error", "rate_limit", ""), map[string]string{"Retry-After": "300"}}, payprovider.KindUnknown},
 		"forbidden": {answer{401, problem("invalid_request_error", "", ""), nil}, payprovider.KindUnknown},
 		"done":      {answer{200, intent("status", `"canceled"`), map[string]string{"Idempotent-Replayed": "true"}}, ""},
 		"conflict":  {answer{400, problem("invalid_request_error", "payment_intent_unexpected_state", ""), nil}, payprovider.KindConflict},

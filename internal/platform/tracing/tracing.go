@@ -39,7 +39,7 @@ type opened struct {
 	ratio    float64 // of the requests that are recorded
 }
 
-const (
+var ( // tests wait longer
 	exportTimeout = 5 * time.Second // of one request to the collector
 	flushTimeout  = 2 * time.Second // for the last spans at shutdown
 )
