@@ -14,7 +14,7 @@ func TestIDsSortByTheTimeTheyWereMadeAndTellIt(t *testing.T) {
 	for i := range made {
 		made[i] = New()
 	}
-	after := time.Now()
+	after := time.Now().Add(time.Millisecond) // ids of one moment are counted on, into the next millisecond
 	if !slices.IsSortedFunc(made, Compare) {
 		t.Error("a later id sorts before an earlier one")
 	}
