@@ -33,7 +33,7 @@ func (l *looks) see(_ context.Context, cmd redis.Cmder) error {
 	keys := fmt.Sprint(cmd.Args()...)
 	count, fails := &l.takes, &l.refused
 	switch {
-	case !strings.HasPrefix(cmd.Name(), "eval") || !strings.Contains(keys, "}:paused"):
+	case cmd.Name() != "evalsha" || !strings.Contains(keys, "}:paused"): // the whole script, which Redis has forgotten, is sent in the same look
 		return nil
 	case strings.Contains(keys, ":wakeup:{"):
 		count, fails = &l.polls, &l.unpolled
