@@ -86,7 +86,7 @@ func (s *scene) take(messages ...job.Message) {
 		queue.Consumer{Kind: string(job.KindPurchase), Concurrency: len(messages) - 1, Handle: func(ctx context.Context, task queue.Task, _ bool) error {
 			if task.ID == messages[0].ID {
 				took <- struct{}{}
-				return queue.SnoozeFor(context.Canceled, 2*time.Second)
+				return queue.SnoozeFor(context.Canceled, time.Hour) // until play
 			}
 			if mine, err := beat.Acquire(ctx, task.ID); err != nil || !mine {
 				s.t.Error(mine, err)
@@ -101,11 +101,17 @@ func (s *scene) take(messages ...job.Message) {
 		<-took
 	}
 	s.t.Cleanup(func() { close(end); server.Shutdown() })
-	key := "asynq:{" + queue.Name(s.settings.Redis.Namespace, string(job.KindPurchase)) + "}:retry"
 	servers.Eventually(s.t, "one is put off, and the worker is known", func() bool {
 		present, err := queue.ReadProcesses(s.t.Context(), s.w.rdb, s.settings.Redis.Namespace)
-		return err == nil && len(present[queue.RoleWorker].Stale) == 1 && s.w.rdb.ZCard(s.t.Context(), key).Val() == 1
+		tasks, _ := s.putOff()
+		return err == nil && len(present[queue.RoleWorker].Stale) == 1 && len(tasks) == 1
 	})
+}
+
+// putOff returns the tasks that are put off, and their key.
+func (s *scene) putOff() (tasks []string, key string) {
+	key = "asynq:{" + queue.Name(s.settings.Redis.Namespace, string(job.KindPurchase)) + "}:retry"
+	return s.w.rdb.ZRange(s.t.Context(), key, 0, -1).Val(), key
 }
 
 // sweep runs the sweep lost-jobs once.
@@ -243,6 +249,10 @@ func (s *scene) play(name string, spoil func(ctx context.Context, rdb redis.Univ
 		s.t.Fatal("this scene has no such key")
 	}
 	servers.NoError(s.t, spoil(s.t.Context(), s.w.rdb, key))
+	tasks, key := s.putOff()
+	for _, task := range tasks {
+		servers.NoError(s.t, s.w.rdb.ZAdd(s.t.Context(), key, redis.Z{Member: task}).Err()) // due now
+	}
 	stop := runs(s.t, s.w)
 	servers.Eventually(s.t, "every job is done", func() bool {
 		s.sweep()
