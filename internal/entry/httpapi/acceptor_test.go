@@ -26,7 +26,7 @@ func acceptorOf(t *testing.T) (*acceptor, *pgxpool.Pool) {
 	settings := servers.Settings(t)
 	settings.Accept.Timeout, settings.Postgres.LockTimeout = servers.Patience, servers.Patience
 	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
-	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), slog.New(slog.DiscardHandler), registry)
+	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), 0, slog.New(slog.DiscardHandler), registry)
 	t.Cleanup(dispatcher.Close)
 	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Draw.SecretKey, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
 	t.Cleanup(a.close)

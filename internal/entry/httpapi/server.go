@@ -158,7 +158,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
 			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
 		changes:    progress.NewCampaigns(db, settings.Streams.Interval, logger),
-		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), logger, registry),
+		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), 0, logger, registry),
 	}
 	s.jobs = job.NewJobs(db, job.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, s.shares.announced) // without announcements
 	s.draining, s.drain = context.WithCancel(context.Background())

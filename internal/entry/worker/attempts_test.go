@@ -62,11 +62,7 @@ var operations = map[job.Kind]operation{
 			if err != nil || !ok {
 				t.Fatal(ok, err)
 			}
-			return func() {
-				if err := other.Release(t.Context(), w.db); err != nil {
-					t.Error(err)
-				}
-			}
+			return func() { servers.NoError(t, other.Release(t.Context(), w.db)) }
 		},
 		blocked: drawing.ErrBusy,
 	},
@@ -117,7 +113,7 @@ func TestAJobThatIsPutOffIsNotCounted(t *testing.T) {
 	for kind, op := range operations {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			w := newWorker(t, patient)
+			w := newWorker(t)
 			ref := op.due(t, w)
 			unblock := op.block(t, w, ref.CampaignID)
 			for _, c := range []struct {
@@ -132,9 +128,7 @@ func TestAJobThatIsPutOffIsNotCounted(t *testing.T) {
 				expect(t, w.db, ref.ID, job.Queued, c.want)
 			}
 			unblock()
-			if err := op.hand(w)(t.Context(), []job.Ref{ref}, true); err != nil {
-				t.Error(err)
-			}
+			servers.NoError(t, op.hand(w)(t.Context(), []job.Ref{ref}, true))
 			expect(t, w.db, ref.ID, job.Succeeded, 3)
 			fixture.Sound(t, w.db)
 		})
@@ -149,7 +143,7 @@ func TestAJobThatFailsByItselfDelaysNoOther(t *testing.T) {
 		for _, deliveries := range [][]bool{{false}, {true, true}} { // the second time in a group, the third alone
 			t.Run(string(kind), func(t *testing.T) {
 				t.Parallel()
-				w := newWorker(t, patient)
+				w := newWorker(t)
 				refs := []job.Ref{op.due(t, w), op.due(t, w), op.due(t, w), op.due(t, w)}
 				servers.Exec(t, w.db, op.spoil, refs[1].CampaignID, refs[1].ID)
 				op.block(t, w, refs[3].CampaignID)
@@ -313,7 +307,7 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 // vain none waits for a while.
 func TestRedeliveredJobsOfLockedCampaignsWaitInVainOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient)
+	w := newWorker(t)
 	var jobs []job.Ref
 	for range 5 {
 		id := fixture.Campaign(t, w.db, fixture.Draft(5))
@@ -324,6 +318,7 @@ func TestRedeliveredJobsOfLockedCampaignsWaitInVainOnce(t *testing.T) {
 		deliveredBefore(t, w, 2, ref.ID) // each is a group of its own
 	}
 	made := record(w.cancellations, nil)
+	w.groupWaits.least = time.Hour
 	for range 2 {
 		if err := w.cancellations.jobs(t.Context(), jobs, true); !errors.Is(err, errLocked) {
 			t.Errorf("got %v", err)
@@ -354,9 +349,7 @@ func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 	t.Cleanup(letGoOn)
 	made := record(w.cancellations, func(sale.LockWait) error { first(); return nil })
 	batches := w.shards[0].batches[job.KindCancellation]
-	if err := batches.Submit(&item{Ref: job.Ref{ID: uuid.New(), CampaignID: id}}); err != nil { // a batch of its own, before the others
-		t.Fatal(err)
-	}
+	servers.NoError(t, batches.Submit(&item{Ref: job.Ref{ID: uuid.New(), CampaignID: id}})) // a batch of its own, before the others
 	<-begun
 	var all sync.WaitGroup
 	for _, ref := range refs {
@@ -366,10 +359,7 @@ func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 			}
 		})
 	}
-	servers.Eventually(t, "all wait", func() bool { return batches.Pending() == len(refs) })
-	if n := w.db.Stat().AcquiredConns(); n != 0 {
-		t.Errorf("%d connections are held", n)
-	}
+	servers.Eventually(t, "all wait, and hold no connection", func() bool { return batches.Pending() == len(refs) && w.db.Stat().AcquiredConns() == 0 })
 	letGoOn()
 	all.Wait()
 	succeeded := 0

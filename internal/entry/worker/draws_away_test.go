@@ -105,7 +105,6 @@ func TestRelaysThatHangLeaveSlotsForDrawsThatNeedNone(t *testing.T) {
 func TestAWorkerThatShutsDownWaitsForNoAnswerOfADraw(t *testing.T) {
 	t.Parallel()
 	settings := workerSettings(t)
-	settings.Draw.Timeout = time.Hour // no question ends by itself
 	s := &stuck{}
 	w, stop := running(t, settings, s)
 	id := bound(t, w.db)

@@ -32,7 +32,7 @@ func idsOf(refs []job.Ref) []uuid.UUID {
 // sweep runs lost-jobs once, and returns how many jobs go on.
 func sweep(t *testing.T, w *Worker) int {
 	t.Helper()
-	settings := servers.Defaults(t)
+	settings := servers.Patient(servers.Defaults(t))
 	settings.Redis.Namespace = w.namespace
 	return resume(t, w, settings)
 }
@@ -50,7 +50,7 @@ func resume(t *testing.T, w *Worker, settings config.Settings) int {
 // further than the queue then.
 func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient, func(s *config.Settings) { s.Worker.Concurrency = 4 })
+	w := newWorker(t, func(s *config.Settings) { s.Worker.Concurrency = 4 })
 	s, id, free := w.purchases, fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
 	lock(t, w, id)
 	made := record(s, nil)
@@ -67,7 +67,7 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 		t.Fatal("two other tasks are half of the slots")
 	}
 	tried("a", 1+quickRetries)
-	if w.locked.has(id) {
+	if w.locked.Contains(id) {
 		t.Error("a few tries are no second")
 	}
 	if err := w.purchases.jobs(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
@@ -76,18 +76,19 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	made.take()
 	s.retries.Release(1)
 	tried("c", 1+maxRetries)
-	if !s.retries.TryAcquire(1) {
-		t.Error("it has kept the slot")
+	if !s.retries.TryAcquire(1) || !w.locked.Contains(id) {
+		t.Error("it has kept the slot, or not put the campaign off")
 	}
 	s.retries.Release(1)
-	tried("d", 1) // the campaign has just been put off
+	w.locked.Add(id, time.Now().Add(time.Hour)) // as if it had just been
+	tried("d", 1)
 }
 
 // Many tasks of a locked campaign end as done. Their jobs wait in Postgres, and nothing is counted as an
 // attempt. When the campaign is free they are issued in few messages, and become final.
 func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient)
+	w := newWorker(t)
 	made := record(w.purchases, nil)
 	var mu sync.Mutex
 	deliveries := 0
@@ -105,7 +106,7 @@ func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 	runs(t, w)
 	first := order(t, w, id, "first")
 	w.dispatcher.Dispatch(first.Task())
-	servers.Eventually(t, "the campaign is known to be locked", func() bool { return w.locked.has(id) })
+	servers.Eventually(t, "the campaign is known to be locked", func() bool { return w.locked.Contains(id) })
 	made.take()
 	held, others := first.Jobs, []job.Ref(nil)
 	for i := range n {
@@ -161,7 +162,7 @@ func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 // A task may have jobs of several campaigns and wallets: each waits for its own, delays no other, and counts no attempt.
 func TestAJobWaitsForItsOwnCampaignOrWalletOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient)
+	w := newWorker(t)
 	a, b, free := fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4)), fixture.Campaign(t, w.db, fixture.Draft(4))
 	unlocks := []func(){lock(t, w, a), fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))}
 	lock(t, w, b)
@@ -192,6 +193,8 @@ func TestAJobWaitsForItsOwnCampaignOrWalletOnly(t *testing.T) {
 	}
 	states(job.Queued, job.Queued, job.Succeeded, job.Queued)
 	fixture.Sound(t, w.db)
+	// The job of the locked wallet waits for ten seconds, which pass soon.
+	servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = seen_at + interval '1 hour' WHERE seen_at > (SELECT min(seen_at) FROM outbox_messages) + interval '5 seconds'`)
 	if resumed := sweep(t, w); resumed != 0 { // the campaign of the locked wallet is free, and was free before
 		t.Errorf("%d jobs go on at once", resumed)
 	}
@@ -210,7 +213,7 @@ func TestAJobWaitsForItsOwnCampaignOrWalletOnly(t *testing.T) {
 // A task that cannot be put off keeps its message, and comes back.
 func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient)
+	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	unlock := lock(t, w, id)
 	message := order(t, w, id, "a", "b")

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/queue"
 	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/servers"
 )
 
 // atCommit calls do whenever a batch with an order of user is about to commit.
@@ -46,9 +47,7 @@ func TestABatchRunsAloneInItsShardAndWhileNoJobIsTriedAlone(t *testing.T) {
 	atCommit(t, user, alone)
 	t.Cleanup(failpoint.Set("cancellation.commit", user, alone))
 	for _, jobs := range [][]job.Ref{order(t, w, a, user).Jobs, slices.Concat(order(t, w, a, user).Jobs, order(t, w, b, user).Jobs)} {
-		if err := w.purchases.jobs(t.Context(), jobs, false); err != nil {
-			t.Error(err)
-		}
+		servers.NoError(t, w.purchases.jobs(t.Context(), jobs, false))
 	}
 	if err := w.cancellations.jobs(t.Context(), back, false); err != nil || batches != 3 {
 		t.Errorf("%d batches, %v", batches, err)
@@ -95,12 +94,8 @@ func TestAFirstDeliveryIsNotCountedASecondIsTriedInAGroupAndAThirdAlone(t *testi
 			t.Error("a first delivery holds others back")
 		}
 	})
-	if err := w.purchases.jobs(t.Context(), []job.Ref{byUser[third], byUser[second], byUser[other]}, true); err != nil {
-		t.Error(err)
-	}
-	if err := w.purchases.jobs(t.Context(), []job.Ref{byUser[first]}, false); err != nil {
-		t.Error(err)
-	}
+	servers.NoError(t, w.purchases.jobs(t.Context(), []job.Ref{byUser[third], byUser[second], byUser[other]}, true))
+	servers.NoError(t, w.purchases.jobs(t.Context(), []job.Ref{byUser[first]}, false))
 	if !slices.Equal(seen, []string{"second", "other", "third", "first"}) {
 		t.Errorf("tried in the order %v", seen)
 	}

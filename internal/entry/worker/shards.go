@@ -53,6 +53,7 @@ type shard struct {
 type waitBackoff struct {
 	notBefore time.Time
 	pause     time.Duration // after the last wait, if it timed out
+	least     time.Duration // of a pause; only tests set it
 }
 
 func (p *waitBackoff) allowed() bool { return !time.Now().Before(p.notBefore) }
@@ -63,7 +64,7 @@ func (p *waitBackoff) record(timedOut bool) {
 		p.pause = 0
 		return
 	}
-	p.pause = min(max(2*p.pause, waitPause), maxWaitPause)
+	p.pause = max(min(max(2*p.pause, waitPause), maxWaitPause), p.least)
 	p.notBefore = time.Now().Add(p.pause)
 }
 

@@ -23,7 +23,7 @@ import (
 // Purchases and cancellations of free campaigns, in the shard of one that stays locked.
 func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient)
+	w := newWorker(t)
 	locked, free := fixture.Campaign(t, w.db, fixture.Draft(5)), fixture.Campaign(t, w.db, fixture.Draft(5))
 	heldBacks, passingBacks, laterBacks := takeBack(t, w, locked, 2), takeBack(t, w, free, 1), takeBack(t, w, free, 1)
 	unlock := lock(t, w, locked)
@@ -89,6 +89,7 @@ func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 		servers.NoError(t, l.batches[job.KindPurchase].Submit(&item{Ref: ref}))
 	}
 	w.exclusive.Unlock()
+	servers.Eventually(t, "one is tried", func() bool { return made.count() > 0 }) // the end gives a batch a second
 	l.close()
 	if n := made.count(); n < 1 || n > 2 {
 		t.Errorf("8 jobs were tried %d times", n)
@@ -101,17 +102,15 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(5))
 	fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))
 	held, passer := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 0, 1)), order(t, w, id, "a").Jobs
-	finalized := make(chan error, 1)
-	go func() { finalized <- w.purchases.jobs(t.Context(), slices.Concat(held, passer), false) }()
-	servers.Eventually(t, "the free campaign's job is done", func() bool { return final(t, w, passer[0].ID) })
-	w.drain()
-	select {
-	case err := <-finalized:
-		if !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrSnoozed) {
-			t.Errorf("got %v", err)
+	tries := 0
+	record(w.purchases, func(sale.LockWait) error {
+		if tries++; tries == 2 {
+			w.drain()
 		}
-	case <-time.After(servers.Patience):
-		t.Fatal("it still waits")
+		return nil
+	})
+	if err := w.purchases.jobs(t.Context(), slices.Concat(held, passer), false); !errors.Is(err, errDraining) || !errors.Is(err, queue.ErrSnoozed) || !final(t, w, passer[0].ID) {
+		t.Errorf("after %d tries: %v", tries, err)
 	}
 	expect(t, w.db, held[0].ID, job.Queued, 0)
 }
@@ -170,7 +169,7 @@ func waitsOf(made *transactions) (waits []sale.LockWait) {
 // first what it can. After a wait in vain the shard, of which all kinds are part, goes on without waiting.
 func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient) // no wait ends by itself but those of the shard
+	w := newWorker(t) // no wait ends by itself but those of the shard
 	free := fixture.Campaign(t, w.db, fixture.Draft(5))
 	finalizers := map[*finalizer]func(campaignID uuid.UUID) job.Ref{
 		w.purchases:     func(id uuid.UUID) job.Ref { return order(t, w, id, "a").Jobs[0] },
@@ -180,7 +179,6 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	for s, ask := range finalizers {
 		made := record(s, nil)
 		l := w.shards[0]
-		l.campaigns = waitBackoff{}
 		var held []*item
 		var unlocks []func()
 		for range 3 {
@@ -202,7 +200,7 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		for range 3 {
 			flush(campaignLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked)
 		}
-		l.campaigns = waitBackoff{}
+		l.campaigns = waitBackoff{least: time.Hour}
 		flush(campaignLocked, forCampaign, forCampaign, sale.SkipLocked, sale.SkipLocked) // first the free one, then in vain
 		if l.campaigns.allowed() {
 			t.Errorf("%s: after a wait in vain it would wait again at once", s.kind)
@@ -212,7 +210,7 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.LockWait{sale.SkipLocked}) {
 			t.Errorf("%s: a batch of one campaign waited, %v", s.kind, err)
 		}
-		l.campaigns = waitBackoff{}
+		l.campaigns = waitBackoff{least: time.Hour}
 		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.LockWait{forCampaign}) || l.campaigns.allowed() {
 			t.Errorf("%s: a batch of one campaign, later: %v", s.kind, err)
 		}
@@ -227,12 +225,13 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 // Jobs whose wallet stays locked go by themselves, after the others of their campaign, and wait for it.
 func TestAShardWaitsForAWalletLast(t *testing.T) {
 	t.Parallel()
-	w := newWorker(t, patient)
+	w := newWorker(t)
 	id, other := fixture.Campaign(t, w.db, fixture.Draft(6)), fixture.Campaign(t, w.db, fixture.Draft(6))
 	mina := fixture.Wallet(t, w.db, "mina", 1000)
 	refs := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 6, 1), fixture.PurchaseRequest(t, id, "otto", 6, 1), fixture.PurchaseRequest(t, other, "otto", 6, 1))
 	items := []*item{{Ref: refs[0], retries: walletRetry - 1, verdict: walletLocked}, {Ref: refs[1]}, {Ref: refs[2]}}
 	made := record(w.purchases, nil)
+	w.shards[0].wallets.least = time.Hour
 	unlock := fixture.LockWallet(t, w.db, mina)
 	flush := func(items []*item, want []verdict, waits ...sale.LockWait) {
 		t.Helper()
@@ -259,8 +258,9 @@ func TestWaitsInVainBecomeRareUntilOneIsNot(t *testing.T) {
 	t.Parallel()
 	var p waitBackoff
 	for _, want := range []time.Duration{waitPause, 2 * waitPause, 4 * waitPause, maxWaitPause, maxWaitPause} {
-		if p.record(true); p.pause != want || p.allowed() {
-			t.Errorf("a pause of %s, want %s; more waits: %t", p.pause, want, p.allowed())
+		began := time.Now()
+		if p.record(true); p.pause != want || p.notBefore.Before(began.Add(want)) {
+			t.Errorf("a pause of %s, want %s, until %s", p.pause, want, p.notBefore)
 		}
 	}
 	p.record(false)

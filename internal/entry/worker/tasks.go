@@ -60,7 +60,7 @@ func (w *Worker) handle(finalize finalize) queue.Handler {
 
 // acquire reports whether this worker may run a task or a redelivered job. Without Redis it may.
 func (w *Worker) acquire(ctx context.Context, id uuid.UUID) bool {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, w.redisTimeout)
 	defer cancel()
 	mine, err := w.heartbeat.Acquire(ctx, id)
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *Worker) acquire(ctx context.Context, id uuid.UUID) bool {
 }
 
 func (w *Worker) release(ctx context.Context, task uuid.UUID, goesBack bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.redisTimeout)
 	defer cancel()
 	if err := w.heartbeat.Release(ctx, task, goesBack); err != nil {
 		w.logger.Debug("the lock of a task was not released", "task", task, "error", err)
@@ -134,8 +134,8 @@ const (
 )
 
 // newAnnouncements announces jobs that changed, in Redis.
-func newAnnouncements(announcements *job.Announcements, logger *slog.Logger) *batch.Coalescer[uuid.UUID, struct{}] {
-	return batch.NewQuiet(batch.Options{Size: announceBatch, InFlight: 1, Pending: maxPending, Timeout: redisTimeout}, func(ctx context.Context, ids []uuid.UUID) error {
+func newAnnouncements(announcements *job.Announcements, timeout time.Duration, logger *slog.Logger) *batch.Coalescer[uuid.UUID, struct{}] {
+	return batch.NewQuiet(batch.Options{Size: announceBatch, InFlight: 1, Pending: maxPending, Timeout: timeout}, func(ctx context.Context, ids []uuid.UUID) error {
 		err := announcements.Publish(ctx, ids)
 		if err != nil {
 			logger.Debug("changes of jobs not announced; waiters poll", "jobs", len(ids), "error", err)
@@ -145,8 +145,8 @@ func newAnnouncements(announcements *job.Announcements, logger *slog.Logger) *ba
 }
 
 // newDeletions deletes finished messages from the outbox.
-func newDeletions(db postgres.DB, logger *slog.Logger) *batch.Coalescer[uuid.UUID, struct{}] {
-	return batch.NewQuiet(batch.Options{Size: deleteBatch, Linger: deleteLinger, InFlight: 1, Pending: maxPending, Timeout: deleteTimeout}, func(ctx context.Context, ids []uuid.UUID) error {
+func newDeletions(db postgres.DB, timeout time.Duration, logger *slog.Logger) *batch.Coalescer[uuid.UUID, struct{}] {
+	return batch.NewQuiet(batch.Options{Size: deleteBatch, Linger: deleteLinger, InFlight: 1, Pending: maxPending, Timeout: timeout}, func(ctx context.Context, ids []uuid.UUID) error {
 		err := job.DeleteMessages(ctx, db, ids)
 		if err != nil {
 			logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(ids), "error", err)

@@ -27,7 +27,7 @@ import (
 func TestEndpointsOfOthersLeaveASlotForAnotherClient(t *testing.T) {
 	t.Parallel()
 	const theyHave = 8 + 4 + 2 + 1 // of 16 slots
-	settings := servers.Patient(workerSettings(t))
+	settings := workerSettings(t)
 	settings.Webhooks.AllowNetworks, settings.Webhooks.Timeout = "127.0.0.0/8", servers.Patience
 	settings.Webhooks.Concurrency, settings.Webhooks.ConcurrencyPerEndpoint = 16, 1
 	w := newWorkerWith(t, settings)

@@ -29,6 +29,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -61,6 +62,7 @@ type Worker struct {
 
 	rdb                      redis.UniversalClient
 	namespace                string
+	redisTimeout             time.Duration // of each optional call
 	consumers                []queue.Consumer
 	heartbeat                *queue.Heartbeat
 	dispatcher               *queue.Dispatcher
@@ -95,21 +97,21 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	gate := postgres.NewGate(db, registry)
 	w := &Worker{
 		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: drawing.NewTriggers(registry, logger),
-		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), logger, registry),
+		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), settings.Worker.OptionalTimeout, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MaxPerUser: settings.Payments.MaxPositionsPerUser,
 				HoldQuota: inventory.HoldQuotaOf(settings.Holds), Takes: takes}),
 		saleEnder: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
-		gate:      gate,
-		locked:    newLockedCampaigns(),
-		outages:   newOutages(logger),
+		gate:      gate, redisTimeout: cmp.Or(settings.Worker.OptionalTimeout, redisTimeout),
+		locked:  newLockedCampaigns(),
+		outages: newOutages(logger),
 	}
 	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale, draws.Holder = w.endSale, w.id
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = drawing.NewDrawer(gate.Retry(drawing.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, queue.RoleWorker, w.id, settings.Worker)
-	w.announcements, w.deletions = newAnnouncements(job.NewAnnouncements(rdb, namespace), logger), newDeletions(db, logger)
+	w.announcements, w.deletions = newAnnouncements(job.NewAnnouncements(rdb, namespace), w.redisTimeout, logger), newDeletions(db, cmp.Or(settings.Worker.OptionalTimeout, deleteTimeout), logger)
 	w.purchases = w.newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
 	w.cancellations = w.newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
 	for range settings.Worker.Shards {

@@ -24,11 +24,13 @@ import (
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
-// workerSettings returns settings by which nothing runs out while a test holds it.
+// workerSettings returns settings by which nothing runs out while a test holds it, and nothing is left to a sweep, as
+// there is none.
 func workerSettings(t *testing.T) config.Settings {
 	t.Helper()
-	settings := servers.Settings(t)
-	settings.Postgres.IdleInTransactionTimeout = time.Hour
+	settings := servers.Patient(servers.Settings(t))
+	settings.Postgres.IdleInTransactionTimeout, settings.Draw.Lease, settings.Draw.Timeout = time.Hour, time.Hour, time.Hour
+	settings.Worker.OptionalTimeout, settings.Worker.ShutdownTimeout = servers.Patience, servers.Patience
 	return settings
 }
 
@@ -61,11 +63,6 @@ func stop(w *Worker) {
 	w.dispatcher.Close()
 	w.announcements.Close()
 	w.deletions.Close()
-}
-
-// patient lets waits for locks end only when the test lets them end.
-func patient(s *config.Settings) {
-	s.Postgres.LockTimeout, s.Postgres.StatementTimeout = servers.Patience, servers.Patience
 }
 
 // impatient ends waits for locks soon.

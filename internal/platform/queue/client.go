@@ -29,6 +29,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,14 +97,14 @@ type Dispatcher struct {
 	logger *slog.Logger
 }
 
-// NewDispatcher starts a Dispatcher; Close stops it.
-func NewDispatcher(client *Client, logger *slog.Logger, registry prometheus.Registerer) *Dispatcher {
+// NewDispatcher starts a Dispatcher; Close stops it. timeout bounds the enqueuing of a task; 0: as usual.
+func NewDispatcher(client *Client, timeout time.Duration, logger *slog.Logger, registry prometheus.Registerer) *Dispatcher {
 	d := &Dispatcher{logger: logger, missed: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "triprize_tasks_undispatched_total",
 		Help: "Tasks that could not be enqueued at once, and were left to the sweeps lost-jobs and due-items.",
 	})}
 	registry.MustRegister(d.missed)
-	d.tasks = batch.NewQuiet(batch.Options{Size: 1, InFlight: dispatchInFlight, Pending: dispatchPending, Timeout: dispatchTimeout},
+	d.tasks = batch.NewQuiet(batch.Options{Size: 1, InFlight: dispatchInFlight, Pending: dispatchPending, Timeout: cmp.Or(timeout, dispatchTimeout)},
 		func(ctx context.Context, tasks []Task) error {
 			err := client.Enqueue(ctx, tasks[0])
 			if err != nil {
