@@ -1,5 +1,9 @@
 package key
 
+import "time"
+
+func init() { loadTimeout, usesTimeout = time.Hour, time.Hour } // no machine is too slow
+
 // Waiting returns how many keys wait for a look-up.
 func (v *Verifier) Waiting() int { return v.loads.Pending() }
 

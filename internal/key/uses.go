@@ -17,9 +17,10 @@ const (
 	usesPause = 5 * time.Second
 	// usesKept bounds the keys that wait to be written; the uses of others are forgotten.
 	usesKept = cached
-	// usesTimeout bounds a write, also the one at the end of a process.
-	usesTimeout = 2 * time.Second
 )
+
+// usesTimeout bounds a write, also the one at the end of a process; tests change it.
+var usesTimeout = 2 * time.Second
 
 // uses records in the background when keys were used: no request waits for the database. Uses that cannot be
 // written wait for the next write.

@@ -22,11 +22,12 @@ const (
 	// Keys are read in batches: a flood of invented ones costs one query for 256 of them.
 	keysAtOnce  = 256
 	keysWaiting = 8192
-	// loadTimeout bounds one query.
-	loadTimeout = 5 * time.Second
 	// watchedLeast is the shortest time between two checks of the watched keys.
 	watchedLeast = time.Second / 2
 )
+
+// loadTimeout bounds one query; tests change it.
+var loadTimeout = 5 * time.Second
 
 // Verifier authenticates keys. It caches known keys for a short time, so that
 // not every request reads the database; a revoked key stops working everywhere

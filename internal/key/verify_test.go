@@ -103,8 +103,7 @@ func TestARevokedKeyStopsWhenItIsForgottenHoweverOftenItIsUsed(t *testing.T) {
 
 func TestAKnownKeyAsksTheDatabaseOnlyOnce(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
-	db := servers.Pool(t, settings)
+	db := servers.DB(t)
 	known, _, secret := create(t, db, key.App, "shop")
 	unasked, _, _ := create(t, db, key.App, "shop")
 	v := verifier(t, db, time.Hour)
