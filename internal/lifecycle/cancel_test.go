@@ -196,9 +196,10 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 	phases := []payment.Phase{payment.Reserved, payment.Creating, payment.Confirming, payment.Action, payment.Processing, payment.Capturing, payment.Captured, payment.Expiring}
 	bought, jobs := make(map[payment.Phase]uuid.UUID), make(map[payment.Phase]job.Ref)
 	for _, phase := range append(phases, payment.Late) {
-		bought[phase], jobs[phase] = fixture.ReserveFor(t, db, fixture.CardRequest(t, id, string(phase), 9, 1), time.Hour)
+		bought[phase], jobs[phase] = fixture.ReserveFor(t, db, fixture.CardRequest(t, id, string(phase), 9, 1), 10*time.Hour)
 		switch phase {
-		case payment.Reserved:
+		case payment.Reserved: // due within seconds, and not while others are made
+			servers.Exec(t, db, `UPDATE payments SET due_at = due_at + interval '10 hours'`)
 		case payment.Late: // the provider would not cancel it
 			fixture.Advance(t, db, bought[phase], payment.Processing)
 			fixture.Advance(t, db, bought[phase], payment.Expiring)
@@ -214,10 +215,10 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 	waits(t, c, ref)
 	changed(`
 		~ campaign 1: active → cancelled; board_version=10 → board_version=11 closed_board=11 cancelled_by=operator:ops cancel_reason=the organiser is ill
-		~ job 4: awaiting_action → queued; progress={next_action: {expires_at: 60m, type: redirect, url: https://bank.test/purchase 4}} →
+		~ job 4: awaiting_action → queued; progress={next_action: {expires_at: 10h, type: redirect, url: https://bank.test/purchase 4}} →
 		~ job 10: → progress={refunds: {done: 0, total: 0, waiting: 0}}
 		~ purchase 4: awaiting_action → pending
-		~ payment of purchase 1: reserved → expiring; due_at=soon → v1 due_at=past; → ending=campaign-cancelled
+		~ payment of purchase 1: reserved → expiring; due_at=10h → v1 due_at=past; → ending=campaign-cancelled
 		~ payment of purchase 2: creating → expiring; v1 → v2; → ending=campaign-cancelled
 		~ payment of purchase 3: confirming → expiring; v1 → v2; → ending=campaign-cancelled
 		~ payment of purchase 4: action → expiring; v1 → v2; next_action=https://bank.test/purchase 4 → ending=campaign-cancelled

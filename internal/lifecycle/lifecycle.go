@@ -204,8 +204,8 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 	return nil // all other fields are fixed
 }
 
-// lockerTimeout bounds the search for the session that has locked a campaign.
-const lockerTimeout = time.Second
+// lockerTimeout bounds the search for the session that has locked a campaign; tests change it.
+var lockerTimeout = time.Second
 
 // persist retries a change while its campaign stays locked, until ctx ends. Then its error names
 // the session that has locked the campaign: only operators get it.

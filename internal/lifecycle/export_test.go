@@ -1,0 +1,5 @@
+package lifecycle
+
+import "time"
+
+func init() { lockerTimeout = time.Hour } // no machine is too slow
