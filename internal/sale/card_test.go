@@ -28,20 +28,25 @@ import (
 func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	db, id := campaignOn(t, 4)
 	ref := fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 2, 2))[0]
+	reservations := fixture.Reservations
+	reservations.For = 10 * time.Hour
+	seller := sale.NewSeller(spied{Beginner: db, commits: func(tx pgx.Tx) { // due soon, and not in the middle of this
+		servers.Exec(t, tx, `UPDATE payments SET due_at = due_at + interval '5 hours' WHERE due_at - created_at BETWEEN '0 s' AND '90 s'`)
+	}}, time.Hour, reservations)
 	changed := fixture.Watch(t, db)
-	report := sell(t, fixture.Seller(db), ref)
+	report := sell(t, seller, ref)
 	changed(`
 		~ campaign 1: free=1,2,3,4 → free=1,0,3,4 positions_reserved=2 board_version=1
-		+ position 2,1 reserved a purchase 1 v1 board_version=1 expires_at=2h
-		+ position 2,2 reserved a purchase 1 v1 board_version=1 expires_at=2h
+		+ position 2,1 reserved a purchase 1 v1 board_version=1 expires_at=11h
+		+ position 2,2 reserved a purchase 1 v1 board_version=1 expires_at=11h
 		~ job 1: → purchase 1 attempts=1
 		+ purchase 1 a card 400 pending 2,1@200 2,2@200 job 1
-		+ payment of purchase 1 reserved job 1 amount=400 payment_method=pm_card_visa due_at=soon deadline=60m latest=2h
+		+ payment of purchase 1 reserved job 1 amount=400 payment_method=pm_card_visa due_at=5h deadline=10h latest=11h
 		+ step of purchase 1 reserved`)
 	if len(report.Payments) != 1 || len(report.Finalized) != 0 {
 		t.Fatalf("%+v", report)
 	}
-	if again := sell(t, fixture.Seller(db), ref); len(again.Finalized)+len(again.Payments)+len(again.Busy) != 0 {
+	if again := sell(t, seller, ref); len(again.Finalized)+len(again.Payments)+len(again.Busy) != 0 {
 		t.Errorf("delivered again: %+v", again)
 	}
 	changed(``)
@@ -52,11 +57,11 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 	}
 	changed(`
 		~ campaign 1: positions_reserved=2 board_version=1 → positions_sold=2 board_version=2
-		~ position 2,1: reserved → sold; v1 board_version=1 expires_at=2h → v2 board_version=2
-		~ position 2,2: reserved → sold; v1 board_version=1 expires_at=2h → v2 board_version=2
+		~ position 2,1: reserved → sold; v1 board_version=1 expires_at=11h → v2 board_version=2
+		~ position 2,2: reserved → sold; v1 board_version=1 expires_at=11h → v2 board_version=2
 		~ job 1: queued → succeeded; → result={amount: 400, board_version: 2, positions: 2,1@200 2,2@200, purchase_id: purchase 1}
 		~ purchase 1: pending → completed
-		~ payment of purchase 1: reserved → settled; due_at=soon → v2; → attempt=1 intent_id=pi_purchase 1 received=400`)
+		~ payment of purchase 1: reserved → settled; due_at=5h → v2; → attempt=1 intent_id=pi_purchase 1 received=400`)
 	if report := fixture.FinalizePayments(t, db, ref); report.Sold != 0 || len(report.Finalized) != 0 {
 		t.Errorf("finalized again: %+v", report)
 	}

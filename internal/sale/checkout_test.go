@@ -243,8 +243,8 @@ func TestHoldsAndUnpaidReservationsShareOneBound(t *testing.T) {
 			reserve a 3/2 !hold-limit-exceeded`,
 		"and in its last moment, once": `
 			hold a 3/1 10m; wait 10m11s
-			hold a 3/1 9m50s; wait 9m30s
-			reserve a hold 3m; expire 3m; kept a 3/1 22m30s
+			hold a 3/1 9m50s; wait 8m30s
+			reserve a hold 3m; expire 3m; kept a 3/1 21m30s
 			hold a 3/1 1s !hold-limit-exceeded; reserve a 3/1 !hold-limit-exceeded
 			wait 10m; hold a 3/1 10m`,
 		"another card for a hold is no way around it": `
