@@ -21,7 +21,7 @@ func TestNoStatementChangesWhatIsNotAsItWasRead(t *testing.T) {
 	db := servers.DB(t)
 	id := fill(t, db, 6)
 	free := ranked(t, db, id, 0) // 21, all at version 0
-	mine, other, over := kept(t, db, time.Hour, free[0], free[1]), kept(t, db, time.Hour, free[2]), kept(t, db, -time.Second, free[3])
+	mine, other, over := kept(t, db, 10*time.Hour, free[0], free[1]), kept(t, db, 10*time.Hour, free[2]), kept(t, db, -time.Second, free[3])
 	buyer := uuid.New()
 	set(t, db, inventory.Sold, buyer, free[4])
 	set(t, db, inventory.Reserved, buyer, free[5])

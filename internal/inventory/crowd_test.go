@@ -337,6 +337,7 @@ func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
 	settings := servers.Patient(servers.Settings(t))
 	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 	service := fixture.Holds(t, db, nil, nil)
+	service.SetRowWait(time.Millisecond, servers.Patience)
 	free := fixture.Campaign(t, db, fixture.Draft(4))
 	var stuck sync.WaitGroup
 	var unlock []func()
@@ -360,7 +361,6 @@ func TestCampaignsThatStayLockedDelayNoOther(t *testing.T) {
 			}
 		})
 	}
-	service.SetRowWait(time.Millisecond, servers.Patience)
 	servers.AwaitBlocked(t, elsewhere, 2) // they are tried again
 	for i := range 3 {
 		user := fmt.Sprint("user-", i)

@@ -285,7 +285,7 @@ func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID
 		servers.Exec(t, db, `
 			UPDATE positions
 			SET state = $4::text, version = version + 1, user_id = CASE WHEN $4 NOT IN ('available', 'blocked') THEN 'somebody' END,
-			    expires_at = CASE WHEN $4 IN ('held', 'reserved') THEN now() + interval '1 hour' END,
+			    expires_at = CASE WHEN $4 IN ('held', 'reserved') THEN now() + interval '10 hours' END,
 			    hold_id = CASE WHEN $4 = 'held' THEN $5::uuid END,
 			    purchase_id = CASE WHEN $4 IN ('reserved', 'sold') THEN $5::uuid END,
 			    sold_at = CASE WHEN $4 = 'sold' THEN now() END

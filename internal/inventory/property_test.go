@@ -406,9 +406,7 @@ func (m *model) boughtHold(j job.Job, user string, h *held) {
 func boughtPlaces(t *testing.T, j job.Job) (places []shape.Position) {
 	t.Helper()
 	var result sale.Result
-	if err := json.Unmarshal(j.Result, &result); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, json.Unmarshal(j.Result, &result))
 	for _, p := range result.Positions {
 		places = append(places, shape.Position{Layer: p.Layer, Column: p.Column})
 	}

@@ -29,9 +29,7 @@ func stockOf(t *testing.T, db *pgxpool.Pool, form shape.Shape, gone int, request
 		requests[i].Shape, requests[i].Gone = form, gone
 	}
 	s, err := inventory.FindStock(t.Context(), begin(t, db), requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, err)
 	return s
 }
 
@@ -320,9 +318,7 @@ func TestNoMoreLayersAreReadThanRequestsCanNeed(t *testing.T) {
 	}
 	read := func(requests ...inventory.Request) (layers []string) {
 		found, err := inventory.FindRuns(t.Context(), begin(t, db), inventory.RunsWanted(requests))
-		if err != nil {
-			t.Fatal(err)
-		}
+		servers.NoError(t, err)
 		for _, f := range found {
 			layers = append(layers, fmt.Sprint(f))
 		}
@@ -391,9 +387,7 @@ func TestWhatOneHasFoundAnotherPassesOver(t *testing.T) {
 			t.Errorf("found by another already: %+v", f)
 		}
 	}
-	if err := first.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	servers.NoError(t, first.Rollback(t.Context()))
 	if got := peek(t, db, needs(id, 0, 10)); len(got) != 6 {
 		t.Errorf("after the first's rollback: %+v", got)
 	}
