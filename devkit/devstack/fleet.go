@@ -39,9 +39,6 @@ type Fleet struct {
 	first []<-chan struct{} // closed when the first process of an api has ended
 }
 
-// stopGrace is longer than the processes' own limits on a shutdown.
-const stopGrace = 40 * time.Second
-
 // StartAPI starts an api that listens on listen; empty: on a free port.
 func (f *Fleet) StartAPI(listen string, env ...string) (*Child, error) {
 	if listen == "" {
@@ -131,7 +128,7 @@ func (f *Fleet) Stop() error {
 	var failed []error
 	for _, group := range [][]*Child{f.APIs, f.Schedulers, f.Workers} {
 		for _, c := range group {
-			failed = append(failed, c.Stop(syscall.SIGTERM, stopGrace))
+			failed = append(failed, c.Stop(syscall.SIGTERM, stopTimeout))
 		}
 	}
 	for _, simulator := range f.Beside {

@@ -48,7 +48,7 @@ func StopProcess(pid int, what string, s syscall.Signal) error {
 		return nil
 	}
 	_ = syscall.Kill(pid, s)
-	for deadline := time.Now().Add(leftoverPatience); runs(pid, what); {
+	for deadline := time.Now().Add(stopTimeout); runs(pid, what); {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("devstack: process %d (%s), left behind by an earlier run, does not stop", pid, what)
 		}
@@ -56,9 +56,6 @@ func StopProcess(pid int, what string, s syscall.Signal) error {
 	}
 	return nil
 }
-
-// leftoverPatience is longer than an orderly shutdown takes.
-const leftoverPatience = 20 * time.Second
 
 // runs tells whether process pid runs and its command line contains what.
 func runs(pid int, what string) bool {

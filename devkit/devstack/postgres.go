@@ -39,7 +39,7 @@ func newPostgres(dir, name string, opts Options) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{daemon{log: filepath.Join(dir, name+".log"), shutdown: syscall.SIGINT, crash: syscall.SIGQUIT, grace: 20 * time.Second},
+	p := &Postgres{daemon{log: filepath.Join(dir, name+".log"), shutdown: syscall.SIGINT, crash: syscall.SIGQUIT, grace: stopTimeout},
 		filepath.Join(dir, name), bin, as}
 	p.try = func(ctx context.Context) error { return p.run(ctx) }
 	if err := checkReachable(p.data, as); err != nil {

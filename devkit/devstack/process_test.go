@@ -163,7 +163,7 @@ func noError(t *testing.T, err error) {
 
 // patience ends a test that would hang. Package fixture has the same, and eventually;
 // it cannot be used here, as it uses this package.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()

@@ -54,7 +54,7 @@ func newRedis(dir, name string, opts Options, more string) (*Redis, error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, err
 	}
-	r := &Redis{daemon: daemon{log: "in " + home, shutdown: syscall.SIGTERM, crash: syscall.SIGKILL, grace: 10 * time.Second}, home: home}
+	r := &Redis{daemon: daemon{log: "in " + home, shutdown: syscall.SIGTERM, crash: syscall.SIGKILL, grace: stopTimeout}, home: home}
 	r.try = func(ctx context.Context) error { return r.ask(ctx, "PING").Err() }
 	if r.pw, err = password(filepath.Join(dir, "redis.password")); err != nil {
 		return nil, err

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// startTimeout bounds the start of one server.
-const startTimeout = 2 * time.Minute
+// startTimeout bounds the start of one server, and stopTimeout the end of one process, on a machine that has much
+// else to do. Processes of a fleet have a shorter limit of their own.
+const startTimeout, stopTimeout = 5 * time.Minute, 2 * time.Minute
 
 // daemon is a private server on a loopback port.
 type daemon struct {

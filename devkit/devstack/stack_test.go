@@ -46,6 +46,7 @@ func cache(t *testing.T, redisURL string) *redis.Client {
 	t.Helper()
 	opts, err := redis.ParseURL(redisURL)
 	noError(t, err)
+	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = patience, patience, patience
 	client := redis.NewClient(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -167,8 +168,8 @@ func TestThrowAwayStacksOfKilledRunsAreRemovedAndOthersAreNot(t *testing.T) {
 	for _, dir := range []string{young, foreign} {
 		noError(t, os.Mkdir(dir, 0o700))
 	}
-	for _, dir := range []string{killed.Dir, foreign} {
-		noError(t, os.Chtimes(dir, old, old))
+	for dir, made := range map[string]time.Time{killed.Dir: old, foreign: old, young: time.Now().Add(patience)} { // as long as this takes
+		noError(t, os.Chtimes(dir, made, made))
 	}
 	live := play(t, "stack", "TMPDIR="+place) // which tidies up first
 	if live.Error != "" {
