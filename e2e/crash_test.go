@@ -159,7 +159,7 @@ func TestJobsOfAKilledWorkerAreFinal(t *testing.T) {
 func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
-	worker := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop")
+	worker := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop", "TRIPRIZE_POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT=5s")
 	sale := openSale(s, s.Campaign(10), 10, 8)
 	stopped(t, worker)
 	s.RunWorker()
