@@ -46,18 +46,21 @@ func TestAWorkerThatIsCutFromPostgresLeavesItsTasksToOthers(t *testing.T) {
 func TestASchedulerThatIsCutFromPostgresLetsAnotherLead(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	logged := func(name, line string, times int) {
+	leads := func(name string) {
 		t.Helper()
-		servers.Eventually(t, name+" logs: "+line, func() bool { return bytes.Count(s.Log(name), []byte(line)) == times })
+		servers.Eventually(t, name+" leads", func() bool { return fleet.Contains(s.Log(name), "running the sweeps") })
 	}
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
 	s.RunScheduler("TRIPRIZE_POSTGRES_URL=" + tap.URL)
-	logged("scheduler-1", "running the sweeps", 1)
+	leads("scheduler-1")
 	s.RunScheduler()
 	heal := tap.Cut(t)
-	logged("scheduler-1", "another scheduler may lead", 1)
-	logged("scheduler-2", "running the sweeps", 1)
-	logged("scheduler-1", "running the sweeps", 1) // still
+	before := len(s.Log("scheduler-1")) // on a slow machine it has lost the lock once, and has it again
+	leads("scheduler-2")
+	_, after, _ := bytes.Cut(s.Log("scheduler-1")[before:], []byte("another scheduler may lead"))
+	if fleet.Contains(after, "running the sweeps") {
+		t.Error("it leads again")
+	}
 	heal()
 }
 
