@@ -93,7 +93,8 @@ func TestOnePurchaseIsOneTraceAlthoughHundredsShareATransaction(t *testing.T) {
 	c := otlp.Start(t)
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1, Schedulers: -1, Sandbox: &stripesim.Settings{}, Env: append(slices.Clip(hasty),
 		"TRIPRIZE_TRACING_OTLP_URL="+c.URL, "TRIPRIZE_TRACING_SAMPLE_RATIO=1", "OTEL_BSP_SCHEDULE_DELAY=200", "OTEL_BSP_MAX_QUEUE_SIZE=100000",
-		"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_WORKER_SHARDS=1", "TRIPRIZE_ACCEPT_BATCH_LINGER=300ms", "TRIPRIZE_WORKER_BATCH_LINGER=300ms")})
+		"TRIPRIZE_TRACING_TIMEOUT=5m", "OTEL_BSP_EXPORT_TIMEOUT=300000", // spans that come too late are lost
+		"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_WORKER_SHARDS=1", "TRIPRIZE_ACCEPT_BATCH_LINGER=300ms", "TRIPRIZE_WORKER_BATCH_LINGER=1s")})
 	aTaskIsLost(s, c)
 	aPaymentIsRefunded(s, c)
 	hundredsShareATransaction(s, c)
@@ -177,9 +178,11 @@ func hundredsShareATransaction(s *fleet.System, c *otlp.Collector) {
 			t.Fatalf("the largest batch had %d jobs", arrivedAt(c).largestBatch())
 		}
 		campaign = s.Campaign(base)
+		servers.NoError(t, s.Workers[rounds].Stop(terminate, servers.Patience)) // however slowly they come, all wait for the next one
 		purchases = s.Crowd(base*(base+1)/2, func(i int) fleet.Order {
-			return fleet.Order{Campaign: campaign, User: "user-" + strconv.Itoa(i), Wait: true}
+			return fleet.Order{Campaign: campaign, User: "user-" + strconv.Itoa(i)}
 		})
+		s.RunWorker()
 		s.AwaitDrawn(campaign)
 		servers.Eventually(t, "their spans have arrived", func() bool { _, ok := arrivedAt(c).follow(t, purchases); return ok })
 	}
@@ -223,7 +226,7 @@ func linesOf(s *fleet.System, texts ...string) (lines []string) {
 // a card and of the money is there with the ids that the provider knows.
 func TestOneIDFollowsAPurchaseAndItsDrawThroughAllLogs(t *testing.T) {
 	t.Parallel()
-	s := cardSystem(t, fleet.Options{APIs: 2})
+	s := cardSystem(t, fleet.Options{APIs: 2}, "TRIPRIZE_SWEEPS_LOST_JOBS_BACKOFF=1h", "TRIPRIZE_DRAW_LEASE=10m") // each step comes once, and has a line
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	id := s.Campaign(2)
 	fleet.WantSucceeded(t, s.Buy(fleet.Order{Campaign: id, User: "anna-of-the-body", Quantity: 2, Wait: true}))

@@ -51,8 +51,9 @@ type Log struct {
 
 // Tracing has the OpenTelemetry collector.
 type Tracing struct {
-	OTLPURL     string  `mapstructure:"otlp_url"     validate:"omitempty,collector"`
-	SampleRatio float64 `mapstructure:"sample_ratio" validate:"min=0,max=1"`
+	OTLPURL     string        `mapstructure:"otlp_url"     validate:"omitempty,collector"`
+	SampleRatio float64       `mapstructure:"sample_ratio" validate:"min=0,max=1"`
+	Timeout     time.Duration `mapstructure:"-"`
 }
 
 // Postgres is the database.

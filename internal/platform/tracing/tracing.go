@@ -10,6 +10,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -61,7 +62,7 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 	if u, err := url.Parse(to); err == nil && strings.Trim(u.Path, "/") == "" {
 		to = u.JoinPath("v1/traces").String()
 	}
-	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(to), otlptracehttp.WithTimeout(exportTimeout))
+	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(to), otlptracehttp.WithTimeout(cmp.Or(settings.Timeout, exportTimeout)))
 	if err != nil {
 		return nil, fmt.Errorf("tracing.Open: %w", err)
 	}
