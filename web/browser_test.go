@@ -30,7 +30,7 @@ const patience = 10 * time.Minute
 var browser context.Context
 
 func TestMain(m *testing.M) {
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), chromedp.DefaultExecAllocatorOptions[:]...)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.WSURLReadTimeout(patience))...)
 	var end context.CancelFunc
 	browser, end = chromedp.NewContext(allocator)
 	if err := chromedp.Do(browser); err != nil {
@@ -220,11 +220,11 @@ func quote(value any) string {
 	return string(text)
 }
 
-// drop drops files onto the page, by their content.
+// drop drops files onto the page, by their content. What it shows of others is gone then: it reads these first.
 func (p *tab) drop(contents ...[]byte) {
 	p.t.Helper()
 	var script strings.Builder
-	script.WriteString("const data = new DataTransfer();")
+	script.WriteString(`document.getElementById("report").hidden = true; const data = new DataTransfer();`)
 	for _, content := range contents {
 		fmt.Fprintf(&script, `data.items.add(new File([Uint8Array.from(atob(%s), (c) => c.charCodeAt(0))], "file"));`, quote(content))
 	}
