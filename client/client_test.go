@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"triprize.example/client"
 )
@@ -78,7 +79,8 @@ func TestAServerThatIsNotWhoItSaysIsNotAskedAgain(t *testing.T) {
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.StartTLS()
 	defer server.Close()
-	c, err := client.New(server.URL, "tp_key", client.WithRetry(client.RetryPolicy{First: 1}))
+	c, err := client.New(server.URL, "tp_key", client.WithRetry(client.RetryPolicy{First: 1}),
+		client.WithTimeout(time.Hour), client.WithHTTPClient(&http.Client{Transport: new(http.Transport)})) // which waits for a handshake as long
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	"triprize.example/client"
 )
@@ -24,7 +25,7 @@ func TestWhatHasATagIsReadAgainOnlyWhenItHasChanged(t *testing.T) {
 		say(w, http.StatusOK, client.Campaign{Name: name})
 	}))
 	defer server.Close()
-	c, err := client.New(server.URL, "tp_key")
+	c, err := client.New(server.URL, "tp_key", client.WithTimeout(time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

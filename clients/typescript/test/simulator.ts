@@ -47,7 +47,7 @@ export async function simulate(t: TestContext, answer: Handler): Promise<Simulat
   return {
     asked,
     client: (options = {}) =>
-      new Triprize({ baseUrl: `http://127.0.0.1:${port}/`, credential: "tp_key", retry: { firstMs: 1, longestMs: 2 }, ...options }),
+      new Triprize({ baseUrl: `http://127.0.0.1:${port}/`, credential: "tp_key", timeoutMs: 600_000, retry: { firstMs: 1, longestMs: 2 }, ...options }),
   };
 }
 

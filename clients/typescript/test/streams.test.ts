@@ -143,7 +143,7 @@ test("the end of a signal ends a stream at once", async (t) => {
 test("a silent stream is taken up again", async (t) => {
   const s = await simulate(t, (n, response) => send(response, n, "job", job(n === 1 ? "queued" : "succeeded")));
   const states: string[] = [];
-  for await (const now of s.client({ timeoutMs: 50 }).followJob(jobId)) { // after four times as long
+  for await (const now of s.client({ timeoutMs: 250, retry: { attempts: 1000, firstMs: 1, longestMs: 2 } }).followJob(jobId)) { // after four times as long
     states.push(now.state);
   }
   assert.equal(states.at(-1), "succeeded");
