@@ -125,12 +125,6 @@ func died(t *testing.T, what string, c *devstack.Child) {
 	servers.Eventually(t, what+" dies", func() bool { return c.PID() == 0 })
 }
 
-// stopped waits until a process is stopped by a signal.
-func stopped(t *testing.T, c *devstack.Child) {
-	t.Helper()
-	servers.Eventually(t, "the process stops", func() bool { return isStopped(c) })
-}
-
 // isStopped tells whether a child is stopped by a signal, as ps sees it.
 func isStopped(c *devstack.Child) bool {
 	pid := c.PID()
@@ -161,7 +155,7 @@ func TestAWorkerStoppedInsideABatchHoldsUpNobodyAndWritesNothingLater(t *testing
 	s := fleet.Start(t, fleet.Options{Binaries: true, Workers: -1})
 	worker := s.RunWorker("TRIPRIZE_TEST_FAILPOINTS=sale.commit=stop", "TRIPRIZE_POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT=5s")
 	sale := openSale(s, s.Campaign(10), 10, 8)
-	stopped(t, worker)
+	servers.Eventually(t, "the process stops", func() bool { return isStopped(worker) })
 	s.RunWorker()
 	sale.succeeded() // while the worker is stopped
 	servers.NoError(t, worker.Signal(syscall.SIGCONT))

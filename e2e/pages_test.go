@@ -71,7 +71,7 @@ func paste(t *testing.T, script string, env ...string) string {
 	if script == "" {
 		t.Fatal("there is nothing to run")
 	}
-	cmd := exec.Command("sh", "-eu", "-c", strings.ReplaceAll(script, "wait=10", fleet.UntilFinal)) // on any machine
+	cmd := exec.Command("sh", "-eu", "-c", strings.NewReplacer("wait=10", fleet.UntilFinal, "--max-time 2 ", "--max-time 20 ").Replace(script)) // on any machine
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), env...)
 	var errs bytes.Buffer

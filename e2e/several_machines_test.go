@@ -46,17 +46,13 @@ func TestAWorkerThatIsCutFromPostgresLeavesItsTasksToOthers(t *testing.T) {
 func TestASchedulerThatIsCutFromPostgresLetsAnotherLead(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	leads := func(name string) {
-		t.Helper()
-		servers.Eventually(t, name+" leads", func() bool { return fleet.Contains(s.Log(name), "running the sweeps") })
-	}
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
 	s.RunScheduler("TRIPRIZE_POSTGRES_URL=" + tap.URL)
-	leads("scheduler-1")
+	servers.Eventually(t, "it leads", func() bool { return fleet.Contains(s.Log("scheduler-1"), "running the sweeps") })
 	s.RunScheduler()
 	heal := tap.Cut(t)
 	before := len(s.Log("scheduler-1")) // on a slow machine it has lost the lock once, and has it again
-	leads("scheduler-2")
+	servers.Eventually(t, "another leads", func() bool { return fleet.Contains(s.Log("scheduler-2"), "running the sweeps") })
 	_, after, _ := bytes.Cut(s.Log("scheduler-1")[before:], []byte("another scheduler may lead"))
 	if fleet.Contains(after, "running the sweeps") {
 		t.Error("it leads again")
