@@ -85,9 +85,10 @@ func watching(t *testing.T, db *pgxpool.Pool, interval time.Duration, ticks <-ch
 	return w, queries
 }
 
-// run runs a watch until the test ends.
+// run runs a watch until the test ends. No query is given up because a machine is slow: it would not come again, or be an outage.
 func run(t *testing.T, w *progress.Campaigns) {
 	t.Helper()
+	w.SetTimeout(servers.Patience)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.Run(ctx) })
@@ -226,7 +227,7 @@ func TestAnOldSnapshotIsNotTheFirst(t *testing.T) {
 	db := servers.DB(t)
 	id := drafts(t, db, 1)[0]
 	const interval = 50 * time.Millisecond
-	w, queries := watching(t, db, interval, nil)
+	w, queries := watching(t, db, interval, make(chan time.Time)) // without a tick no query is under way, whose answer is old, too
 	take(t, w.Subscribe(id, ""))
 	queries.gate.Lock() // the database does not answer for a while
 	setSold(t, db, 1, id)
@@ -357,7 +358,7 @@ func shut(t *testing.T, address string) (open func()) {
 
 func TestStreamsGoOnWhenPostgresIsBack(t *testing.T) {
 	t.Parallel()
-	settings := servers.Settings(t)
+	settings := servers.Patient(servers.Settings(t))
 	db := servers.Pool(t, settings)
 	ids := drafts(t, db, 2)
 	var log servers.Journal
@@ -419,7 +420,7 @@ func TestAWatchLeavesNothingBehind(t *testing.T) {
 	case <-time.After(servers.Patience):
 		t.Fatal("Run does not end")
 	}
-	goleak.VerifyNone(t, before)
+	servers.Eventually(t, "nothing is left", func() bool { return goleak.Find(before) == nil }) // the session of a query that was cut off ends a moment later
 }
 
 func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {

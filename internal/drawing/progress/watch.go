@@ -18,6 +18,7 @@ import (
 type Campaigns struct {
 	db       postgres.DB
 	interval time.Duration
+	timeout  time.Duration // of one query; tests set it
 	logger   *slog.Logger
 	arrived  chan struct{}    // a subscription waits for its first snapshot
 	ticks    <-chan time.Time // nil: every interval; tests set it
@@ -40,7 +41,7 @@ const progressTimeout = 5 * time.Second
 
 // NewCampaigns returns a Campaigns; Run must run for it to notice anything.
 func NewCampaigns(db postgres.DB, interval time.Duration, logger *slog.Logger) *Campaigns {
-	return &Campaigns{db: db, interval: interval, logger: logger, arrived: make(chan struct{}, 1), watched: make(map[uuid.UUID]*watched)}
+	return &Campaigns{db: db, interval: interval, timeout: progressTimeout, logger: logger, arrived: make(chan struct{}, 1), watched: make(map[uuid.UUID]*watched)}
 }
 
 // Subscription follows one campaign. Call Stop when done.
@@ -169,7 +170,7 @@ func (w *Campaigns) read(ctx context.Context, ids []uuid.UUID) {
 		return
 	}
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, progressTimeout)
+	limited, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	list, err := Read(limited, w.db, ids)
 	if err != nil {
