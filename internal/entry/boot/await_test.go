@@ -92,12 +92,12 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 	for name, run := range map[string]func(context.Context, *Process) error{"api": API(httpapi.New), "worker": Worker, "scheduler": Scheduler} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			settings := servers.Settings(t)
+			settings := servers.Patient(servers.Settings(t))
 			db := servers.Pool(t, settings)
 			servers.Exec(t, db, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
 			arrive := away(t, &settings)
 			address := freeAddress(t)
-			settings.API.Listen, settings.Worker.Listen, settings.Scheduler.Listen = address, address, address
+			settings.API.Listen, settings.Worker.Listen, settings.Scheduler.Listen, settings.Postgres.StartWait = address, address, address, time.Hour
 			start := func() (stop func()) {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
@@ -209,7 +209,9 @@ func TestARedisThatTakesNoWritesIsNotOKAndNamesNoCause(t *testing.T) {
 		if err := p.Locks.Ping(t.Context()); (err == nil) != writable {
 			t.Errorf("%s: the check of the locks: %v", what, err)
 		}
-		if found := p.readRedis(t.Context()); (len(found.causes) > 0) != writable || (len(found.gauges) > 0) != writable {
+		var found snapshot
+		servers.Eventually(t, what+": it is read in time", func() bool { found = p.readRedis(t.Context()); return !writable || len(found.causes) > 0 })
+		if len(found.causes) > 0 != writable || len(found.gauges) > 0 != writable {
 			t.Errorf("%s: causes %v, %d gauges", what, found.causes, len(found.gauges))
 		}
 	}

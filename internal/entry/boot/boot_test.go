@@ -91,7 +91,7 @@ type actor struct {
 	done   bool
 }
 
-// environment returns the settings of a process as variables, with no others of ours.
+// environment returns the settings of a process as variables, with no others of ours but bounds that no machine is too slow for.
 func environment(settings config.Settings) (env []string) {
 	for _, pair := range os.Environ() {
 		if !strings.HasPrefix(pair, "TRIPRIZE_") {
@@ -99,7 +99,8 @@ func environment(settings config.Settings) (env []string) {
 		}
 	}
 	return append(env, "TRIPRIZE_POSTGRES_URL="+settings.Postgres.URL, "TRIPRIZE_REDIS_URL="+settings.Redis.URL,
-		"TRIPRIZE_REDIS_NAMESPACE="+settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY="+settings.Draw.SecretKey)
+		"TRIPRIZE_REDIS_NAMESPACE="+settings.Redis.Namespace, "TRIPRIZE_DRAW_SECRET_KEY="+settings.Draw.SecretKey,
+		"TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=10m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=10m", "TRIPRIZE_POSTGRES_LOCK_TIMEOUT=10m", "TRIPRIZE_API_REQUEST_TIMEOUT=10m")
 }
 
 // act starts a process that plays a role.
@@ -216,7 +217,7 @@ func TestWithoutPostgresOrItsSchemaAProcessSaysSoAndNotThePassword(t *testing.T)
 	}{
 		"nobody is there":                     {"postgres://triprize:hunter2@" + nobody + "/shop", "0", []string{"actor: ", nobody, "database=shop", "connection refused"}},
 		"nobody answers":                      {"postgres://triprize:hunter2@" + mute.Addr().String() + "/shop", "0", []string{"actor: ", mute.Addr().String(), "database=shop"}},
-		"not for 300 ms":                      {"postgres://triprize:hunter2@" + nobody + "/shop", "300ms", []string{"not ready after 300ms", "failed to connect"}},
+		"not for 3 s":                         {"postgres://triprize:hunter2@" + nobody + "/shop", "3s", []string{"not ready after 3s", "failed to connect"}},
 		"with a bad port":                     {"postgres://triprize:hunter2@127.0.0.1:70000/shop", "0", []string{"actor: ", "postgres.url"}},
 		"with a bad option":                   {"postgres://triprize:hunter2@" + nobody + "/shop?sslmode=maybe", "0", []string{"actor: ", "postgres.url"}},
 		"it was never migrated":               {never.Postgres.URL, "0", []string{"actor: ", "older than this program", "triprize migrate up"}},
@@ -380,8 +381,7 @@ func busy(t *testing.T, env ...string) (api *actor, address string, release func
 	key, err := key.Create(t.Context(), db, key.Operator, "ops")
 	servers.NoError(t, err)
 	address = freeAddress(t)
-	api = act(t, "api", append(append(environment(settings), "TRIPRIZE_API_LISTEN="+address,
-		"TRIPRIZE_POSTGRES_LOCK_TIMEOUT=10m", "TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT=10m"), env...))
+	api = act(t, "api", append(append(environment(settings), "TRIPRIZE_API_LISTEN="+address), env...))
 	api.hear(t, "started")
 	servers.NoError(t, devstack.AwaitHTTP(t.Context(), "http://"+address+"/readyz"))
 	tx, err := db.Begin(t.Context())

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -35,7 +36,8 @@ type endpoints struct {
 // watchEndpoints begins to do that for commits of some pools; close ends it.
 func (p *Process) watchEndpoints(pools ...*pgxpool.Pool) *endpoints {
 	e := &endpoints{p: p, queue: queue.NewClient(p.Redis, p.Settings.Redis.Namespace)}
-	e.batches = batch.NewQuiet(batch.Options{Size: dueCommits, MinInterval: dueApart, InFlight: 1, Pending: duePending, Timeout: dueTimeout}, e.enqueueDue)
+	e.batches = batch.NewQuiet(batch.Options{Size: dueCommits, MinInterval: dueApart, InFlight: 1, Pending: duePending,
+		Timeout: cmp.Or(p.Settings.Redis.Timeout, dueTimeout)}, e.enqueueDue)
 	for _, pool := range pools {
 		postgres.OnNotice(pool, webhook.DueNotice, func(ids string) { _ = e.batches.Submit(ids) }) // full: the sweep due-items enqueues it
 	}

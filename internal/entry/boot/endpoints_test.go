@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,7 @@ type shop struct {
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	settings := servers.Settings(t)
+	settings := servers.Patient(servers.Settings(t))
 	return &shop{&Process{Settings: settings, Logger: servers.Logger(t), DB: servers.Pool(t, settings), Redis: servers.Redis(t, settings)}, t}
 }
 
@@ -102,7 +103,7 @@ func TestACommitMakesOneTaskForAnEndpointWithSomethingDue(t *testing.T) {
 			e, err := webhook.Get(t.Context(), s.DB, id)
 			servers.NoError(t, err)
 			sent := servers.Value[uuid.UUID](t, s.DB, `SELECT id FROM webhook_events`)
-			watch := s.watchEndpoints(s.DB)
+			began, watch := time.Now(), s.watchEndpoints(s.DB) // a task that nobody takes is replaced after a while
 			var group sync.WaitGroup
 			for range c.times {
 				group.Go(func() { s.tx(func(tx pgx.Tx) error { return c.do(tx, e, sent) }) })
@@ -113,7 +114,7 @@ func TestACommitMakesOneTaskForAnEndpointWithSomethingDue(t *testing.T) {
 				t.Error(err)
 			}
 			watch.close() // when all commits are seen to
-			if n := s.tasks(); n != c.tasks {
+			if n, most := s.tasks(), c.tasks*int64(1+time.Since(began)/webhook.ReenqueueAfter); n < c.tasks || n > most {
 				t.Errorf("%d tasks were made, want %d", n, c.tasks)
 			}
 		})

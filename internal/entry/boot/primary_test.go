@@ -72,9 +72,12 @@ func TestReplicationThatIsRequiredIsWatched(t *testing.T) {
 	servers.Exec(t, admin, `CREATE ROLE plain LOGIN PASSWORD 'secret'; GRANT pg_read_all_data TO plain`)
 	causes := func(p *Process) map[string]bool {
 		found := make(map[string]bool)
-		for _, cause := range p.readPostgres(t.Context()).causes {
-			found[cause.Name] = cause.Holds
-		}
+		servers.Eventually(t, "they are read in time", func() bool {
+			for _, cause := range p.readPostgres(t.Context()).causes {
+				found[cause.Name] = cause.Holds
+			}
+			return len(found) > 0
+		})
 		return found
 	}
 	if found := causes(started(t, settings)); !found[causeAsynchronous] || found[causeStandbyAway] {
