@@ -146,7 +146,7 @@ func TestWhatAnEndpointDoesDecidesWhenItIsAskedAgain(t *testing.T) {
 	down = append(down, turn{after: 25 * time.Hour, well: true, want: "40 arrived, 0 failed"})
 	refuses := slices.Concat([]turn{{want: strings.Replace(first, "1 failed", "16 failed", 1)}}, down[1:]) // a batch, which could have been of events that nobody can take
 	asks := func(early, late time.Duration) []turn {                                                       // the machine may have stood still for a while
-		return []turn{{want: first}, {after: early - 11*time.Minute, want: again}, {after: late - early + 12*time.Minute, want: strings.Replace(first, "1 times", "2 times", 1)}}
+		return []turn{{want: first}, {after: early - 11*time.Minute, want: again}, {after: late - early + 13*time.Minute, want: strings.Replace(first, "1 times", "2 times", 1)}}
 	}
 	retryAfter := func(value string) func(http.ResponseWriter, message) {
 		return func(rw http.ResponseWriter, _ message) {
@@ -188,6 +188,9 @@ func TestWhatAnEndpointDoesDecidesWhenItIsAskedAgain(t *testing.T) {
 				if got := w.turnOf(d, e); got != turn.want {
 					t.Errorf("turn %d: %s, want %s", i, got, turn.want)
 				}
+				if i == 0 {
+					w.putOff()
+				}
 			}
 		})
 	}
@@ -213,9 +216,10 @@ func TestAnEventThatIsRefusedIsTriedThirteenTimesAndStopsNoOther(t *testing.T) {
 			if got := w.turnOf(d, e); got != want {
 				t.Fatalf("turn %d: %s, want %s", i, got, want)
 			}
+			w.putOff()
 		}
 		if i < len(webhook.Schedule) {
-			w.clock.MoveOn(webhook.Schedule[i] + webhook.Schedule[i]/10)
+			w.clock.MoveOn(webhook.Schedule[i] + webhook.Schedule[i]/10 + 2*time.Minute)
 		}
 	}
 	delivery, attempts, err := webhook.GetDelivery(t.Context(), w.db, e.ID, event, 100)

@@ -87,9 +87,8 @@ func TestWhatARevokedKeyHasMadeEndsOrIsGivenToAnother(t *testing.T) {
 	}
 	w.tx(enable(&theirs, good))
 	next := w.key("shop")
-	if _, err := w.revoke(good, next); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.revoke(good, next)
+	servers.NoError(t, err)
 	for _, e := range []webhook.Endpoint{theirs, kept} { // enabled by it; made by it
 		if e := w.now(e); e.DisabledAt != nil || e.MadeBy != next {
 			t.Errorf("given to another key: %+v", e)

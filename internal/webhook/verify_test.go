@@ -150,6 +150,7 @@ func TestAnAddressIsChallengedAFewTimesAndNotOnDemand(t *testing.T) {
 		if last := i == webhook.MostChallenges-1; !result.Claimed || result.Disabled != last {
 			t.Fatalf("challenge %d: %+v", i, result)
 		}
+		w.putOff()
 		w.moveTo(e, publicURL) // is no change
 		if result := w.run(d, e); result.Claimed {
 			t.Fatalf("at once after challenge %d: %+v", i, result)
@@ -159,6 +160,7 @@ func TestAnAddressIsChallengedAFewTimesAndNotOnDemand(t *testing.T) {
 	if now := w.now(e); now.DisabledReason == nil || *now.DisabledReason != webhook.Unverified || *now.ChallengeError != "answered 404" {
 		t.Fatalf("%+v", now)
 	}
+	began := time.Now()
 	for range 20 { // whoever asks in a loop
 		w.tx(func(tx pgx.Tx) error { _, err := webhook.Enable(t.Context(), tx, e.ID, ""); return err })
 		w.run(d, e)
@@ -166,8 +168,8 @@ func TestAnAddressIsChallengedAFewTimesAndNotOnDemand(t *testing.T) {
 		w.leaseEnds(e)
 		w.run(d, e)
 	}
-	if n := len(r.messages()); n != webhook.MostChallenges+1 {
-		t.Errorf("%d challenges", n)
+	if n := len(r.messages()) - webhook.MostChallenges; n < 1 || n > 1+int(time.Since(began)/(10*time.Second)) { // it may be asked again then
+		t.Errorf("%d challenges of one who asks in a loop", n)
 	}
 }
 

@@ -303,6 +303,12 @@ func (w *world) leaseEnds(e webhook.Endpoint) {
 	servers.Exec(w.t, w.db, `UPDATE webhook_endpoints SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1`, e.ID)
 }
 
+// putOff makes what waits to be tried again wait for a minute more: the first waits are of seconds, and would be over on a slow machine.
+func (w *world) putOff() {
+	servers.Exec(w.t, w.db, `UPDATE webhook_endpoints SET paused_until = paused_until + interval '1 minute'`)
+	servers.Exec(w.t, w.db, `UPDATE webhook_deliveries SET next_at = next_at + interval '1 minute' WHERE attempts > 0`)
+}
+
 // webhooksFirstWait is longer than the first wait of the schedule.
 const webhooksFirstWait = 6 * time.Second
 
