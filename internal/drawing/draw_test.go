@@ -78,9 +78,8 @@ func TestACampaignThatIsNotSoldOutIsNotDrawn(t *testing.T) {
 	missing := uuid.New()
 	for id, want := range map[uuid.UUID]fault.Code{active: fault.NotSoldOut, missing: fault.NotFound} {
 		ref := ask(t, db, id)
-		if _, err := newDrawer(t, db).Run(t.Context(), ref); err != nil {
-			t.Fatal(err)
-		}
+		_, err := newDrawer(t, db).Run(t.Context(), ref)
+		servers.NoError(t, err)
 		if j := fixture.Job(t, db, ref.ID); j.State != job.Failed || j.Problem.Code != want {
 			t.Errorf("got %s, %+v, want %s", j.State, j.Problem, want)
 		}

@@ -45,16 +45,14 @@ func TestAKeyIsRightUntilTheRotationIsDone(t *testing.T) {
 	expect("another", ring(t, anew, ""), false)
 	expect("step 1", ring(t, old, anew), true)
 	expect("step 2", ring(t, anew, old), true)
-	if _, err := drawing.RotateSecrets(t.Context(), db, ring(t, anew, old), 10); err != nil {
-		t.Fatal(err)
-	}
+	_, err := drawing.RotateSecrets(t.Context(), db, ring(t, anew, old), 10)
+	servers.NoError(t, err)
 	expect("step 4", ring(t, anew, ""), true)
 	expect("the key that was thrown away", ring(t, old, ""), false)
 
 	fixture.Campaign(t, db, fixture.Draft(3)) // its secret is opened by neither
-	if _, err := drawing.RotateSecrets(t.Context(), db, ring(t, keyring.NewKey(), ""), 10); err != nil {
-		t.Fatal(err)
-	}
+	_, err = drawing.RotateSecrets(t.Context(), db, ring(t, keyring.NewKey(), ""), 10)
+	servers.NoError(t, err)
 	expect("after a rotation with keys that open nothing", ring(t, anew, ""), true)
 }
 

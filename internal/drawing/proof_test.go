@@ -184,9 +184,8 @@ func TestEveryPurchaseProvesItsLeavesFromTheFreezeOn(t *testing.T) {
 	service := drawing.NewProofs(db)
 	big := fixture.Buy(t, db, id, "mina", 0, 40) // all over the tree
 	gone := fixture.Buy(t, db, id, "otto", 0, 1)
-	if _, err := fixture.Seller(db).Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, gone)), sale.WaitForCampaign); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fixture.Seller(db).Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, gone)), sale.WaitForCampaign)
+	servers.NoError(t, err)
 	refused := func(purchaseID uuid.UUID, when string) {
 		t.Helper()
 		if _, err := service.Purchase(t.Context(), purchaseOf(t, db, purchaseID)); fault.CodeOf(err) != fault.StateConflict {

@@ -92,9 +92,8 @@ func TestAnOperatorCannotDrawBeforeTheEndNorWithReservations(t *testing.T) {
 	fixture.Reserve(t, db, id, "a", 1, 2*aLongSale)
 	for _, when := range []string{"before the end", "with a reservation"} {
 		ref := ask(t, db, id)
-		if _, err := ending(t, db).Run(t.Context(), ref); err != nil {
-			t.Fatal(err)
-		}
+		_, err := ending(t, db).Run(t.Context(), ref)
+		servers.NoError(t, err)
 		if j := fixture.Job(t, db, ref.ID); j.State != job.Failed || j.Problem.Code != fault.NotSoldOut || state(t, db, id) != campaign.Active {
 			t.Errorf("%s: %s, %+v, and the campaign is %s", when, j.State, j.Problem, state(t, db, id))
 		}

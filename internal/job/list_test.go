@@ -153,9 +153,8 @@ func TestOpenJobsAreFoundWhereverTheyAreLed(t *testing.T) {
 		}
 	}
 	fixture.Sell(t, db, campaign, 1)
-	if _, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fixture.Seller(db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
+	servers.NoError(t, err)
 	if got := all(t, db, job.Filter{State: job.Queued}); len(got) > 0 {
 		t.Errorf("when all are final: %v", got)
 	}

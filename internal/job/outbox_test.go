@@ -250,7 +250,8 @@ func TestJobsOfManyCampaignsGoOnTogether(t *testing.T) {
 // campaign was locked goes on at once.
 func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
+	db, _ := servers.DBWithClock(t)
+	servers.Exec(t, db, `CREATE OR REPLACE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT timestamptz '2100-01-01Z' $$`) // it stands still: the first wait is a quarter of a second
 	id := uuid.New()
 	refs := fixture.Accept(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "b", 0, 1), fixture.PurchaseRequest(t, id, "c", 0, 1), fixture.PurchaseRequest(t, id, "d", 0, 1))
 	for i, seconds := range []int{1, 21, 3600, 3600} {
@@ -263,7 +264,7 @@ func TestJobsOfALockedWalletAreIssuedEverMoreSeldom(t *testing.T) {
 	_, now, err := job.FindAwaited(t.Context(), db, 1)
 	servers.NoError(t, err)
 	for i, after := range []time.Duration{0, 250 * time.Millisecond, 4 * time.Second, 10 * time.Second} {
-		messages, _ := resume(t, db, now.Add(after), 9, id)
+		messages, _ := resume(t, db, now.Add(after+time.Microsecond), 9, id)
 		if want := refs[[]int{3, 0, 1, 2}[i]].ID; len(messages) != 1 || len(messages[0].Jobs) != 1 || messages[0].Jobs[0].ID != want {
 			t.Errorf("after %s: %+v; want the job %s", after, messages, want)
 		}
