@@ -17,11 +17,13 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// database is a fresh database that the tool's commands use, and all that they are told.
+// database is a fresh database that the tool's commands use, and all that they are told but bounds that no machine is too slow for.
 func database(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	settings := servers.Settings(t)
+	settings := servers.Patient(servers.Settings(t))
 	t.Setenv("TRIPRIZE_POSTGRES_URL", settings.Postgres.URL)
+	t.Setenv("TRIPRIZE_POSTGRES_CONNECT_TIMEOUT", "10m")
+	t.Setenv("TRIPRIZE_POSTGRES_STATEMENT_TIMEOUT", "10m")
 	return servers.Pool(t, settings)
 }
 
@@ -146,9 +148,8 @@ func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
 		t.Errorf("as JSON: %v, %s", err, text)
 	}
 	says(t, 0, "audit --stored", "no stored violations") // no audit has run
-	if _, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context())
+	servers.NoError(t, err)
 	says(t, 1, "audit --stored", "counters of "+id.String(), "counts 3 sold", "1 violations")
 	says(t, 1, "audit --stored --json", `"check":"counters"`)
 	says(t, 1, "audit --limit 0", "--limit")

@@ -121,9 +121,8 @@ func TestASaleWhoseEndIsPutOffOrWhoseJobIsGivenUpGetsANewJob(t *testing.T) {
 		t.Errorf("at the new end: %v", got)
 	}
 	second := p.unsoldJobs(id)[0]
-	if _, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{second.ID}, job.ProblemOf(errors.New("died"))); err != nil {
-		t.Fatal(err)
-	}
+	_, err := job.GiveUp(t.Context(), p.db, []uuid.UUID{second.ID}, job.ProblemOf(errors.New("died")))
+	servers.NoError(t, err)
 	if got, again := p.sweep("ended-sales"), p.unsoldJobs(id); got["enqueued"] != 1 || len(again) != 1 || again[0].ID == second.ID {
 		t.Errorf("when it was given up: %v, %v", got, again)
 	}

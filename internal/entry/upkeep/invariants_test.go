@@ -574,9 +574,8 @@ func cancelled(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	servers.NoError(t, err)
 	part := fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: parts, Positions: []shape.Position{p.Items[0].Position}, By: "app:test"})
 	refs := fixture.Accept(t, db, fixture.CancelRequest(t, id, whole), part, fixture.CancelRequest(t, id, parts))
-	if _, err := fixture.Seller(db).Cancel(t.Context(), refs, sale.WaitForCampaign); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fixture.Seller(db).Cancel(t.Context(), refs, sale.WaitForCampaign)
+	servers.NoError(t, err)
 	return map[string]uuid.UUID{"job": refs[0].ID, "whole": whole, "parts": parts}
 }
 

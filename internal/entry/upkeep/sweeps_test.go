@@ -292,6 +292,7 @@ var each = map[string]swept{
 				bought, _ := fixture.Reserve(p.t, p.db, id, string(phase), 1, -time.Second)
 				fixture.Advance(p.t, p.db, bought, phase)
 			}
+			p.exec(`UPDATE payments SET due_at = clock_timestamp() + interval '85 seconds' WHERE phase = 'reserved'`) // "soon" as long as can be
 			return `payments WHERE purchase_id = '` + busy.String() + `'`
 		},
 		meets: `

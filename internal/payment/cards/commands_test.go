@@ -69,9 +69,8 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 	takenBack := func(id, bought uuid.UUID, _ job.Ref) {
 		fixture.Advance(t, db, bought, payment.Capturing)
 		back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))
-		if _, err := fixture.Seller(db).Cancel(t.Context(), back, sale.WaitForCampaign); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fixture.Seller(db).Cancel(t.Context(), back, sale.WaitForCampaign)
+		servers.NoError(t, err)
 	}
 	for name, c := range map[string]struct {
 		happens func(id, bought uuid.UUID, ref job.Ref)
@@ -167,9 +166,8 @@ func TestACancellationSaysWhatItsPaymentWaitsFor(t *testing.T) {
 	id, _ := fixture.Reserve(t, b.db, campaignID, "mina", 1, time.Hour)
 	fixture.Advance(t, b.db, id, payment.Capturing)
 	back := fixture.Accept(t, b.db, fixture.CancelRequest(t, campaignID, id))
-	if _, err := fixture.Seller(b.db).Cancel(t.Context(), back, sale.WaitForCampaign); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fixture.Seller(b.db).Cancel(t.Context(), back, sale.WaitForCampaign)
+	servers.NoError(t, err)
 	waits := func(want payment.BlockedReason) {
 		t.Helper()
 		j := fixture.Job(t, b.db, back[0].ID)

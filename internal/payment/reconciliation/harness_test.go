@@ -133,9 +133,8 @@ func (s *shop) giveBack(b bought) uuid.UUID {
 func (s *shop) runRefund(id uuid.UUID) payment.Refund {
 	s.t.Helper()
 	r := s.refundNow(id)
-	if _, err := s.refunds.Run(s.t.Context(), r.Item()); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := s.refunds.Run(s.t.Context(), r.Item())
+	s.must(err)
 	return s.refundNow(id)
 }
 
@@ -145,9 +144,8 @@ func (s *shop) refundNow(id uuid.UUID) payment.Refund { return fixture.Refund(s.
 func (s *shop) tryAgain(id uuid.UUID) {
 	s.t.Helper()
 	service := refunds.NewService(s.db, func(payment.Refund) any { return map[string]any{} })
-	if _, err := service.Retry(s.t.Context(), fixture.Command(job.KindRefundRetry), id, "operator:ops"); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := service.Retry(s.t.Context(), fixture.Command(job.KindRefundRetry), id, "operator:ops")
+	s.must(err)
 	s.runRefund(id)
 }
 
