@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -223,10 +224,13 @@ func TestEveryListIsReadOnceThroughInPagesOfAnySize(t *testing.T) {
 	}
 }
 
+// schemas are the schemas of the contract, read once: with the race detector that takes seconds.
+var schemas = sync.OnceValues(func() (*openapi3.T, error) { return openapi3.NewLoader().LoadFromData(api.OpenAPI) })
+
 // enumOf returns the values that a schema of the contract has, or a property of it, sorted.
 func enumOf(t *testing.T, schema string) (values []string) {
 	t.Helper()
-	document, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	document, err := schemas()
 	servers.NoError(t, err)
 	schema, property, _ := strings.Cut(schema, ".")
 	found := document.Components.Schemas[schema].Value

@@ -18,7 +18,6 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"triprize/api"
 	"triprize/internal/domain/shape"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/property"
@@ -172,7 +171,7 @@ func newMaker(t *testing.T, credentials map[string]string) *maker {
 	t.Helper()
 	m := &maker{credentials: credentials, ids: map[string][]string{"user": {"mina", "otto", "a/b c"}, "sweep": {"lost-jobs", "stale-locks"}}, who: []string{"operator"}}
 	var err error
-	if m.document, err = openapi3.NewLoader().LoadFromData(api.OpenAPI); err != nil {
+	if m.document, err = schemas(); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range m.document.Paths.InMatchingOrder() {
