@@ -305,6 +305,7 @@ func (w *world) leaseEnds(e webhook.Endpoint) {
 
 // putOff makes what waits to be tried again wait for a minute more: the first waits are of seconds, and would be over on a slow machine.
 func (w *world) putOff() {
+	w.t.Helper()
 	servers.Exec(w.t, w.db, `UPDATE webhook_endpoints SET paused_until = paused_until + interval '1 minute'`)
 	servers.Exec(w.t, w.db, `UPDATE webhook_deliveries SET next_at = next_at + interval '1 minute' WHERE attempts > 0`)
 }

@@ -83,8 +83,8 @@ func webhookRaw(s *fleet.System, body string, header map[string]string) fleet.An
 // readFirst is as much of a body as is read before anything looks at its request.
 var readFirst = strings.Repeat(" ", body.AtOnce)
 
-// Sixteen promised as much as all may have, and stay: an event of another address waits for none of them. Elsewhere
-// they are cut, too: their pace alone would let them stay for minutes.
+// Sixteen bodies announce as much as all may have, and stay. An event from another address does not wait for them. A
+// second api cuts a slow body, whose pace alone would let it stay for minutes.
 func TestKeylessBodiesOfAnAddressKeepNoEventsOfAnotherOut(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, cardsTaken).With("TRIPRIZE_API_READ_TIMEOUT=1h", "TRIPRIZE_PAYMENTS_STRIPE_EVENT_TIMEOUT=1h")

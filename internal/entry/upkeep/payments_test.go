@@ -379,6 +379,7 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 	fixture.Sound(t, p.db)
 	fixture.Advance(t, p.db, bought, payment.Ended)
 	fixture.FinalizePayments(t, p.db, ref)
+	servers.Exec(t, p.db, `UPDATE payments SET due_at = due_at + interval '10 hours' WHERE due_at > finished_at + interval '50 seconds'`) // in a minute: not while this runs
 	changed(`
 		~ campaign 1: positions_reserved=2 board_version=1 → board_version=2
 		~ position 2,1: reserved late purchase 1 v1 board_version=1 expires_at=60m → free v2 board_version=2
@@ -388,7 +389,7 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 		+ held late 2,1
 		+ held late 2,2
 		~ purchase 1: pending → failed; → failure=reservation-expired
-		~ payment of purchase 1: expiring → cancelled; v2 due_at=past → v4 due_at=soon
+		~ payment of purchase 1: expiring → cancelled; v2 due_at=past → v4 due_at=10h
 		+ step of purchase 1 released`)
 	if j := fixture.Finalize(t, p.db, fixture.ChosenRequest(t, id, "late", fixture.At(2, 1), fixture.At(2, 2)))[0]; j.State != job.Succeeded {
 		t.Errorf("the limit is not free again: %+v", j.Problem)

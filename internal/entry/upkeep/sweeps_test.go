@@ -292,14 +292,14 @@ var each = map[string]swept{
 				bought, _ := fixture.Reserve(p.t, p.db, id, string(phase), 1, -time.Second)
 				fixture.Advance(p.t, p.db, bought, phase)
 			}
-			p.exec(`UPDATE payments SET due_at = clock_timestamp() + interval '85 seconds' WHERE phase = 'reserved'`) // "soon" as long as can be
+			p.exec(`UPDATE payments SET due_at = clock_timestamp() + interval '10 hours' WHERE phase = 'reserved'`) // not while this runs
 			return `payments WHERE purchase_id = '` + busy.String() + `'`
 		},
 		meets: `
-			~ payment of purchase 2: reserved → expiring; due_at=soon → v1 due_at=past; → ending=expired
+			~ payment of purchase 2: reserved → expiring; due_at=10h → v1 due_at=past; → ending=expired
 			+ step of purchase 2 expired`,
 		changes: `
-			~ payment of purchase 1: reserved → expiring; due_at=soon → v1 due_at=past; → ending=expired
+			~ payment of purchase 1: reserved → expiring; due_at=10h → v1 due_at=past; → ending=expired
 			+ step of purchase 1 expired`,
 		counts: sweep.Counts{"expired": 1, "found": 1},
 	},

@@ -62,7 +62,7 @@ type Worker struct {
 
 	rdb                      redis.UniversalClient
 	namespace                string
-	redisTimeout             time.Duration // of each optional call
+	redisTimeout             time.Duration // of each optional call to Redis
 	consumers                []queue.Consumer
 	heartbeat                *queue.Heartbeat
 	dispatcher               *queue.Dispatcher

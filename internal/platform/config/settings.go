@@ -158,7 +158,7 @@ type Worker struct {
 	Listen                                                        string        `mapstructure:"listen"             validate:"omitempty,hostname_port"`
 	Concurrency, MaxDeliveries                                    int           `mapstructure:"-"`
 	BatchLinger, HeartbeatInterval, HeartbeatTTL, ShutdownTimeout time.Duration `mapstructure:"-"`
-	OptionalTimeout                                               time.Duration `mapstructure:"-"` // of calls that may fail: another does their work later
+	OptionalTimeout                                               time.Duration `mapstructure:"-"` // of calls whose failure a sweep makes good
 }
 
 // Idempotency is the Redis fast path in front of the jobs table.

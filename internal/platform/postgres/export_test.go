@@ -13,6 +13,9 @@ func (g *Gate) SetTimeout(d time.Duration) { g.timeout = d }
 // PlanAnew is the hook for connections that are about to be used, SetUserTimeout for sockets.
 var PlanAnew, SetUserTimeout = planAnew, setUserTimeout
 
+// DiscardTimeout bounds DISCARD PLANS in pools of Open.
+const DiscardTimeout = discardTimeout
+
 // Opened is the hook for new connections.
 func (s *Servers) Opened(conn *pgx.Conn) error { return s.opened(conn) }
 

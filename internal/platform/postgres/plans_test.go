@@ -89,7 +89,7 @@ func TestASessionThatDoesNotForgetItsPlansIsNotUsed(t *testing.T) {
 	defer conn.Release()
 	postgres.AgePlans(conn.Conn(), 2*time.Hour)
 	cut.Store(true)
-	if usable, err := postgres.PlanAnew(time.Hour, time.Second)(t.Context(), conn.Conn()); usable || err != nil {
+	if usable, err := postgres.PlanAnew(time.Hour, postgres.DiscardTimeout)(t.Context(), conn.Conn()); usable || err != nil {
 		t.Error(usable, err)
 	}
 	_ = conn.Conn().PgConn().Conn().Close() // else its end is waited for

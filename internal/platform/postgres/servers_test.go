@@ -118,12 +118,13 @@ func TestAPoolWhoseServerIsLostSoonHasAConnectionToAnother(t *testing.T) {
 				return false
 			}
 			lose(tap)
+			lost := time.Now()
 			bounded, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			if err := db.Ping(bounded); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
-			soon, cancel := context.WithTimeout(t.Context(), 14*time.Second)
+			soon, cancel := context.WithDeadline(t.Context(), lost.Add(14*time.Second))
 			defer cancel()
 			return db.Ping(soon) == nil
 		})

@@ -40,7 +40,7 @@ type opened struct {
 	ratio    float64 // of the requests that are recorded
 }
 
-var ( // tests wait longer
+const (
 	exportTimeout = 5 * time.Second // of one request to the collector
 	flushTimeout  = 2 * time.Second // for the last spans at shutdown
 )
@@ -76,7 +76,7 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 	tracer.Store(&opened{provider.Tracer("triprize"), provider, settings.SampleRatio})
 	return func() {
 		tracer.Store(nil)
-		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(settings.Timeout, flushTimeout))
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
 			otel.Handle(err)

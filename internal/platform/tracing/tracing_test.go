@@ -28,8 +28,7 @@ const (
 func open(t *testing.T, to string, ratio float64) (log *bytes.Buffer, end func()) {
 	t.Helper()
 	log = new(bytes.Buffer)
-	exportTimeout, flushTimeout = time.Hour, time.Hour // no span is lost on a slow machine
-	end, err := Open(config.Tracing{OTLPURL: to, SampleRatio: ratio}, "test", "1", telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "test", log))
+	end, err := Open(config.Tracing{OTLPURL: to, SampleRatio: ratio, Timeout: time.Hour}, "test", "1", telemetry.NewLogger(config.Log{Level: "info", Format: "text"}, "test", log))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"triprize/devkit/devstack"
+	"triprize/internal/testkit/servers"
 )
 
 func TestOnlyTheChallengeIsAnEcho(t *testing.T) {
@@ -49,8 +52,10 @@ func TestAnAppLearnsNothingAboutTheInside(t *testing.T) {
 	slow := serve(t, func(http.ResponseWriter, *http.Request) { <-forever })
 	t.Cleanup(func() { close(forever) })
 	teapot := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	closed, err := devstack.FreeAddress()
+	servers.NoError(t, err)
 	for what, c := range map[string]struct{ url, want string }{
-		"a port that is closed": {"http://127.0.0.1:1", Unreachable}, "a name that is not there": {"http://db.invalid", Unreachable},
+		"a port that is closed": {"http://" + closed, Unreachable}, "a name that is not there": {"http://db.invalid", Unreachable},
 		"a name of the inside": {"http://inside.example", Unreachable}, "an address that is not allowed": {"https://10.0.0.1", Unreachable},
 		"no HTTP":   {raw(t, func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-OpenSSH\r\n\r\n") }), Unreachable},
 		"a hang-up": {raw(t, func(net.Conn) {}), Unreachable}, "a certificate of nobody": {certificate.URL, TLS},
