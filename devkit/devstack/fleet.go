@@ -180,13 +180,12 @@ func awaitAPI(ctx context.Context, api *Child, first <-chan struct{}, url string
 
 // AwaitHTTP waits until url answers 200.
 func AwaitHTTP(ctx context.Context, url string) error {
-	client := http.Client{Timeout: 2 * time.Second}
 	return awaitReady(ctx, url, nil, func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err
 		}
-		response, err := client.Do(request)
+		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func awaitReady(ctx context.Context, name string, ended <-chan struct{}, try fun
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		attempt, done := context.WithTimeout(ctx, 2*time.Second)
+		attempt, done := context.WithTimeout(ctx, 10*time.Second) // /readyz itself may take two
 		err := try(attempt)
 		done()
 		if err == nil {
