@@ -13,8 +13,8 @@ import (
 )
 
 // startTimeout bounds the start of one server, and stopTimeout the end of one process, on a machine that has much
-// else to do. Processes of a fleet have a shorter limit of their own, at most 5 minutes.
-const startTimeout, stopTimeout = 5 * time.Minute, 6 * time.Minute
+// else to do. Whoever ends dev waits as long for a process that is frozen.
+const startTimeout, stopTimeout = 5 * time.Minute, 2 * time.Minute
 
 // daemon is a private server on a loopback port.
 type daemon struct {
