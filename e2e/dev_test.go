@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,19 +58,29 @@ func readAbout(dir string) (a about, ok bool) {
 // ask sends a request to the api, or to a host that begins the path.
 func (a about) ask(t *testing.T, method, path, key string, body any) fleet.Answer {
 	t.Helper()
+	return a.send(t, method, path, key, uuid.NewString(), body)
+}
+
+func (a about) send(t *testing.T, method, path, key, idempotencyKey string, body any) fleet.Answer {
+	t.Helper()
 	host := a.APIURL
 	if !strings.HasPrefix(path, "/") {
 		host, path, _ = strings.Cut(path, "/")
 		host, path = "http://"+host, "/"+path
 	}
 	s := &fleet.System{T: t, URLs: []string{host}}
-	return s.Do(0, key, method, path, map[string]string{"Idempotency-Key": uuid.NewString(), "Prefer": fleet.UntilFinal}, body)
+	return s.Do(0, key, method, path, map[string]string{"Idempotency-Key": idempotencyKey, "Prefer": fleet.UntilFinal}, body)
 }
 
-// want is ask that wants a status.
-func (a about) want(t *testing.T, status int, method, path, key string, body any) fleet.Answer {
+// want is ask that wants a status. A release gives up servers that are too slow: then it asks again, with the same
+// idempotency key, as the 503 says.
+func (a about) want(t *testing.T, status int, method, path, key string, body any) (answer fleet.Answer) {
 	t.Helper()
-	answer := a.ask(t, method, path, key, body)
+	once := uuid.NewString()
+	servers.Eventually(t, "the api answers "+method+" "+path, func() bool {
+		answer = a.send(t, method, path, key, once, body)
+		return answer.Status != http.StatusServiceUnavailable
+	})
 	if answer.Status != status {
 		t.Fatalf("%s %s: %v %s", method, path, answer, answer.Body)
 	}
