@@ -36,7 +36,8 @@ func TestSentinelAndAClusterCarryEverythingThatOneServerDoes(t *testing.T) {
 			if err := redisx.CheckKind(t.Context(), servers.Redis(t, settings)); !errors.Is(err, redisx.ErrKind) {
 				t.Errorf("%s: %v", settings.Redis.URL, err)
 			}
-			args := []string{"test", "-tags", "failpoint", "-vet=off", "-count=1"}
+			args := []string{"test", "-tags", "failpoint", "-vet=off", "-count=1", "-timeout", "120m",
+				"-skip", "^TestTheAuditFindsEveryViolation$"} // the longest, and it asks Postgres alone
 			for _, name := range packages {
 				args = append(args, "./internal/"+name)
 			}
