@@ -18,7 +18,7 @@ step() {
 step "crashes, attacks, crowds and guides: ${SOAK_ROUNDS:=1} round(s) ${SOAK_FLAGS=-short}"
 measured=$(mktemp)
 trap 'rm -f "$measured"' EXIT
-GOTESTSUM_JSONFILE=$measured tools/tagged.sh soak -count="$SOAK_ROUNDS" -p 1 -parallel 4 -timeout 120m $SOAK_FLAGS
+GOTESTSUM_JSONFILE=$measured tools/tagged.sh soak -count="$SOAK_ROUNDS" -p 1 -parallel 4 $SOAK_FLAGS
 sed -n 's/.*"Output":"\(.* ms; .*\)\\n".*/\1/p' "$measured"
 
 if [ "$SOAK_ROUNDS" -gt 1 ]; then

@@ -19,7 +19,7 @@ run() {
     [ -n "$files" ] || return 0
     names=$(sed -nE 's/^func ((Test|Fuzz|Example)[A-Za-z0-9_]*)\(.*/\1/p' $files | sort -u | paste -sd '|' -)
     go tool -modfile="$tools" gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped -- \
-        -tags "failpoint $tag" -vet=off -count=1 -run "^($names)\$" "$@" $(dirname $files | sort -u | sed 's|^|./|')
+        -tags "failpoint $tag" -vet=off -count=1 -timeout 120m -run "^($names)\$" "$@" $(dirname $files | sort -u | sed 's|^|./|')
 }
 
 files=$(grep -rlE --include='*_test.go' --exclude-dir=node_modules "^//go:build (.*[ (])?$tag([ )]|\$)" .)
