@@ -571,11 +571,10 @@ func (r *rehearsal) tool(args ...string) (stdout string) {
 		var stderr string
 		var status int
 		stdout, stderr, status = run(r.T, append(operating(r.System), "TRIPRIZE_POSTGRES_URL="+r.Settings.Postgres.URL), args...)
-		busy := strings.Contains(stderr, "retry in a moment")
-		if status != 0 && !busy {
+		if status != 0 && !strings.Contains(stderr, "retry in a moment") {
 			r.T.Fatalf("triprize %v: %s%s", args, stdout, stderr)
 		}
-		return !busy
+		return status == 0
 	})
 	return stdout
 }
