@@ -159,7 +159,7 @@ func TestAHoldKeepsWhatItsRequestSaysForWhomAndAsLong(t *testing.T) {
 		t.Errorf("two of layer 3: %+v", h)
 	}
 	chosen := fleet.As[held](t, s.Execute(path+"/holds", fleet.Fields{"user_id": "otto", "positions": []fleet.Fields{{"layer": 2, "column": 2}}}))
-	if len(chosen.Positions) != 1 || chosen.Positions[0].Layer != 2 || chosen.Positions[0].Column != 2 || chosen.ExpiresAt.Sub(chosen.CreatedAt) != 2*time.Minute {
+	if len(chosen.Positions) != 1 || chosen.Positions[0].Layer != 2 || chosen.Positions[0].Column != 2 || chosen.ExpiresAt.Sub(chosen.CreatedAt) != 10*time.Minute {
 		t.Errorf("the second of layer 2: %+v", chosen)
 	}
 	extended := fleet.As[held](t, s.Execute("/v1/holds/"+drawn.ID.String()+"/extend", fleet.Fields{"ttl_seconds": 500}))

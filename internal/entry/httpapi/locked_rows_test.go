@@ -46,7 +46,7 @@ func lockRows(t *testing.T, db *pgxpool.Pool, table string, ids []uuid.UUID) (un
 func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 	t.Parallel()
 	const n = 12 // a process has 10 connections
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_HOLDS_TTL=10m"}})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	other, bought := s.Campaign(20), s.Campaign(20)
 	earlier := s.Buy(fleet.Order{Campaign: bought, User: "mina"})
 	var campaigns, drafts, soldOut, wallets []uuid.UUID
