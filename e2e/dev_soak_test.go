@@ -34,7 +34,7 @@ func (a about) stateOf(t *testing.T, campaign string) string {
 // system returns a client of what runs.
 func (a about) system(t *testing.T) *fleet.System {
 	t.Helper()
-	settings := servers.Defaults(t)
+	settings := servers.Patient(servers.Defaults(t))
 	settings.Postgres.URL, settings.Redis.URL = a.PostgresURL, a.RedisURL
 	return &fleet.System{T: t, URLs: []string{a.APIURL}, App: a.AppKey, DB: servers.Pool(t, settings), Redis: servers.Redis(t, settings)}
 }
