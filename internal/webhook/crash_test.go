@@ -90,6 +90,44 @@ func TestAWorkerThatIsFencedRecordsNothing(t *testing.T) {
 	}
 }
 
+// Who repairs an endpoint while a worker is sending to it does not wait for that worker, whose attempt counts no more.
+func TestARepairedEndpointDoesNotWaitForAnAttemptThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, repair := range map[string]func(tx pgx.Tx, w *world, e webhook.Endpoint, r *receiver) error{
+		"a new URL": func(tx pgx.Tx, w *world, e webhook.Endpoint, _ *receiver) error {
+			elsewhere := newReceiver(w.t, nil).url
+			_, err := webhook.Patch(w.t.Context(), tx, e.ID, webhook.Change{URL: &elsewhere, Verified: true})
+			return err
+		},
+		"disabled and enabled": func(tx pgx.Tx, w *world, e webhook.Endpoint, r *receiver) error {
+			r.then(nil)
+			_, err := webhook.Disable(w.t.Context(), tx, e.ID, webhook.Asked)
+			if err == nil {
+				_, err = webhook.Enable(w.t.Context(), tx, e.ID, "")
+			}
+			return err
+		},
+	} {
+		w := newWorld(t)
+		r := newReceiver(t, status(500))
+		e, _ := w.endpoint("shop", r.url)
+		w.emit("shop", "purchase.completed", 2)
+		d := w.deliverer(2, unhurried)
+		var stopped atomic.Bool
+		remove := failpoint.Set("webhooks.sent", e.ID.String(), func() {
+			if stopped.Swap(true) {
+				return // that is the other worker
+			}
+			w.tx(func(tx pgx.Tx) error { return repair(tx, w, e, r) })
+			if result := w.run(d, e); result.Delivered != 2 || result.Failed != 0 {
+				t.Errorf("%s: got %+v", name, result)
+			}
+		})
+		servers.NoError(t, d.Run(t.Context(), e.Item()))
+		remove()
+	}
+}
+
 // A replay that is asked for while its event is under way is not lost, whether it is tried for
 // the first time or again.
 func TestAReplayDuringAnAttemptIsDoneAfterwards(t *testing.T) {

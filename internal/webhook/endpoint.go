@@ -79,7 +79,8 @@ type Change struct {
 }
 
 // patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once, as
-// soon as the URL is verified, and the endpoint is of the key that has changed it. A key that is
+// soon as the URL is verified, and does not wait for a worker that is sending to the old one, which is
+// fenced. The endpoint is of the key that has changed it. A key that is
 // revoked changes nothing: that is an unauthenticated Error.
 func patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
 	if err := checkKey(ctx, tx, c.Key); err != nil {
@@ -95,17 +96,19 @@ func patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, er
 		    verified_at = CASE WHEN $2 = url OR $2::text IS NULL THEN verified_at WHEN $5 THEN clock_timestamp() END,
 		    challenge_error = CASE WHEN $2 <> url THEN NULL ELSE challenge_error END,
 		    made_by = CASE WHEN $2 <> url THEN nullif($6, '') ELSE made_by END,
-		    due_at = CASE WHEN $2 <> url THEN greatest(clock_timestamp(), lease_until) ELSE due_at END,
+		    due_at = CASE WHEN $2 <> url THEN clock_timestamp() ELSE due_at END,
+		    lease_until = CASE WHEN $2 <> url THEN NULL ELSE lease_until END,
 		    version = version + CASE WHEN $2 <> url THEN 1 ELSE 0 END
 		WHERE id = $1 AND `+notDeleted+` RETURNING `+columns, id, c.URL, c.Events, c.Description, c.Verified, c.Key)
 }
 
 // disable stops an endpoint. One that is disabled keeps its reason. Its pending deliveries
-// fail, see [FailDisabled].
+// fail, see [FailDisabled]. A worker that is sending to it is fenced, and loses its lease: nobody waits
+// for it when the endpoint is enabled again.
 func disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint, error) {
 	return one(ctx, tx, "disable", id, `
 		UPDATE webhook_endpoints p
-		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), version = version + 1
+		SET disabled_at = coalesce(disabled_at, clock_timestamp()), disabled_reason = coalesce(disabled_reason, $2), version = version + 1, lease_until = NULL
 		WHERE id = $1 AND `+notDeleted+` RETURNING `+columns, id, why)
 }
 
