@@ -165,7 +165,7 @@ func webhooksAsPasted(t *testing.T, dev about) {
 func TestABackupIsTakenAndRestoredAsThePageSays(t *testing.T) {
 	t.Parallel()
 	text := chapter(t, operations, "<!-- a test takes these four commands", "\nTo restore")
-	from, to := servers.Settings(t), servers.Settings(t)
+	from, to := servers.Patient(servers.Settings(t)), servers.Patient(servers.Settings(t))
 	full, empty := servers.Pool(t, from), servers.Pool(t, to)
 	fixture.SellOut(t, full, fixture.Campaign(t, full, fixture.Draft(4)))
 	before := fixture.State(t, full)
@@ -187,7 +187,7 @@ func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
 	}
 	commands := strings.SplitAfter(blocks(text), "echo\n") // blocks ends each with this
 	stack := startStack(t, openDir(t))
-	dir, settings := openDir(t), servers.Defaults(t)
+	dir, settings := openDir(t), servers.Patient(servers.Defaults(t))
 	archive, base, restored := filepath.Join(dir, "archive"), filepath.Join(dir, "base"), filepath.Join(dir, "new", "postgres")
 	settings.Postgres.URL = stack.Postgres.URL("triprize")
 	servers.NoError(t, stack.Postgres.CreateDatabase(t.Context(), "triprize"))

@@ -91,11 +91,9 @@ var defaults = sync.OnceValues(func() (config.Settings, error) {
 		"TRIPRIZE_DRAW_SECRET_KEY=" + strings.Repeat("5a", 32), "TRIPRIZE_BEACON_DEFAULT=false", "TRIPRIZE_BEACON_RELAYS="}) // no test asks the real one
 })
 
-// Pool opens a pool with the given settings until the test ends. It waits for a connection as long as a test does: a
-// server on a slow machine is no server that is away.
+// Pool opens a pool with the given settings until the test ends.
 func Pool(t testing.TB, settings config.Settings) *pgxpool.Pool {
 	t.Helper()
-	settings.Postgres.ConnectTimeout = Patience
 	pool, err := postgres.Open(context.Background(), settings.Postgres, "triprize-test")
 	NoError(t, err)
 	t.Cleanup(pool.Close)
