@@ -107,6 +107,15 @@ func TestARepairedEndpointDoesNotWaitForAnAttemptThatIsUnderWay(t *testing.T) {
 			}
 			return err
 		},
+		"of a key that is revoked, and enabled": func(tx pgx.Tx, w *world, e webhook.Endpoint, r *receiver) error {
+			r.then(nil)
+			servers.Exec(w.t, tx, `UPDATE webhook_endpoints SET made_by = 'gone' WHERE id = $1`, e.ID)
+			_, err := webhook.KeyRevoked(w.t.Context(), tx, "gone", "")
+			if err == nil {
+				_, err = webhook.Enable(w.t.Context(), tx, e.ID, "")
+			}
+			return err
+		},
 	} {
 		w := newWorld(t)
 		r := newReceiver(t, status(500))

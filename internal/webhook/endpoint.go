@@ -80,8 +80,8 @@ type Change struct {
 
 // patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once, as
 // soon as the URL is verified, and does not wait for a worker that is sending to the old one, which is
-// fenced. The endpoint is of the key that has changed it. A key that is
-// revoked changes nothing: that is an unauthenticated Error.
+// fenced. The endpoint is of the key that has changed it. A key that is revoked changes nothing: that
+// is an unauthenticated Error.
 func patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
 	if err := checkKey(ctx, tx, c.Key); err != nil {
 		return Endpoint{}, err
@@ -172,6 +172,7 @@ func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpo
 		SET made_by = coalesce(nullif($2, ''), made_by),
 		    disabled_at = CASE WHEN $2 = '' THEN coalesce(disabled_at, clock_timestamp()) ELSE disabled_at END,
 		    disabled_reason = CASE WHEN $2 = '' THEN coalesce(disabled_reason, 'revoked') ELSE disabled_reason END,
+		    lease_until = CASE WHEN $2 = '' THEN NULL ELSE lease_until END,
 		    version = version + CASE WHEN $2 = '' THEN 1 ELSE 0 END
 		WHERE made_by = $1 AND `+notDeleted, prefix, successor)
 	return int(tag.RowsAffected()), fault.At(err, "webhook.KeyRevoked(%s)", prefix)
