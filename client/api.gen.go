@@ -24,6 +24,13 @@ const (
 	AboutKindWallet   AboutKind = "wallet"
 )
 
+// Defines values for AuditTrailEntryVia.
+const (
+	AuditTrailEntryViaAPI     AuditTrailEntryVia = "api"
+	AuditTrailEntryViaCli     AuditTrailEntryVia = "cli"
+	AuditTrailEntryViaConsole AuditTrailEntryVia = "console"
+)
+
 // Defines values for AuthorizationState.
 const (
 	AuthorizationStateActive   AuthorizationState = "active"
@@ -77,6 +84,15 @@ const (
 	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
 )
 
+// Defines values for CheckState.
+const (
+	CheckStateBroken  CheckState = "broken"
+	CheckStateLate    CheckState = "late"
+	CheckStateNote    CheckState = "note"
+	CheckStateUnknown CheckState = "unknown"
+	CheckStateWell    CheckState = "well"
+)
+
 // Defines values for DrawProofTrust.
 const (
 	DrawProofTrustBeacon   DrawProofTrust = "beacon"
@@ -108,6 +124,12 @@ const (
 	JobStateFailed         JobState = "failed"
 	JobStateQueued         JobState = "queued"
 	JobStateSucceeded      JobState = "succeeded"
+)
+
+// Defines values for KeyRole.
+const (
+	KeyRoleApp      KeyRole = "app"
+	KeyRoleOperator KeyRole = "operator"
 )
 
 // Defines values for NextActionType.
@@ -405,6 +427,54 @@ type AboutKind string
 // Amount In minor units of the currency (cents; yen).
 type Amount = int64
 
+// AuditTrailEntry defines model for AuditTrailEntry.
+type AuditTrailEntry struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// Operator The name that the person gave. It proves nothing.
+	Operator string `json:"operator"`
+
+	// Client The client of the key; the role of the database for the command line.
+	Client string `json:"client"`
+
+	// KeyPrefix Null: a token, or the command line on the database.
+	KeyPrefix string             `json:"key_prefix"`
+	Address   string             `json:"address"`
+	Via       AuditTrailEntryVia `json:"via"`
+
+	// Operation The operation of this contract, such as `pauseCampaign`, or the command, such as `key create`.
+	Operation string `json:"operation"`
+
+	// Target The id of the resource.
+	Target string    `json:"target"`
+	JobID  uuid.UUID `json:"job_id"`
+	Reason string    `json:"reason"`
+
+	// Before The changed members before, or null.
+	Before map[string]interface{} `json:"before"`
+
+	// After The changed members afterwards, or null.
+	After map[string]interface{} `json:"after"`
+
+	// Seal The seal that covers it; null: the next one.
+	Seal int64 `json:"seal"`
+}
+
+// AuditTrailEntryVia defines model for AuditTrailEntry.Via.
+type AuditTrailEntryVia string
+
+// AuditTrailPage defines model for AuditTrailPage.
+type AuditTrailPage struct {
+	AuditTrail []AuditTrailEntry `json:"audit_trail"`
+
+	// NextCursor The cursor of the next page; null on the last page.
+	NextCursor NextCursor `json:"next_cursor"`
+}
+
 // Authorization defines model for Authorization.
 type Authorization struct {
 	// ID A UUID.
@@ -450,6 +520,18 @@ type AuthorizationDraft struct {
 
 	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty,omitzero"`
+}
+
+// Backlog defines model for Backlog.
+type Backlog struct {
+	// Kind A kind of jobs, or `webhook`.
+	Kind string `json:"kind"`
+
+	// Count Unfinished jobs, or due webhook events.
+	Count int64 `json:"count"`
+
+	// AgeSeconds Of the oldest.
+	AgeSeconds float32 `json:"age_seconds"`
 }
 
 // BeaconChain A chain of public randomness.
@@ -825,6 +907,9 @@ type CardPaymentPage struct {
 	NextCursor uuid.UUID     `json:"next_cursor"`
 }
 
+// CheckState `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+type CheckState string
+
 // Counts Positions by state.
 type Counts struct {
 	Total int `json:"total"`
@@ -1036,6 +1121,53 @@ type DrawRoundSignature struct {
 	Signature string `json:"signature"`
 }
 
+// ExecutionLock defines model for ExecutionLock.
+type ExecutionLock struct {
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// Lock The lock's own UUID.
+	Lock uuid.UUID `json:"lock"`
+
+	// Worker The worker that has it.
+	Worker string `json:"worker"`
+
+	// Since RFC 3339.
+	Since Time `json:"since"`
+
+	// Stale It was not renewed in time: the sweep `stale-locks` releases it.
+	Stale bool `json:"stale"`
+}
+
+// Failure defines model for Failure.
+type Failure struct {
+	// Code Act on the code; its meaning never changes. Codes may be added: treat an unknown code by its `status`.
+	Code ProblemCode `json:"code"`
+
+	// Kind The kind of the jobs.
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+
+	// LastAt RFC 3339.
+	LastAt Time `json:"last_at"`
+
+	// Jobs The newest ten.
+	Jobs []ID `json:"jobs"`
+}
+
+// FailureList defines model for FailureList.
+type FailureList struct {
+	// Since RFC 3339.
+	Since Time `json:"since"`
+
+	// Until RFC 3339.
+	Until  Time      `json:"until"`
+	Causes []Failure `json:"causes"`
+
+	// Complete False: the span has more jobs than one request reads; the newest were read.
+	Complete bool `json:"complete"`
+}
+
 // FieldError defines model for FieldError.
 type FieldError struct {
 	// Pointer A JSON pointer into the body, `?name` for a query parameter, or the name of a header.
@@ -1193,6 +1325,28 @@ type JobList struct {
 
 // JobState queued → awaiting_action → succeeded or failed, which are final.
 type JobState string
+
+// Key defines model for Key.
+type Key struct {
+	Prefix string  `json:"prefix"`
+	Role   KeyRole `json:"role"`
+	Client string  `json:"client"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+
+	// LastUsedAt To about a minute; null: never.
+	LastUsedAt time.Time `json:"last_used_at"`
+	RevokedAt  time.Time `json:"revoked_at"`
+}
+
+// KeyRole defines model for Key.Role.
+type KeyRole string
+
+// KeyList defines model for KeyList.
+type KeyList struct {
+	Keys []Key `json:"keys"`
+}
 
 // Layer defines model for Layer.
 type Layer struct {
@@ -1946,6 +2100,65 @@ type SoldLine struct {
 	PurchaseID ID `json:"purchase_id"`
 }
 
+// Status defines model for Status.
+type Status struct {
+	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+	State CheckState `json:"state"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// Checks What is wrong comes first.
+	Checks []StatusCheck `json:"checks"`
+
+	// Figures Null: not known now.
+	Figures StatusFigures `json:"figures"`
+
+	// ExecutionLocks The oldest first, 100 at most.
+	ExecutionLocks []ExecutionLock `json:"execution_locks"`
+}
+
+// StatusCheck defines model for StatusCheck.
+type StatusCheck struct {
+	// Name Such as `postgres`, `redis`, `workers`, `webhooks` or a cause of /readyz. Names may be added.
+	Name string `json:"name"`
+
+	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+	State CheckState `json:"state"`
+
+	// Detail Human-readable.
+	Detail string `json:"detail"`
+
+	// Since Since when, if known.
+	Since time.Time `json:"since"`
+
+	// Runbook The page of the runbooks, such as `redis.md#triprizeredisaway`.
+	Runbook string `json:"runbook"`
+}
+
+// StatusFigures Null: not known now.
+type StatusFigures struct {
+	// PurchasesPerSecond Purchase jobs that succeeded, of those accepted in the last ten seconds that are final.
+	PurchasesPerSecond float32 `json:"purchases_per_second"`
+
+	// RefusalsPerSecond Purchase jobs that failed, likewise.
+	RefusalsPerSecond float32 `json:"refusals_per_second"`
+
+	// FinalP50Ms From acceptance to the final state, of these.
+	FinalP50Ms float32 `json:"final_p50_ms"`
+	FinalP99Ms float32 `json:"final_p99_ms"`
+
+	// Workers Workers that are alive.
+	Workers int `json:"workers"`
+
+	// Schedulers Schedulers that lead: 0 or 1.
+	Schedulers int `json:"schedulers"`
+
+	// Leader The scheduler that leads.
+	Leader  string    `json:"leader"`
+	Backlog []Backlog `json:"backlog"`
+}
+
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
 	// Reason `over`: no more events will come. `age`: reconnect. `shutdown`: the server stops; reconnect, and another server responds. `revoked`: the API key is revoked; reconnect with another key.
@@ -2501,6 +2714,9 @@ type IncludePurchase = WithJob
 // JobID A UUID.
 type JobID = ID
 
+// KeyPrefix defines model for KeyPrefix.
+type KeyPrefix = string
+
 // LastEventID defines model for LastEventID.
 type LastEventID = string
 
@@ -2580,6 +2796,13 @@ const (
 	CodeInternalError         = "internal-error"
 )
 
+// ListAuditTrailParams is the query of ListAuditTrail.
+type ListAuditTrailParams struct {
+	Target string     // Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
+	Cursor ListCursor // The `next_cursor` of the previous page of the same list.
+	Limit  Limit      // The maximum number of elements per page.
+}
+
 // ListCampaignsParams is the query of ListCampaigns.
 type ListCampaignsParams struct {
 	State  CampaignState // Only campaigns in this state.
@@ -2613,6 +2836,12 @@ type ListRefundsParams struct {
 	State  RefundState // Only refunds in this state.
 	Cursor Cursor      // The `next_cursor` of the previous page.
 	Limit  Limit       // The maximum number of elements per page.
+}
+
+// ListFailuresParams is the query of ListFailures.
+type ListFailuresParams struct {
+	Since Time // The beginning of the span. Default: an hour ago.
+	Until Time // The end of the span. Default: now.
 }
 
 // ListHoldsParams is the query of ListHolds.
@@ -2797,6 +3026,29 @@ func (a StripeEvent) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return json.Marshal(object)
+}
+
+// ListAuditTrail is GET /v1/audit-trail: list changes by operators.
+//
+// Who changed what, when and why, the newest first: every change by an operator over the API, the console and the command line. It is written in the transaction of the change and is never changed afterwards; the sweep `trail-seals` seals it every hour. Applications are not in it.
+//
+// For operator.
+func (c *Client) ListAuditTrail(ctx context.Context, params ListAuditTrailParams, options ...CallOption) (AuditTrailPage, error) {
+	query := make(url.Values)
+	put(query, "target", params.Target)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[AuditTrailPage](ctx, c, request{method: http.MethodGet, path: "/v1/audit-trail", query: query}, options)
+}
+
+// AuditTrail iterates over ListAuditTrail, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) AuditTrail(ctx context.Context, params ListAuditTrailParams) iter.Seq2[AuditTrailEntry, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]AuditTrailEntry, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListAuditTrail(ctx, params)
+		return page.AuditTrail, page.NextCursor, err
+	})
 }
 
 // ListCampaigns is GET /v1/campaigns: list campaigns, newest first.
@@ -3150,6 +3402,18 @@ func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, option
 	return send[Campaign](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/resume", campaign)}, options)
 }
 
+// ListFailures is GET /v1/failures: list failures by cause.
+//
+// Jobs that failed by a fault of the installation, not by a refusal, in a span of at most seven days, by cause, the most frequent first.
+//
+// For operator.
+func (c *Client) ListFailures(ctx context.Context, params ListFailuresParams, options ...CallOption) (FailureList, error) {
+	query := make(url.Values)
+	put(query, "since", params.Since)
+	put(query, "until", params.Until)
+	return send[FailureList](ctx, c, request{method: http.MethodGet, path: "/v1/failures", query: query}, options)
+}
+
 // ListHolds is GET /v1/holds: list the holds of a campaign, newest first.
 //
 // In their current state: a hold after its time is `expired`. Users find only their own. Ended holds are retained for at least a day.
@@ -3251,6 +3515,24 @@ func (c *Client) GetJob(ctx context.Context, job JobID, params GetJobParams, opt
 // streamJob is GET /v1/jobs/{job}/events.
 func streamJob(job JobID) request {
 	return request{method: http.MethodGet, path: path("/v1/jobs/%s/events", job)}
+}
+
+// ListKeys is GET /v1/keys: list API keys.
+//
+// Every key, the newest first, without its secret. `triprize key create` creates one.
+//
+// For operator.
+func (c *Client) ListKeys(ctx context.Context, options ...CallOption) (KeyList, error) {
+	return send[KeyList](ctx, c, request{method: http.MethodGet, path: "/v1/keys"}, options)
+}
+
+// RevokeKey is POST /v1/keys/{prefix}/revoke: revoke an API key.
+//
+// The key stops working everywhere within five seconds, for ever; its webhook endpoints are disabled. Revoking twice is no error, so this needs no Idempotency-Key. A key cannot revoke itself.
+//
+// For operator.
+func (c *Client) RevokeKey(ctx context.Context, prefix KeyPrefix, options ...CallOption) (Key, error) {
+	return send[Key](ctx, c, request{method: http.MethodPost, path: path("/v1/keys/%s/revoke", prefix)}, options)
 }
 
 // ListPaymentDiscrepancies is GET /v1/payment-discrepancies: list discrepancies with the provider's balance.
@@ -3477,6 +3759,15 @@ func (c *Client) ResolveRefund(ctx context.Context, refund RefundID, body Refund
 // For operator.
 func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
 	return send[Refund](ctx, c, request{method: http.MethodPost, path: path("/v1/refunds/%s/retry", refund)}, options)
+}
+
+// GetStatus is GET /v1/status: tell whether anything is wrong.
+//
+// One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks.
+//
+// For operator.
+func (c *Client) GetStatus(ctx context.Context, options ...CallOption) (Status, error) {
+	return send[Status](ctx, c, request{method: http.MethodGet, path: "/v1/status"}, options)
 }
 
 // ListSweeps is GET /v1/sweeps: list the sweeps.

@@ -44,6 +44,11 @@ func WithVersion(version int64) CallOption {
 	return func(r *request) { r.version = &version }
 }
 
+// WithReason says why an operator changes something, for the audit trail.
+func WithReason(reason string) CallOption {
+	return func(r *request) { r.reason = reason }
+}
+
 // request is one call, which may need several attempts.
 type request struct {
 	method string
@@ -59,6 +64,7 @@ type request struct {
 	accept     string       // media types; empty: those of documents and streams
 	etag       *string      // If-None-Match, and where the ETag of the answer goes; nil: none
 	headers    *http.Header // receives the headers of the answer; nil: not wanted
+	reason     string       // for the audit trail; empty: none
 	wrong      error        // of an option
 }
 
@@ -184,7 +190,7 @@ func (c *Client) open(ctx context.Context, r request, body []byte) (*http.Respon
 	if r.etag != nil && *r.etag != "" {
 		h.Set("If-None-Match", *r.etag)
 	}
-	for name, value := range map[string]string{"Idempotency-Key": r.key, "Last-Event-ID": r.seen} {
+	for name, value := range map[string]string{"Idempotency-Key": r.key, "Last-Event-ID": r.seen, "Triprize-Reason": url.PathEscape(r.reason), "Triprize-Operator": url.PathEscape(c.operator)} {
 		if value != "" {
 			h.Set(name, value)
 		}

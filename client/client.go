@@ -16,6 +16,7 @@ type Client struct {
 	base       string // without a slash at the end
 	credential string
 	userAgent  string
+	operator   string // for the audit trail; empty: none
 	http       *http.Client
 	timeout    time.Duration
 	maxAnswer  int64
@@ -32,6 +33,9 @@ func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h
 
 // WithUserAgent names the program in the server's log.
 func WithUserAgent(name string) Option { return func(c *Client) { c.userAgent = name } }
+
+// WithOperator names the person who acts with an operator's key, for the audit trail. It proves nothing.
+func WithOperator(name string) Option { return func(c *Client) { c.operator = name } }
 
 // WithRetry replaces the RetryPolicy; its zero fields keep their defaults.
 func WithRetry(p RetryPolicy) Option {

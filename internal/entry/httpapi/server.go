@@ -83,15 +83,16 @@ type server struct {
 	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
 	cutOff   context.CancelFunc
 
-	keys    *key.Verifier
-	tokens  *token.Verifier
-	limiter *ratelimit.Limiter
-	shares  *shares
-	slowed  *semaphore.Weighted // answers that wait
-	bodies  body.Bodies
-	answers *response.Sending // long ones that are being sent
-	streams places
-	waits   *callerlimit.Limit
+	keys     *key.Verifier
+	tokens   *token.Verifier
+	sessions *key.Sessions
+	limiter  *ratelimit.Limiter
+	shares   *shares
+	slowed   *semaphore.Weighted // answers that wait
+	bodies   body.Bodies
+	answers  *response.Sending // long ones that are being sent
+	streams  places
+	waits    *callerlimit.Limit
 
 	acceptor   *acceptor
 	backlog    *backlog
@@ -188,6 +189,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	}
 	s.app.Use(s.requireStarted)
 	s.mountDashboard(s.app, rdb)
+	if err := s.mountConsole(); err != nil {
+		return nil, err
+	}
 	s.mount(s.app)
 	return s.Run, nil
 }

@@ -24,7 +24,7 @@ func (p Proxies) AddressOf(socket net.Conn, lines [][]byte) netip.Addr {
 	}
 	address, hops := remote.AddrPort().Addr().Unmap(), 0
 	for _, line := range slices.Backward(lines) {
-		for more := true; more && p.trust(address); {
+		for more := true; more && p.Trust(address); {
 			at := bytes.LastIndexByte(line, ',')
 			hop := string(bytes.Trim(line[at+1:], " \t"))
 			line, more = line[:max(at, 0)], at >= 0
@@ -41,7 +41,8 @@ func (p Proxies) AddressOf(socket net.Conn, lines [][]byte) netip.Addr {
 	return network(address)
 }
 
-func (p Proxies) trust(address netip.Addr) bool {
+// Trust reports whether the peer at an address is one of the proxies.
+func (p Proxies) Trust(address netip.Addr) bool {
 	return slices.ContainsFunc(p, func(of netip.Prefix) bool { return of.Contains(address.WithZone("")) })
 }
 

@@ -21,6 +21,13 @@ const (
 	AboutKindWallet   AboutKind = "wallet"
 )
 
+// Defines values for AuditTrailEntryVia.
+const (
+	API     AuditTrailEntryVia = "api"
+	Cli     AuditTrailEntryVia = "cli"
+	Console AuditTrailEntryVia = "console"
+)
+
 // Defines values for AuthorizationState.
 const (
 	AuthorizationStateActive   AuthorizationState = "active"
@@ -74,6 +81,15 @@ const (
 	CardPaymentPhaseSettled    CardPaymentPhase = "settled"
 )
 
+// Defines values for CheckState.
+const (
+	CheckStateBroken  CheckState = "broken"
+	CheckStateLate    CheckState = "late"
+	CheckStateNote    CheckState = "note"
+	CheckStateUnknown CheckState = "unknown"
+	CheckStateWell    CheckState = "well"
+)
+
 // Defines values for DegradationCause.
 const (
 	DrawFailing             DegradationCause = "draw_failing"
@@ -123,6 +139,12 @@ const (
 	JobStateFailed         JobState = "failed"
 	JobStateQueued         JobState = "queued"
 	JobStateSucceeded      JobState = "succeeded"
+)
+
+// Defines values for KeyRole.
+const (
+	KeyRoleApp      KeyRole = "app"
+	KeyRoleOperator KeyRole = "operator"
 )
 
 // Defines values for NextActionType.
@@ -441,6 +463,54 @@ type AboutKind string
 // Amount In minor units of the currency (cents; yen).
 type Amount = int64
 
+// AuditTrailEntry defines model for AuditTrailEntry.
+type AuditTrailEntry struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// Operator The name that the person gave. It proves nothing.
+	Operator *string `json:"operator"`
+
+	// Client The client of the key; the role of the database for the command line.
+	Client string `json:"client"`
+
+	// KeyPrefix Null: a token, or the command line on the database.
+	KeyPrefix *string            `json:"key_prefix"`
+	Address   *string            `json:"address"`
+	Via       AuditTrailEntryVia `json:"via"`
+
+	// Operation The operation of this contract, such as `pauseCampaign`, or the command, such as `key create`.
+	Operation string `json:"operation"`
+
+	// Target The id of the resource.
+	Target string              `json:"target"`
+	JobID  *openapi_types.UUID `json:"job_id"`
+	Reason *string             `json:"reason"`
+
+	// Before The changed members before, or null.
+	Before *map[string]interface{} `json:"before"`
+
+	// After The changed members afterwards, or null.
+	After *map[string]interface{} `json:"after"`
+
+	// Seal The seal that covers it; null: the next one.
+	Seal *int64 `json:"seal"`
+}
+
+// AuditTrailEntryVia defines model for AuditTrailEntry.Via.
+type AuditTrailEntryVia string
+
+// AuditTrailPage defines model for AuditTrailPage.
+type AuditTrailPage struct {
+	AuditTrail []AuditTrailEntry `json:"audit_trail"`
+
+	// NextCursor The cursor of the next page; null on the last page.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
 // Authorization defines model for Authorization.
 type Authorization struct {
 	// ID A UUID.
@@ -486,6 +556,18 @@ type AuthorizationDraft struct {
 
 	// Reference Your reference; a client can use each once.
 	Reference Reference `json:"reference,omitempty"`
+}
+
+// Backlog defines model for Backlog.
+type Backlog struct {
+	// Kind A kind of jobs, or `webhook`.
+	Kind string `json:"kind"`
+
+	// Count Unfinished jobs, or due webhook events.
+	Count int64 `json:"count"`
+
+	// AgeSeconds Of the oldest.
+	AgeSeconds float32 `json:"age_seconds"`
 }
 
 // BeaconChain A chain of public randomness.
@@ -861,6 +943,9 @@ type CardPaymentPage struct {
 	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
+// CheckState `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+type CheckState string
+
 // Counts Positions by state.
 type Counts struct {
 	Total int `json:"total"`
@@ -1075,6 +1160,53 @@ type DrawRoundSignature struct {
 	Signature string `json:"signature"`
 }
 
+// ExecutionLock defines model for ExecutionLock.
+type ExecutionLock struct {
+	// CampaignID A UUID.
+	CampaignID ID `json:"campaign_id"`
+
+	// Lock The lock's own UUID.
+	Lock openapi_types.UUID `json:"lock"`
+
+	// Worker The worker that has it.
+	Worker string `json:"worker"`
+
+	// Since RFC 3339.
+	Since Time `json:"since"`
+
+	// Stale It was not renewed in time: the sweep `stale-locks` releases it.
+	Stale bool `json:"stale"`
+}
+
+// Failure defines model for Failure.
+type Failure struct {
+	// Code Act on the code; its meaning never changes. Codes may be added: treat an unknown code by its `status`.
+	Code ProblemCode `json:"code"`
+
+	// Kind The kind of the jobs.
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+
+	// LastAt RFC 3339.
+	LastAt Time `json:"last_at"`
+
+	// Jobs The newest ten.
+	Jobs []ID `json:"jobs"`
+}
+
+// FailureList defines model for FailureList.
+type FailureList struct {
+	// Since RFC 3339.
+	Since Time `json:"since"`
+
+	// Until RFC 3339.
+	Until  Time      `json:"until"`
+	Causes []Failure `json:"causes"`
+
+	// Complete False: the span has more jobs than one request reads; the newest were read.
+	Complete bool `json:"complete"`
+}
+
 // FieldError defines model for FieldError.
 type FieldError struct {
 	// Pointer A JSON pointer into the body, `?name` for a query parameter, or the name of a header.
@@ -1240,6 +1372,28 @@ type JobList struct {
 
 // JobState queued → awaiting_action → succeeded or failed, which are final.
 type JobState string
+
+// Key defines model for Key.
+type Key struct {
+	Prefix string  `json:"prefix"`
+	Role   KeyRole `json:"role"`
+	Client string  `json:"client"`
+
+	// CreatedAt RFC 3339.
+	CreatedAt Time `json:"created_at"`
+
+	// LastUsedAt To about a minute; null: never.
+	LastUsedAt *time.Time `json:"last_used_at"`
+	RevokedAt  *time.Time `json:"revoked_at"`
+}
+
+// KeyRole defines model for Key.Role.
+type KeyRole string
+
+// KeyList defines model for KeyList.
+type KeyList struct {
+	Keys []Key `json:"keys"`
+}
 
 // Layer defines model for Layer.
 type Layer struct {
@@ -2022,6 +2176,65 @@ type SoldLine struct {
 	PurchaseID ID `json:"purchase_id"`
 }
 
+// Status defines model for Status.
+type Status struct {
+	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+	State CheckState `json:"state"`
+
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// Checks What is wrong comes first.
+	Checks []StatusCheck `json:"checks"`
+
+	// Figures Null: not known now.
+	Figures StatusFigures `json:"figures"`
+
+	// ExecutionLocks The oldest first, 100 at most.
+	ExecutionLocks []ExecutionLock `json:"execution_locks"`
+}
+
+// StatusCheck defines model for StatusCheck.
+type StatusCheck struct {
+	// Name Such as `postgres`, `redis`, `workers`, `webhooks` or a cause of /readyz. Names may be added.
+	Name string `json:"name"`
+
+	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+	State CheckState `json:"state"`
+
+	// Detail Human-readable.
+	Detail string `json:"detail"`
+
+	// Since Since when, if known.
+	Since *time.Time `json:"since"`
+
+	// Runbook The page of the runbooks, such as `redis.md#triprizeredisaway`.
+	Runbook *string `json:"runbook"`
+}
+
+// StatusFigures Null: not known now.
+type StatusFigures struct {
+	// PurchasesPerSecond Purchase jobs that succeeded, of those accepted in the last ten seconds that are final.
+	PurchasesPerSecond *float32 `json:"purchases_per_second"`
+
+	// RefusalsPerSecond Purchase jobs that failed, likewise.
+	RefusalsPerSecond *float32 `json:"refusals_per_second"`
+
+	// FinalP50Ms From acceptance to the final state, of these.
+	FinalP50Ms *float32 `json:"final_p50_ms"`
+	FinalP99Ms *float32 `json:"final_p99_ms"`
+
+	// Workers Workers that are alive.
+	Workers *int `json:"workers"`
+
+	// Schedulers Schedulers that lead: 0 or 1.
+	Schedulers *int `json:"schedulers"`
+
+	// Leader The scheduler that leads.
+	Leader  *string   `json:"leader"`
+	Backlog []Backlog `json:"backlog"`
+}
+
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
 	// Reason `over`: no more events will come. `age`: reconnect. `shutdown`: the server stops; reconnect, and another server responds. `revoked`: the API key is revoked; reconnect with another key.
@@ -2577,6 +2790,9 @@ type IncludePurchase = WithJob
 // JobID A UUID.
 type JobID = ID
 
+// KeyPrefix defines model for KeyPrefix.
+type KeyPrefix = string
+
 // LastEventID defines model for LastEventID.
 type LastEventID = string
 
@@ -2612,6 +2828,18 @@ type UserParam = UserID
 
 // WalletID A UUID.
 type WalletID = ID
+
+// ListAuditTrailParams defines parameters for ListAuditTrail.
+type ListAuditTrailParams struct {
+	// Target Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
+	Target *string `form:"target,omitempty" json:"target,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The maximum number of elements per page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
 
 // ListCampaignsParams defines parameters for ListCampaigns.
 type ListCampaignsParams struct {
@@ -2800,6 +3028,15 @@ type ResolveRefundsParams struct {
 type ResumeCampaignParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// ListFailuresParams defines parameters for ListFailures.
+type ListFailuresParams struct {
+	// Since The beginning of the span. Default: an hour ago.
+	Since *Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until The end of the span. Default: now.
+	Until *Time `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ListHoldsParams defines parameters for ListHolds.

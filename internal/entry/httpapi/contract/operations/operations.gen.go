@@ -83,6 +83,11 @@ func serve[R any](operation func(context.Context, R) (Answer, error), read func(
 
 // RegisterHandlers registers every operation of si.
 func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
+	router.Get("/v1/audit-trail", serve(si.ListAuditTrail, func(b *binder, r *ListAuditTrailRequestObject) {
+		b.query("target", false, true, &r.Params.Target, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
 	router.Get("/v1/campaigns", serve(si.ListCampaigns, func(b *binder, r *ListCampaignsRequestObject) {
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
@@ -211,6 +216,10 @@ func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
+	router.Get("/v1/failures", serve(si.ListFailures, func(b *binder, r *ListFailuresRequestObject) {
+		b.query("since", false, true, &r.Params.Since, "string", "date-time")
+		b.query("until", false, true, &r.Params.Until, "string", "date-time")
+	}))
 	router.Get("/v1/holds", serve(si.ListHolds, func(b *binder, r *ListHoldsRequestObject) {
 		b.query("campaign_id", true, true, &r.Params.CampaignID, "string", "uuid")
 		b.query("state", false, true, &r.Params.State, "string", "")
@@ -248,6 +257,11 @@ func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 	router.Get("/v1/jobs/:job/events", serve(si.StreamJob, func(b *binder, r *StreamJobRequestObject) {
 		b.path("job", &r.Job, "string", "uuid")
 		header(b, "Last-Event-ID", &r.Params.LastEventID)
+	}))
+	router.Get("/v1/keys", serve(si.ListKeys, func(b *binder, r *ListKeysRequestObject) {
+	}))
+	router.Post("/v1/keys/:prefix/revoke", serve(si.RevokeKey, func(b *binder, r *RevokeKeyRequestObject) {
+		b.path("prefix", &r.Prefix, "string", "")
 	}))
 	router.Get("/v1/payment-discrepancies", serve(si.ListPaymentDiscrepancies, func(b *binder, r *ListPaymentDiscrepanciesRequestObject) {
 		b.query("state", false, true, &r.Params.State, "string", "")
@@ -314,6 +328,8 @@ func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 	router.Post("/v1/refunds/:refund/retry", serve(si.RetryRefund, func(b *binder, r *RetryRefundRequestObject) {
 		b.path("refund", &r.Refund, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	router.Get("/v1/status", serve(si.GetStatus, func(b *binder, r *GetStatusRequestObject) {
 	}))
 	router.Get("/v1/sweeps", serve(si.ListSweeps, func(b *binder, r *ListSweepsRequestObject) {
 	}))
@@ -464,6 +480,13 @@ type document struct{ body any }
 
 // Send implements Answer.
 func (d document) Send(c *fiber.Ctx) error { return c.JSON(d.body) }
+
+type ListAuditTrailRequestObject struct {
+	Params ListAuditTrailParams
+}
+
+// ListAuditTrail200 answers with a document, unless there is an error.
+func ListAuditTrail200(body AuditTrailPage, err error) (Answer, error) { return document{&body}, err }
 
 type ListCampaignsRequestObject struct {
 	Params ListCampaignsParams
@@ -670,6 +693,13 @@ type ResumeCampaignRequestObject struct {
 // ResumeCampaign200 answers with a document, unless there is an error.
 func ResumeCampaign200(body Campaign, err error) (Answer, error) { return document{&body}, err }
 
+type ListFailuresRequestObject struct {
+	Params ListFailuresParams
+}
+
+// ListFailures200 answers with a document, unless there is an error.
+func ListFailures200(body FailureList, err error) (Answer, error) { return document{&body}, err }
+
 type ListHoldsRequestObject struct {
 	Params ListHoldsParams
 }
@@ -716,6 +746,19 @@ type StreamJobRequestObject struct {
 	Job    JobID
 	Params StreamJobParams
 }
+
+type ListKeysRequestObject struct {
+}
+
+// ListKeys200 answers with a document, unless there is an error.
+func ListKeys200(body KeyList, err error) (Answer, error) { return document{&body}, err }
+
+type RevokeKeyRequestObject struct {
+	Prefix KeyPrefix
+}
+
+// RevokeKey200 answers with a document, unless there is an error.
+func RevokeKey200(body Key, err error) (Answer, error) { return document{&body}, err }
 
 type ListPaymentDiscrepanciesRequestObject struct {
 	Params ListPaymentDiscrepanciesParams
@@ -831,6 +874,12 @@ type RetryRefundRequestObject struct {
 
 // RetryRefund200 answers with a document, unless there is an error.
 func RetryRefund200(body Refund, err error) (Answer, error) { return document{&body}, err }
+
+type GetStatusRequestObject struct {
+}
+
+// GetStatus200 answers with a document, unless there is an error.
+func GetStatus200(body Status, err error) (Answer, error) { return document{&body}, err }
 
 type ListSweepsRequestObject struct {
 }
@@ -1078,6 +1127,8 @@ func GetWebhookEvent200(body WebhookEvent, err error) (Answer, error) { return d
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListAuditTrail List changes by operators
+	ListAuditTrail(ctx context.Context, request ListAuditTrailRequestObject) (Answer, error)
 	// ListCampaigns List campaigns, newest first
 	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (Answer, error)
 	// CreateCampaign Create a campaign
@@ -1130,6 +1181,8 @@ type StrictServerInterface interface {
 	ResolveRefunds(ctx context.Context, request ResolveRefundsRequestObject) (Answer, error)
 	// ResumeCampaign Resume a campaign
 	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (Answer, error)
+	// ListFailures List failures by cause
+	ListFailures(ctx context.Context, request ListFailuresRequestObject) (Answer, error)
 	// ListHolds List the holds of a campaign, newest first
 	ListHolds(ctx context.Context, request ListHoldsRequestObject) (Answer, error)
 	// ReleaseHold Release a hold
@@ -1144,6 +1197,10 @@ type StrictServerInterface interface {
 	GetJob(ctx context.Context, request GetJobRequestObject) (Answer, error)
 	// StreamJob Follow a job
 	StreamJob(ctx context.Context, request StreamJobRequestObject) (Answer, error)
+	// ListKeys List API keys
+	ListKeys(ctx context.Context, request ListKeysRequestObject) (Answer, error)
+	// RevokeKey Revoke an API key
+	RevokeKey(ctx context.Context, request RevokeKeyRequestObject) (Answer, error)
 	// ListPaymentDiscrepancies List discrepancies with the provider's balance
 	ListPaymentDiscrepancies(ctx context.Context, request ListPaymentDiscrepanciesRequestObject) (Answer, error)
 	// ExplainPaymentDiscrepancy Explain a discrepancy
@@ -1172,6 +1229,8 @@ type StrictServerInterface interface {
 	ResolveRefund(ctx context.Context, request ResolveRefundRequestObject) (Answer, error)
 	// RetryRefund Retry a refund
 	RetryRefund(ctx context.Context, request RetryRefundRequestObject) (Answer, error)
+	// GetStatus Tell whether anything is wrong
+	GetStatus(ctx context.Context, request GetStatusRequestObject) (Answer, error)
 	// ListSweeps List the sweeps
 	ListSweeps(ctx context.Context, request ListSweepsRequestObject) (Answer, error)
 	// RunSweep Run a sweep now

@@ -1,0 +1,158 @@
+// Package console serves the pages for operators, at /console.
+//
+// It is a client of the API: it reads and changes what an operator's key may, by the same requests, in the same process
+// (Options.API). It keeps nothing but the curves of the last hour. A page is HTML that works without scripts; what
+// moves on it is a fragment that is asked for again every two seconds and rendered once for all who look ([live]).
+package console
+
+import (
+	"context"
+	"errors"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"triprize.example/client"
+	"triprize/internal/domain/fault"
+	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/key"
+	pages "triprize/web/console"
+)
+
+// Options are what the console needs of the api that serves it.
+type Options struct {
+	Sessions *key.Sessions
+	API      func(*fiber.Ctx, key.Session) http.RoundTripper // sends the requests of a session
+	Charge   func(*fiber.Ctx, error) error                   // for a wrong key, to the address that it comes from; returns what is answered
+	Secure   func(*fiber.Ctx) (secure, ok bool)              // whether the browser asks over https; not ok: it must not have a session
+	Timeout  time.Duration                                   // of a request to the API
+	Logger   *slog.Logger
+}
+
+// Path is where the console is.
+const Path = "/console"
+
+// policy lets pages load and run what this server serves, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+type console struct {
+	Options
+	pages     map[string]*template.Template
+	fragments *fragments
+	crossSite *http.CrossOriginProtection
+}
+
+// Mount registers the console.
+func Mount(app *fiber.App, options Options) error {
+	c := &console{Options: options, crossSite: http.NewCrossOriginProtection()}
+	var err error
+	if c.pages, err = parsePages(pages.Files); err != nil {
+		return err
+	}
+	c.fragments = c.newFragments()
+	app.Get(Path, func(f *fiber.Ctx) error { return f.Redirect(Path+"/now", http.StatusSeeOther) })
+	r := app.Group(Path, c.protect)
+	r.Get("/static/:file", c.sendStatic)
+	r.Get("/sign-in", c.showSignIn)
+	r.Post("/sign-in", c.signIn)
+	r.Post("/sign-out", c.signOut)
+	r.Use(c.requireSession)
+	for _, mount := range []func(fiber.Router){c.mountNow, c.mountDrafts, c.mountCampaigns, c.mountCampaignActions, c.mountFind, c.mountPurchases, c.mountWaiting,
+		c.mountWallets, c.mountFailed, c.mountWebhooks, c.mountKeys, c.mountTrail} {
+		mount(r)
+	}
+	return nil
+}
+
+// protect refuses commands from pages of other sites, and answers errors with a page.
+func (c *console) protect(f *fiber.Ctx) error {
+	f.Set(fiber.HeaderContentSecurityPolicy, policy)
+	f.Set(fiber.HeaderReferrerPolicy, "same-origin") // a form of ours says where it comes from
+	request := &http.Request{Method: f.Method(), Host: string(f.Context().Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}}
+	for _, name := range []string{"Sec-Fetch-Site", fiber.HeaderOrigin} {
+		if value := f.Get(name); value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	err := c.crossSite.Check(request)
+	if err != nil {
+		err = fault.New(fault.Forbidden, "a page of another site has sent this")
+	} else {
+		err = f.Next()
+	}
+	if err != nil {
+		return c.showProblem(f, err)
+	}
+	return nil
+}
+
+// api returns a client of the API that acts for the session of a request.
+func (c *console) api(f *fiber.Ctx) *client.Client { return c.client(c.API(f, sessionOf(f))) }
+
+func (c *console) client(transport http.RoundTripper) *client.Client {
+	api, _ := client.New("http://console", "session", // fails only for a wrong address or credential
+		client.WithHTTPClient(&http.Client{Transport: transport}), client.WithRetry(client.RetryPolicy{Attempts: 1}), client.WithTimeout(c.Timeout+time.Second), client.WithUserAgent("triprize-console"))
+	return api
+}
+
+// problem is what went wrong, as a page says it.
+type problem struct {
+	Status    int
+	Code      string
+	Detail    string
+	RequestID string
+	Fields    []client.FieldError
+}
+
+// problemOf returns what an error says to an operator. The cause of an error of ours is in the log.
+func (c *console) problemOf(err error) problem {
+	if refused, ok := errors.AsType[*client.Error](err); ok {
+		return problem{refused.Status, string(refused.Code), refused.Detail, refused.RequestID, refused.Errors}
+	}
+	if own, ok := errors.AsType[*fault.Error](err); ok {
+		p := problem{Status: resource.Statuses[own.Code.Kind()], Code: string(own.Code), Detail: own.Message}
+		for _, field := range own.Fields {
+			p.Fields = append(p.Fields, client.FieldError{Pointer: field.Pointer, Detail: field.Detail})
+		}
+		return p
+	}
+	if framework, ok := errors.AsType[*fiber.Error](err); ok {
+		return problem{Status: framework.Code, Detail: "there is no such page"}
+	}
+	c.Logger.Warn("a page of the console failed", "error", err)
+	detail := "the api does not answer now; try again in a moment"
+	if !errors.Is(err, context.DeadlineExceeded) {
+		detail = "the page cannot be shown now; the log of this api says why"
+	}
+	return problem{Status: http.StatusServiceUnavailable, Detail: detail}
+}
+
+// showProblem answers with an error: a page, or the fragment of one.
+func (c *console) showProblem(f *fiber.Ctx, err error) error {
+	p := c.problemOf(err)
+	if p.Code == string(fault.Unauthenticated) {
+		return c.askToSignIn(f)
+	}
+	f.Status(p.Status)
+	if isFragment(f) {
+		return c.render(f, "problem", "problem", p)
+	}
+	return c.show(f, "problem", view{Title: "Not done", Problem: &p})
+}
+
+// isFragment reports whether a script of a page asks for a part of it.
+func isFragment(f *fiber.Ctx) bool { return f.Get("HX-Request") == "true" }
+
+// local returns a path of this server, or another one.
+func local(path, otherwise string) string {
+	u, err := url.Parse(path)
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(path, Path+"/") && !strings.HasPrefix(path, "/asynqmon") || strings.Contains(path, `\`) {
+		return otherwise
+	}
+	return path
+}

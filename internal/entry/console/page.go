@@ -1,0 +1,201 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
+	"triprize.example/client"
+	"triprize/internal/domain/money"
+	"triprize/internal/key"
+	webpages "triprize/web/console"
+)
+
+// view is what a page shows.
+type view struct {
+	Title    string
+	Path     string        // of the page
+	Operator *key.Session  // nil: nobody is signed in
+	Said     string        // what a command has done
+	Problem  *problem      // why it was not done; nil: it was, or there was none
+	Form     *form         // what was typed
+	Live     template.HTML // the part that moves, as it is now
+	Data     any
+}
+
+// parsePages parses the pages: each file is one, with the blocks of layout.html and parts.html.
+func parsePages(files fs.FS) (map[string]*template.Template, error) {
+	shared, err := template.New("").Funcs(functions).ParseFS(files, "layout.html", "parts.html")
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(files, "*.html")
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]*template.Template)
+	for _, name := range names {
+		page, err := template.Must(shared.Clone()).ParseFS(files, name)
+		if err != nil {
+			return nil, err
+		}
+		all[strings.TrimSuffix(name, ".html")] = page
+	}
+	return all, nil
+}
+
+// functions are those of templates, beside the standard ones.
+var functions = template.FuncMap{
+	"money": func(amount any, currency client.Currency) string {
+		text := fmt.Sprint(amount)
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || currency == "" {
+			return text
+		}
+		return money.Currency(currency).Format(money.Amount(n))
+	},
+	"when": func(t time.Time) template.HTML { // the server's clock; the script adds how long ago
+		if t.IsZero() {
+			return "–"
+		}
+		return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339) + `">` + t.UTC().Format("2006-01-02 15:04:05") + `</time>`) //nolint:gosec // no text of others
+	},
+	"newKey":  uuid.NewString,
+	"percent": func(part, whole int64) int64 { return 100 * part / max(whole, 1) },
+	"number":  func(n any) string { return grouped(fmt.Sprint(n)) },
+}
+
+// grouped writes a number with a thin space between thousands.
+func grouped(digits string) string {
+	for at := len(digits) - 3; at > 0 && digits[at-1] != '-'; at -= 3 {
+		digits = digits[:at] + "\u202f" + digits[at:]
+	}
+	return digits
+}
+
+// show answers with a page.
+func (c *console) show(f *fiber.Ctx, page string, v view) error {
+	if session := sessionOf(f); session.KeyPrefix != "" {
+		v.Operator = &session
+	}
+	v.Path, v.Said = f.Path(), said[f.Query("done")]
+	return c.render(f, page, "layout", v)
+}
+
+// render answers with a block of a page.
+func (c *console) render(f *fiber.Ctx, page, block string, data any) error {
+	body, err := c.write(page, block, data)
+	if err != nil {
+		return err
+	}
+	f.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
+	return f.Send(body)
+}
+
+func (c *console) write(page, block string, data any) ([]byte, error) {
+	var b bytes.Buffer
+	err := c.pages[page].ExecuteTemplate(&b, block, data)
+	return b.Bytes(), err
+}
+
+// form is what an operator has typed, by the JSON pointer of the member that it becomes, and what is wrong with it.
+type form struct {
+	values fiberValues
+	Faults map[string]string
+}
+
+type fiberValues map[string]string
+
+// Del removes a value, which is typed again.
+func (v fiberValues) Del(pointer string) { delete(v, pointer) }
+
+// newForm reads the form of a request.
+func newForm(f *fiber.Ctx) *form {
+	typed := &form{values: make(fiberValues), Faults: make(map[string]string)}
+	for name, value := range f.Request().PostArgs().All() {
+		typed.values[string(name)] = strings.ReplaceAll(strings.TrimSpace(string(value)), "\r\n", "\n")
+	}
+	return typed
+}
+
+// Value is what was typed into a field, or else what it has before.
+func (t *form) Value(pointer string, otherwise any) any {
+	if t != nil {
+		if value, sent := t.values[pointer]; sent {
+			return value
+		}
+	}
+	return otherwise
+}
+
+// Fault is what is wrong with a field; empty: nothing is known.
+func (t *form) Fault(pointer string) string {
+	if t == nil {
+		return ""
+	}
+	return t.Faults[pointer]
+}
+
+func (t *form) text(pointer string) string { return t.values[pointer] }
+
+// number reads a whole number; an empty field is 0.
+func (t *form) number(pointer string) int64 {
+	text := t.values[pointer]
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Faults[pointer] = "must be a whole number"
+	}
+	return n
+}
+
+// time reads what a field of the type datetime-local has, in UTC; an empty field is the zero time.
+func (t *form) time(pointer string) time.Time {
+	text := t.values[pointer]
+	if text == "" {
+		return time.Time{}
+	}
+	for _, layout := range []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at
+		}
+	}
+	t.Faults[pointer] = "must be a time such as 2026-12-24T18:00, in UTC"
+	return time.Time{}
+}
+
+// take adds what the API says of fields. What is wrong with other things stays in the problem.
+func (t *form) take(p *problem) {
+	var others []client.FieldError
+	for _, field := range p.Fields {
+		if _, sent := t.values[field.Pointer]; sent {
+			t.Faults[field.Pointer] = field.Detail
+		} else {
+			others = append(others, field)
+		}
+	}
+	p.Fields = others
+}
+
+// sendStatic answers with a script, a style or a picture. Their names have the release's version as a query, so that
+// browsers may keep them.
+func (c *console) sendStatic(f *fiber.Ctx) error {
+	name := f.Params("file")
+	content, err := webpages.Files.ReadFile(path.Join("static", path.Base(name)))
+	if err != nil {
+		return fiber.ErrNotFound
+	}
+	f.Type(strings.TrimPrefix(path.Ext(name), "."), "utf-8")
+	f.Set(fiber.HeaderCacheControl, "public, max-age=3600")
+	return f.Send(content)
+}
