@@ -109,7 +109,7 @@ func protect(c *fiber.Ctx) error {
 	if len(c.Response().Header.Peek(fiber.HeaderCacheControl)) == 0 {
 		c.Set(fiber.HeaderCacheControl, notStored)
 	}
-	if bytes.HasPrefix(c.Response().Header.ContentType(), []byte("text/html")) { // its address may name what only its reader knows
+	if h := &c.Response().Header; bytes.HasPrefix(h.ContentType(), []byte("text/html")) && len(h.Peek(fiber.HeaderReferrerPolicy)) == 0 { // its address may name what only its reader knows
 		c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
 	}
 	return err
