@@ -18,6 +18,7 @@ type action struct {
 	Title  string // what it does: Pause the sale
 	Text   string // what happens then, and what cannot be undone
 	Danger bool   // it cannot be undone
+	Facts  []fact // what it is about, and what it changes
 	Fields []field
 	Typed  string // what must be typed before a command that is hard to undo; empty: nothing
 	Back   string // the page that follows
@@ -34,6 +35,9 @@ type field struct {
 	Options           []string // of a select
 	Required          bool
 }
+
+// fact is what must be known before a command.
+type fact struct{ Name, Value string }
 
 // reason is the field for why an operator does something.
 var reason = field{Name: "/reason", Label: "Reason", Hint: "for the trail", Type: "text", Required: true}
@@ -63,38 +67,58 @@ func (c *console) act(r fiber.Router, path, done string, make func(f *fiber.Ctx)
 		if a.Typed != "" && typed.text(typedField) != a.Typed {
 			typed.Faults[typedField] = "type exactly: " + a.Typed
 		}
-		for _, one := range a.Fields {
-			if one.Required && typed.text(one.Name) == "" {
-				typed.Faults[one.Name] = "is required"
-			}
-		}
+		typed.require(a.Fields)
 		if len(typed.Faults) == 0 {
-			once := cmp.Or(typed.text("once"), uuid.NewString())
+			typed.values["once"] = cmp.Or(typed.text("once"), uuid.NewString())
 			ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 			defer cancel()
-			err = do(ctx, c.api(f), typed, client.WithKey(once), client.WithReason(typed.text(reason.Name)))
+			err = do(ctx, c.api(f), typed, client.WithKey(typed.text("once")), client.WithReason(typed.text(reason.Name)))
 			if err == nil && len(typed.Faults) == 0 {
-				return f.Redirect(a.Back+"?done="+done, http.StatusSeeOther)
+				to := a.Back + "?done=" + done
+				if typed.job != uuid.Nil {
+					to += "&job=" + typed.job.String()
+				}
+				return f.Redirect(to, http.StatusSeeOther)
 			}
-			a.Once = once
 		}
-		p := &problem{Status: http.StatusBadRequest, Detail: "Nothing was done: see the marked fields."}
-		if err != nil {
-			refused := c.problemOf(err)
-			p = &refused
-			typed.take(p)
-		}
-		if p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
-			a.Once = "" // another try is another request
-		}
+		var p *problem
+		p, a.Once = c.refusal(typed, err)
 		a.Form = typed
 		return c.show(f.Status(p.Status), "action", view{Title: a.Title, Problem: p, Form: typed, Data: a})
 	})
+}
+
+// refusal is what a page says of a command that was not done, and the idempotency key of the next try; empty: a new one.
+func (c *console) refusal(typed *form, err error) (p *problem, once string) {
+	p = &problem{Status: http.StatusBadRequest, Detail: "Nothing was done: see the marked fields."}
+	if err == nil {
+		return p, ""
+	}
+	*p = c.problemOf(err)
+	typed.take(p)
+	if p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
+		return p, "" // another try is another request
+	}
+	return p, typed.text("once")
+}
+
+// follow takes the job that a command has become: the page that follows links to it. A job that has failed is a refusal.
+func (t *form) follow(job client.Job, err error) error {
+	if err == nil && job.State == client.JobStateFailed && job.Problem != nil {
+		failed := client.Error{Problem: *job.Problem}
+		failed.Status = http.StatusConflict // it stays failed: another try is another job
+		return &failed
+	}
+	t.job = job.ID
+	return err
 }
 
 // said is what a page says after a command, by the name in its address: an address has no text of others.
 var said = map[string]string{
 	"published": "The campaign is published.", "paused": "The sale is paused.", "resumed": "The sale goes on.",
 	"saved": "The campaign is saved.", "created": "The campaign is created: it is a draft until it is published.",
+	"unchanged": "Nothing differs: nothing was saved.", "blocked": "The positions are blocked.", "unblocked": "The positions are on sale again.",
+	"round": "The round is verified. The draw begins within half a minute.", "draw": "The draw is requested.",
+	"cancelled": "The cancellation is accepted. The page follows the refunds.", "voided": "The void is accepted. If it must be announced, the page says until when.",
 	"asked": "Accepted. The page follows what happens.", "done": "Done.",
 }

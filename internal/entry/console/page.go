@@ -25,6 +25,7 @@ type view struct {
 	Path     string        // of the page
 	Operator *key.Session  // nil: nobody is signed in
 	Said     string        // what a command has done
+	Job      string        // that goes on with it; empty: none
 	Problem  *problem      // why it was not done; nil: it was, or there was none
 	Form     *form         // what was typed
 	Live     template.HTML // the part that moves, as it is now
@@ -87,6 +88,9 @@ func (c *console) show(f *fiber.Ctx, page string, v view) error {
 		v.Operator = &session
 	}
 	v.Path, v.Said = f.Path(), said[f.Query("done")]
+	if job, err := uuid.Parse(f.Query("job")); err == nil {
+		v.Job = job.String()
+	}
 	return c.render(f, page, "layout", v)
 }
 
@@ -110,6 +114,8 @@ func (c *console) write(page, block string, data any) ([]byte, error) {
 type form struct {
 	values fiberValues
 	Faults map[string]string
+	parts  map[string][]string // what the elements of an array are called that a field becomes: line 3
+	job    uuid.UUID           // that a command has become
 }
 
 type fiberValues map[string]string
@@ -174,15 +180,44 @@ func (t *form) time(pointer string) time.Time {
 	return time.Time{}
 }
 
-// take adds what the API says of fields. What is wrong with other things stays in the problem.
+// require marks required fields that are empty.
+func (t *form) require(fields []field) {
+	for _, one := range fields {
+		if one.Required && t.text(one.Name) == "" {
+			t.Faults[one.Name] = "is required"
+		}
+	}
+}
+
+// mark adds what is wrong with a field, unless it is said or too much to read.
+func (t *form) mark(pointer, detail string) {
+	const enough = 600
+	switch known := t.Faults[pointer]; {
+	case known == "":
+		t.Faults[pointer] = detail
+	case len(known) < enough && !strings.Contains(known, detail):
+		t.Faults[pointer] = known + "; " + detail
+	}
+}
+
+// take adds what the API says of fields and of what is in them: /layers/3/price at /layers. What is wrong with other
+// things stays in the problem.
 func (t *form) take(p *problem) {
 	var others []client.FieldError
-	for _, field := range p.Fields {
-		if _, sent := t.values[field.Pointer]; sent {
-			t.Faults[field.Pointer] = field.Detail
-		} else {
-			others = append(others, field)
+	for _, wrong := range p.Fields {
+		at := wrong.Pointer
+		for _, sent := t.values[at]; !sent && at != ""; _, sent = t.values[at] {
+			at = at[:max(strings.LastIndexByte(at, '/'), 0)]
 		}
+		if at == "" {
+			others = append(others, wrong)
+			continue
+		}
+		index, member, _ := strings.Cut(strings.TrimPrefix(wrong.Pointer[len(at):], "/"), "/")
+		if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(t.parts[at]) {
+			wrong.Detail = strings.TrimSpace(t.parts[at][i]+" "+member) + ": " + wrong.Detail
+		}
+		t.mark(at, wrong.Detail)
 	}
 	p.Fields = others
 }
