@@ -22,13 +22,4 @@ func (c *console) mountCampaigns(r fiber.Router) {
 		}
 		return api.GetCampaign(ctx, campaign)
 	}, nil)
-	c.act(r, "/campaigns/:id/pause", "paused", func(f *fiber.Ctx) (action, command, error) {
-		id, err := uuid.Parse(f.Params("id"))
-		page := Path + "/campaigns/" + id.String()
-		return action{Path: page + "/pause", Title: "Pause the sale", Text: "No purchase is accepted until the sale is resumed.", Fields: []field{reason}, Back: page},
-			func(ctx context.Context, api *client.Client, _ *form, options ...client.CallOption) error {
-				_, err := api.PauseCampaign(ctx, id, options...)
-				return err
-			}, err
-	})
 }

@@ -1,7 +1,253 @@
 package console
 
-import "github.com/gofiber/fiber/v2"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
 
-// mountDrafts registers …
+	"github.com/gofiber/fiber/v2"
+
+	"triprize.example/client"
+	"triprize/internal/domain/shape"
+)
+
+// draftFields are the fields of a campaign: valuesOf writes them, draftOf reads them.
+var draftFields = []field{
+	{Name: "/name", Label: "Name", Type: "text", Required: true},
+	{Name: "/currency", Label: "Currency", Hint: "ISO 4217, such as JPY", Type: "text", Required: true},
+	{Name: "/base_length", Label: "Base length of a triangle", Hint: "its layer k has k positions; empty: another shape", Type: "number"},
+	{Name: "/layers", Label: "Layers", Hint: "one a line: positions | label | price in minor units | aisles 10,20 | Gold x1, Silver x2. Label, aisles and prizes may be missing. A triangle needs no positions, and may have fewer lines: the last price goes on.", Type: "textarea", Required: true},
+	{Name: "/purchase_limit", Label: "Limit for a user", Hint: "positions; empty: none", Type: "number"},
+	{Name: "/sale_starts_at", Label: "Sale begins (UTC)", Hint: "empty: with the publication", Type: "datetime-local"},
+	{Name: "/sale_ends_at", Label: "Sale ends (UTC)", Hint: "empty: when everything is sold", Type: "datetime-local"},
+	{Name: "/policies/late_payment", Label: "Late payment", Hint: "by card, after its reservation has ended: refund it, or reassign positions that are free", Type: "select", Options: []string{"refund", "reassign"}},
+	{Name: "/policies/unsold", Label: "Unsold at the end", Hint: "stay: nothing happens; cancel: everything is refunded; draw: the sold positions are drawn", Type: "select", Options: []string{"stay", "cancel", "draw"}},
+	{Name: "/policies/beacon", Label: "Beacon", Hint: "the draw waits for public randomness; default: as this installation does", Type: "select", Options: []string{"default", "yes", "no"}},
+	{Name: "/policies/cancellation_until", Label: "Users cancel until (UTC)", Hint: "empty: as long as the campaign is active", Type: "datetime-local"},
+}
+
+// draftPage is the form of a campaign.
+type draftPage struct {
+	action
+	Editing  bool // the form has what the campaign had when it was made, as was/name
+	Preview  *client.CampaignDraft
+	campaign client.Campaign
+}
+
+// mountDrafts registers the forms that create and change campaigns.
 func (c *console) mountDrafts(r fiber.Router) {
+	for _, path := range []string{"/campaigns/new", "/campaigns/:id/edit"} {
+		r.Get(path, c.editDraft)
+		r.Post(path, c.editDraft)
+	}
+}
+
+func (c *console) editDraft(f *fiber.Ctx) (err error) {
+	page := draftPage{action: action{Path: f.Path(), Title: "New campaign", Back: Path + "/campaigns"}, Editing: f.Params("id") != ""}
+	now := make(fiberValues)
+	if page.Editing {
+		if page.campaign, err = c.campaignOf(f); err != nil {
+			return err
+		}
+		now, page.Title, page.Back = valuesOf(page.campaign), "Edit "+page.campaign.Name, page.Back+"/"+page.campaign.ID.String()
+	}
+	for _, one := range draftFields {
+		one.Value = now[one.Name]
+		page.Fields = append(page.Fields, one)
+	}
+	page.Fields = append(page.Fields, reason)
+	if f.Method() == http.MethodGet {
+		return c.show(f, "draft", view{Title: page.Title, Data: page})
+	}
+	page.Form = newForm(f)
+	if page.Editing {
+		page.Form.merge(now)
+	}
+	draft := draftOf(page.Form)
+	if page.Form.text("preview") != "" {
+		page.Once, page.Preview, page.Facts = page.Form.text("once"), &draft, summary(draft)
+		return c.show(f, "draft", view{Title: page.Title, Data: page})
+	}
+	if page.Form.require(page.Fields); len(page.Form.Faults) == 0 {
+		var to string
+		if to, err = c.saveDraft(f, page, now, draft); err == nil {
+			return f.Redirect(to, http.StatusSeeOther)
+		}
+	}
+	var p *problem
+	p, page.Once = c.refusal(page.Form, err)
+	return c.show(f.Status(p.Status), "draft", view{Title: page.Title, Problem: p, Data: page})
+}
+
+// saveDraft creates a campaign, or changes what differs. It returns the page that follows.
+func (c *console) saveDraft(f *fiber.Ctx, page draftPage, now fiberValues, draft client.CampaignDraft) (to string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+	defer cancel()
+	why := client.WithReason(page.Form.text(reason.Name))
+	if !page.Editing {
+		made, err := c.api(f).CreateCampaign(ctx, draft, client.WithKey(page.Form.text("once")), why)
+		return page.Back + "/" + made.ID.String() + "?done=created", err
+	}
+	patch, differs, err := patchOf(now, page.Form.values, draft)
+	if err != nil || !differs {
+		return page.Back + "?done=unchanged", err
+	}
+	return page.Back + "?done=saved", failed(c.api(f).PatchCampaign(ctx, page.campaign.ID, patch, why))
+}
+
+// merge brings the fields that the operator has left alone to what the campaign has now, so that a save changes nothing
+// else. A field that both have changed is marked once. Between this and the save, the last one wins.
+func (t *form) merge(now fiberValues) {
+	for name, value := range now {
+		was := t.values["was"+name]
+		switch mine, sent := t.values[name]; {
+		case !sent || mine == was:
+			t.values[name] = value
+		case was != value && mine != value:
+			t.mark(name, "another operator has changed it meanwhile; save again to have yours instead of: "+value)
+		}
+		t.values["was"+name] = value
+	}
+}
+
+// valuesOf returns the fields of a campaign as a browser sends them.
+func valuesOf(c client.Campaign) fiberValues {
+	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") } // 0: none
+	at := func(t time.Time) string { return strings.TrimSuffix(strings.Replace(utc(t, ""), " ", "T", 1), ":00") }
+	var lines []string
+	for _, layer := range c.Layers {
+		cells := []string{strconv.Itoa(layer.Positions.Total), layer.Label, strconv.FormatInt(layer.Price, 10)}
+		if len(layer.Aisles) > 0 {
+			cells = append(cells, "aisles "+strings.ReplaceAll(strings.Trim(fmt.Sprint(layer.Aisles), "[]"), " ", ","))
+		}
+		var prizes []string
+		for _, prize := range layer.Prizes {
+			prizes = append(prizes, prize.Name+" x"+strconv.Itoa(prize.Count))
+		}
+		if len(prizes) > 0 {
+			cells = append(cells, strings.Join(prizes, ", "))
+		}
+		lines = append(lines, strings.Join(cells, " | "))
+	}
+	return fiberValues{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"), "/purchase_limit": number(c.PurchaseLimit),
+		"/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt), "/policies/late_payment": c.Policies.LatePayment, "/policies/unsold": c.Policies.Unsold,
+		"/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil)}
+}
+
+// draftOf reads what the fields of a form have, and marks those that cannot be read.
+func draftOf(t *form) client.CampaignDraft {
+	count := func(pointer string) int {
+		n := t.number(pointer)
+		if n < 1 && t.text(pointer) != "" {
+			t.mark(pointer, "must be at least 1, or empty")
+		}
+		return int(n)
+	}
+	d := client.CampaignDraft{Name: t.text("/name"), Currency: t.text("/currency"), BaseLength: count("/base_length"), PurchaseLimit: count("/purchase_limit"),
+		SaleStartsAt: t.time("/sale_starts_at"), SaleEndsAt: t.time("/sale_ends_at"), Policies: client.PoliciesDraft{LatePayment: client.PoliciesDraftLatePayment(t.text("/policies/late_payment")),
+			Unsold: client.PoliciesDraftUnsold(t.text("/policies/unsold")), CancellationUntil: t.time("/policies/cancellation_until")}}
+	if beacon := t.text("/policies/beacon"); beacon == "yes" || beacon == "no" {
+		d.Policies.Beacon = new(beacon == "yes")
+	}
+	d.Layers = t.layers(d.BaseLength)
+	return d
+}
+
+var (
+	layerLine = regexp.MustCompile(`^(\d{0,6})\s*\|([^|]*)\|\s*(\d{1,13})\s*(?:\|\s*aisles ([\d, ]+))?(?:\|([^|]*))?$`)
+	prizeText = regexp.MustCompile(`\s*([^|]*?\S) x(\d{1,5})\s*(?:,|$)`)
+)
+
+// layers reads a layer from each line. The price of the last line goes on to the base of a triangle.
+func (t *form) layers(base int) (layers []client.LayerDraft) {
+	t.parts = make(map[string][]string)
+	for i, line := range strings.Split(t.text("/layers"), "\n") {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		m := layerLine.FindStringSubmatch(line)
+		if m == nil || strings.TrimSpace(prizeText.ReplaceAllString(m[5], "")) != "" {
+			t.mark("/layers", fmt.Sprintf("line %d is not like: 30 | Row A | 1500 | aisles 10,20 | Gold x1, Silver x2", i+1))
+			continue
+		}
+		layer := client.LayerDraft{Layer: len(layers) + 1, Label: strings.TrimSpace(m[2])}
+		if layer.Positions, _ = strconv.Atoi(m[1]); m[1] == "" && base > 0 {
+			layer.Positions = layer.Layer
+		}
+		layer.Price, _ = strconv.ParseInt(m[3], 10, 64) // digits
+		for column := range strings.FieldsFuncSeq(m[4], func(r rune) bool { return r == ',' || r == ' ' }) {
+			n, _ := strconv.Atoi(column) // too large: the API refuses it
+			layer.Aisles = append(layer.Aisles, n)
+		}
+		for _, prize := range prizeText.FindAllStringSubmatch(m[5], -1) {
+			n, _ := strconv.Atoi(prize[2])
+			layer.Prizes = append(layer.Prizes, client.PrizeGroup{Name: prize[1], Count: n})
+		}
+		layers, t.parts["/layers"] = append(layers, layer), append(t.parts["/layers"], fmt.Sprintf("line %d", i+1))
+	}
+	for n := len(layers); n > 0 && n < min(base, shape.MaxBaseLength); n++ {
+		layers = append(layers, client.LayerDraft{Layer: n + 1, Positions: n + 1, Price: layers[n-1].Price})
+		t.parts["/layers"] = append(t.parts["/layers"], t.parts["/layers"][n-1])
+	}
+	return layers
+}
+
+// patchOf returns the members of a draft whose texts differ. Shape and policies are changed as a whole.
+func patchOf(now, wanted fiberValues, d client.CampaignDraft) (p client.CampaignPatch, differs bool, err error) {
+	var members, changed map[string]json.RawMessage
+	body, err := json.Marshal(d)
+	if err == nil {
+		err = json.Unmarshal(body, &members)
+	}
+	changed = make(map[string]json.RawMessage)
+	for name, value := range now {
+		if member, _, _ := strings.Cut(name[1:], "/"); value != wanted[name] {
+			changed[member] = members[member] // null, if the draft has none
+			if member == "base_length" {
+				changed["layers"] = members["layers"]
+			} else if member == "layers" {
+				changed["base_length"] = members["base_length"]
+			}
+		}
+	}
+	if body, err = json.Marshal(changed); err == nil {
+		err = json.Unmarshal(body, &p)
+	}
+	return p, len(changed) > 0, err
+}
+
+// rulesOf says what a campaign sells, at which prices, and by which rules.
+func rulesOf(_ context.Context, _ *client.Client, c client.Campaign) ([]fact, error) {
+	return summary(draftOf(&form{values: valuesOf(c), Faults: make(map[string]string)})), nil
+}
+
+func summary(d client.CampaignDraft) []fact {
+	var positions, prizes int
+	var lowest, highest, income int64
+	for i, layer := range d.Layers {
+		if i == 0 {
+			lowest = layer.Price
+		}
+		lowest, highest = min(lowest, layer.Price), max(highest, layer.Price)
+		positions, income = positions+layer.Positions, income+int64(layer.Positions)*layer.Price
+		for _, prize := range layer.Prizes {
+			prizes += prize.Count
+		}
+	}
+	return []fact{{"Positions", fmt.Sprintf("%d in %d layers", positions, len(d.Layers))}, {"Prices", format(lowest, d.Currency) + " to " + format(highest, d.Currency)},
+		{"Income if everything is sold", format(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)}, {"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
+		{"Policies", fmt.Sprintf("late payment: %s; unsold: %s; users cancel until: %s", d.Policies.LatePayment, d.Policies.Unsold, utc(d.Policies.CancellationUntil, "the end"))}}
+}
+
+// utc writes a time, or what is said without one.
+func utc(t time.Time, without string) string {
+	if t.IsZero() {
+		return without
+	}
+	return t.UTC().Format("2006-01-02 15:04:05")
 }

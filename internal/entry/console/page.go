@@ -189,14 +189,10 @@ func (t *form) require(fields []field) {
 	}
 }
 
-// mark adds what is wrong with a field, unless it is said or too much to read.
+// mark adds what is wrong with a field, unless it is said, or too much to read.
 func (t *form) mark(pointer, detail string) {
-	const enough = 600
-	switch known := t.Faults[pointer]; {
-	case known == "":
-		t.Faults[pointer] = detail
-	case len(known) < enough && !strings.Contains(known, detail):
-		t.Faults[pointer] = known + "; " + detail
+	if known := t.Faults[pointer]; len(known) < 500 && !strings.Contains(known, detail) {
+		t.Faults[pointer] = strings.TrimPrefix(known+"; "+detail, "; ")
 	}
 }
 
