@@ -1,0 +1,235 @@
+package httpapi_test
+
+import (
+	"encoding/hex"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+	"triprize/sandbox/drandsim"
+)
+
+var inputs = regexp.MustCompile(`<input(?: type="hidden")? name="([^"]+)"(?: type="[^"]*")?(?: value="([^"]*)")?|<textarea name="([^"]+)"[^>]*>([^<]*)|<select name="([^"]+)">(?:<option>[^<]*</option>)*(?:<option selected>([^<]*))?`)
+
+// formOf returns what a browser sends of the form on a page, after changes: names and values.
+func formOf(page fleet.Answer, changes ...string) map[string]string {
+	fields := make(map[string]string)
+	for _, m := range inputs.FindAllSubmatch(page.Body, -1) {
+		fields[string(m[1])+string(m[3])+string(m[5])] = html.UnescapeString(string(m[2]) + string(m[4]) + string(m[6]))
+	}
+	for i := 0; i < len(changes); i += 2 {
+		fields[changes[i]] = changes[i+1]
+	}
+	return fields
+}
+
+func submit(b browser, page string, fields map[string]string) fleet.Answer {
+	b.s.T.Helper()
+	var pairs []string
+	for name, value := range fields {
+		pairs = append(pairs, name, value)
+	}
+	return b.post(page, pairs...)
+}
+
+// fill opens a page and sends its form with changes.
+func fill(b browser, page string, changes ...string) fleet.Answer {
+	b.s.T.Helper()
+	return submit(b, page, formOf(b.get(page), changes...))
+}
+
+// hall is a draft with two rows.
+func hall(name string, changes ...string) []string {
+	return append([]string{"/name", name, "/currency", "EUR", "/layers", "2 | Row A | 1500 | aisles 1 | Gold x1, Gold, big x1\n\n 3||700", "/sale_ends_at", "2130-01-02T03:04",
+		"/policies/late_payment", "reassign", "/policies/unsold", "draw", "/policies/beacon", "no", "/reason", "spring"}, changes...)
+}
+
+// created is the page of a campaign that a form has created.
+func created(t *testing.T, a fleet.Answer) (page string) {
+	t.Helper()
+	mustAnswer(t, "creating", a, http.StatusSeeOther)
+	page, done := strings.CutSuffix(strings.TrimPrefix(a.Header.Get("Location"), "/console"), "?done=created")
+	if !done {
+		t.Fatalf("it leads to %s", a.Header.Get("Location"))
+	}
+	return page
+}
+
+func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	b, name := signIn(s), "Hall & "+uuid.NewString()
+	read := func(page string) fleet.Answer { return s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil) }
+	form := formOf(b.get("/campaigns/new"), hall(name, "/purchase_limit", "2")...)
+	form["preview"] = "yes"
+	wantAnswer(t, "the preview", submit(b, "/campaigns/new", form), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × Gold, big", html.EscapeString(name))
+	wantEqual(t, "campaigns after a preview", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 0)
+	delete(form, "preview")
+	page := created(t, submit(b, "/campaigns/new", form))
+	wantEqual(t, "the page after the same form", created(t, submit(b, "/campaigns/new", form)), page)
+	wantEqual(t, "campaigns of one form", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 1)
+	wantAnswer(t, "the campaign", read(page), 200, `"state":"pending"`, `"purchase_limit":2`, `"sale_ends_at":"2130-01-02T03:04:00Z"`, `"late_payment":"reassign"`, `"unsold":"draw"`,
+		`"beacon":false`, `"label":"Row A"`, `"aisles":[1]`, `"price":1500`, `{"name":"Gold, big","count":1}`)
+
+	edit := page + "/edit"
+	form = formOf(b.get(edit), "/reason", "a better name", "/name", name+"!")
+	wantEqual(t, "the layers in the form", form["/layers"], "2 | Row A | 1500 | aisles 1 | Gold x1, Gold, big x1\n3 |  | 700")
+	patch := func(body fleet.Fields) {
+		mustAnswer(t, "another operator", s.Do(0, s.Operator, http.MethodPatch, "/v1"+page, nil, body), 200)
+	}
+	patch(fleet.Fields{"purchase_limit": 3})
+	wantAnswer(t, "an edit", submit(b, edit, form), 303, valued{"Location", "/console" + page + "?done=saved"})
+	wantAnswer(t, "what another has changed stays", read(page), `"purchase_limit":3`, `!"`)
+	wantAnswer(t, "an edit of nothing", fill(b, edit, "/reason", "none"), 303, valued{"Location", "/console" + page + "?done=unchanged"})
+
+	form = formOf(b.get(edit), "/reason", "mine", "/name", "Mine")
+	patch(fleet.Fields{"name": "Theirs"})
+	marked := submit(b, edit, form)
+	wantAnswer(t, "both change a field", marked, 400, "another operator has changed it meanwhile", `value="Mine"`, "instead of: Theirs")
+	wantAnswer(t, "nothing was saved", read(page), `"name":"Theirs"`)
+	wantAnswer(t, "once more", submit(b, edit, formOf(marked)), 303)
+	wantAnswer(t, "it is saved", read(page), `"name":"Mine"`)
+
+	wantAnswer(t, "a triangle", fill(b, edit, "/reason", "shape", "/base_length", "4", "/layers", "|Top|500|Gold x1\n||100", "/purchase_limit", "", "/policies/unsold", "stay", "/sale_ends_at", ""), 303)
+	wantAnswer(t, "the triangle", read(page), `"base_length":4`, `"total":10`, `"purchase_limit":null`, `"sale_ends_at":null`, `"unsold":"stay"`, `"late_payment":"reassign"`)
+	wantAnswer(t, "a hall again", fill(b, edit, "/reason", "shape", "/base_length", "", "/layers", "7 | | 100"), 303)
+	wantAnswer(t, "the hall", read(page), `"base_length":null`, `"total":7`)
+}
+
+func TestAWrongFieldOfADraftIsMarkedAndKeepsWhatWasTyped(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	b := signIn(s)
+	for _, c := range []struct{ pointer, typed, says string }{
+		{"/name", "", "is required"},
+		{"/name", strings.Repeat("n", 201), ""},
+		{"/currency", "yen", ""},
+		{"/base_length", "x", "must be a whole number"},
+		{"/base_length", "1", ""},
+		{"/base_length", "1001", ""},
+		{"/layers", "", "is required"},
+		{"/layers", "2 | A | 100\n\nthree", "line 3 is not like"},
+		{"/layers", "2 | A | 100 | Gold", "line 1 is not like"},
+		{"/layers", "2 | A | 100\n| B | 100", "line 2 positions:"},
+		{"/layers", "2 | A | 100\n\n2 | B | 0", "line 3 price:"},
+		{"/layers", "2 | A | 100 | aisles 2", "line 1 aisles/0:"},
+		{"/layers", "2 | A | 100 | Gold x3", "line 1 prizes/0/count:"},
+		{"/purchase_limit", "0", "must be at least 1"},
+		{"/sale_starts_at", "tomorrow", "must be a time"},
+		{"/sale_ends_at", "1990-01-01T00:00", "must be in the years"},
+		{"/policies/late_payment", "keep", ""},
+		{"/policies/unsold", "burn", ""},
+		{"/policies/cancellation_until", "1990-01-01T00:00", "must be in the years"},
+		{"/reason", "", "is required"},
+	} {
+		t.Run(c.pointer+" "+c.says, func(t *testing.T) {
+			sent := formOf(b.get("/campaigns/new"), hall("A hall", c.pointer, c.typed)...)
+			a := submit(b, "/campaigns/new", sent)
+			mustAnswer(t, "", a, 400)
+			_, label, _ := strings.Cut(string(a.Body), ` name="`+c.pointer+`"`)
+			label, _, _ = strings.Cut(label, "</label>")
+			if _, fault, marked := strings.Cut(label, `<strong class="fault">`); !marked || !strings.Contains(fault, c.says) {
+				t.Errorf("it says %s", label)
+			}
+			kept := formOf(a)
+			for name, value := range sent {
+				isSelect := strings.Contains(label, "<option>") && name == c.pointer // it has only what it offers
+				if kept[name] != value && name != "once" && !isSelect {
+					t.Errorf("%s has %q instead of %q", name, kept[name], value)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	b, name := signIn(s), "Hall "+uuid.NewString()
+	page := created(t, fill(b, "/campaigns/new", hall(name)...))
+	id := uuid.MustParse(strings.TrimPrefix(page, "/campaigns/"))
+	ended := func(location string) fleet.Answer { // of the job that a page links to
+		at, err := url.Parse(location)
+		servers.NoError(t, err)
+		wantAnswer(t, "the page that follows", b.get(strings.TrimPrefix(location, "/console")), 200, "/console/find?q="+at.Query().Get("job"))
+		return s.Do(0, s.Operator, http.MethodGet, "/v1/jobs/"+at.Query().Get("job"), map[string]string{"Prefer": fleet.UntilFinal}, nil)
+	}
+	for _, c := range []struct {
+		name, field, value string
+		status             int
+		says               string
+	}{
+		{"publish", "", "", 303, "done=published"},
+		{"publish", "", "", 409, "state-conflict"},
+		{"pause", "", "", 303, "done=paused"},
+		{"resume", "", "", 303, "done=resumed"},
+		{"block", "/positions", "1/1-2, 2/1", 303, "done=blocked"},
+		{"block", "/positions", "1/2", 409, "is blocked"},
+		{"block", "/positions", "2/2, 2/3-1", 400, "2/3-1:"},
+		{"block", "/positions", "2/2-99", 400, "2/2-99:"},
+		{"unblock", "/positions", "1/1-2\n2/1", 303, "done=unblocked"},
+		{"draw", "", "", 409, "not-sold-out"},
+		{"round", "/signature", strings.Repeat("0f", 48), 409, "state-conflict"},
+		{"round", "/signature", "0f", 400, `<strong class="fault">`},
+		{"void", "typed", name, 409, "state-conflict"},
+		{"void", "typed", "the hall", 400, "type exactly"},
+		{"cancel", "typed", "", 400, "type exactly"},
+	} {
+		path := page + "/" + c.name
+		form := formOf(b.get(path), c.field, c.value, "/reason", "")
+		wantAnswer(t, c.name+" without a reason", submit(b, path, form), 400, "is required")
+		form["/reason"] = "a test"
+		wantAnswer(t, c.name+" without a session", submit(browser{s: s}, path, form), 303, having("Location"))
+		wantAnswer(t, c.name+" from another site", b.send(http.MethodPost, path, url.Values{"/reason": {"a test"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "cross-site"), 403)
+		a := submit(b, path, form)
+		switch location := a.Header.Get("Location"); {
+		case a.Status == 303 && c.status == 409: // the job has failed after the answer
+			wantAnswer(t, c.name, ended(location), coded(c.says))
+		case c.status == 303:
+			wantAnswer(t, c.name, a, 303, valued{"Location", "/console" + page + "?" + c.says})
+		default:
+			wantAnswer(t, c.name+" "+c.value, a, c.status, c.says)
+		}
+	}
+	s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Layer: 1, Quantity: 2, Wait: true})
+	s.Buy(fleet.Order{Campaign: id, User: s.User("otto"), Layer: 2, Wait: true})
+	wantAnswer(t, "what is refunded", b.get(page+"/cancel"), 200, "3 positions, 37.00 EUR", "Paid by external", "2 purchases, 37.00 EUR", without("at least"))
+	a := fill(b, page+"/cancel", "typed", name, "/reason", "rain")
+	mustAnswer(t, "cancel", a, 303)
+	wantAnswer(t, "the cancellation", ended(a.Header.Get("Location")), `"state":"succeeded"`)
+	wantAnswer(t, "the campaign", s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil), `"state":"cancelled"`, `"cancel_reason":"rain"`)
+	wantAnswer(t, "no campaign", b.get("/campaigns/1/pause"), 404)
+}
+
+func TestAnOperatorBringsTheRoundOfADraw(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Beacon: 1, Schedulers: -1})
+	relay := s.Beacon.Relays()[0]
+	servers.NoError(t, relay.SetFaults(drandsim.Faults{LateRounds: 5}))
+	b := signIn(s)
+	page := created(t, fill(b, "/campaigns/new", hall("A hall", "/policies/beacon", "yes")...))
+	wantAnswer(t, "publish", fill(b, page+"/publish", "/reason", "a test"), 303)
+	s.Buy(fleet.Order{Campaign: uuid.MustParse(strings.TrimPrefix(page, "/campaigns/")), User: "mina", Quantity: 5, Wait: true})
+	type draw struct {
+		State string
+		Round uint64
+	}
+	read := func() draw {
+		return fleet.As[draw](t, s.Do(0, "", http.MethodGet, "/v1"+page+"/draw", nil, nil))
+	}
+	servers.Eventually(t, "it is frozen", func() bool { return read().Round != 0 })
+	right := hex.EncodeToString(s.Beacon.Chain().Sign(read().Round).Signature)
+	wrong := hex.EncodeToString(s.Beacon.Chain().Sign(read().Round + 1).Signature)
+	wantAnswer(t, "the form", b.get(page+"/round"), 200, "Round of the beacon")
+	wantAnswer(t, "a wrong round", fill(b, page+"/round", "/signature", wrong, "/reason", "a test"), 400, `<strong class="fault">`, wrong)
+	wantAnswer(t, "the round", fill(b, page+"/round", "/signature", right, "/reason", "a test"), 303)
+	servers.NoError(t, relay.SetFaults(drandsim.Faults{Away: drandsim.AwayRefuse}))
+	servers.Eventually(t, "it is drawn", func() bool { return read().State == "completed" })
+}
