@@ -23,6 +23,7 @@ import (
 type view struct {
 	Title    string
 	Path     string        // of the page
+	Query    string        // what the part that moves depends on, with its question mark
 	Operator *key.Session  // nil: nobody is signed in
 	Said     string        // what a command has done
 	Job      string        // that goes on with it; empty: none
@@ -70,6 +71,7 @@ var functions = template.FuncMap{
 		return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339) + `">` + t.UTC().Format("2006-01-02 15:04:05") + `</time>`) //nolint:gosec // no text of others
 	},
 	"newKey":  uuid.NewString,
+	"words":   strings.Fields,
 	"percent": func(part, whole int64) int64 { return 100 * part / max(whole, 1) },
 	"number":  func(n any) string { return grouped(fmt.Sprint(n)) },
 }
