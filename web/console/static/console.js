@@ -12,6 +12,10 @@
   };
   document.body.addEventListener("htmx:afterSwap", ago);
   document.body.addEventListener("htmx:afterRequest", (event) => { away.hidden = event.detail.successful || event.detail.xhr.status === 401; });
-  document.body.addEventListener("htmx:beforeSwap", (event) => { if (event.detail.xhr.status === 304) event.detail.shouldSwap = false; });
+  let shown; // what has not changed is not put in again: the focus, a selection and what is open stay
+  document.body.addEventListener("htmx:beforeSwap", ({detail}) => {
+    if (detail.xhr.status === 304 || detail.serverResponse === shown) detail.shouldSwap = false;
+    else if (detail.shouldSwap) shown = detail.serverResponse;
+  });
   ago();
 })();
