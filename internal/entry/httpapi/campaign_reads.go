@@ -43,7 +43,7 @@ func (f *boardFollower) event(now progress.Progress) stream.Event {
 	ctx, cancel := f.server.context()
 	defer cancel()
 	isWhole := false
-	current, err := f.server.board(ctx, now.CampaignID, max(now.Board, f.seen)) // what it has may be newer: from another process
+	current, err := f.server.board(ctx, boardCopy{id: now.CampaignID}, max(now.Board, f.seen)) // what it has may be newer: from another process
 	if err == nil {
 		e.Data, isWhole, err = current.Event(now.Version, f.seen, func(document []byte) []byte { return boardEvent(now, document) })
 	}
@@ -118,6 +118,10 @@ type (
 		campaign.Page
 		reader resource.Role
 	}
+	boardCopy struct {
+		id         uuid.UUID
+		withOwners bool // for the pages of operators
+	}
 )
 
 // readerOf returns the role whose copies a caller shares.
@@ -135,7 +139,7 @@ const (
 )
 
 // openCaches keeps what crowds read, for everybody but operators, who see at once what they have changed
-// at any process: encoded campaigns, first pages of their list, what anonymous callers read of
+// at any process (but for the boards of their pages, which poll): encoded campaigns, first pages of their list, what anonymous callers read of
 // draws, and boards (the positions of a campaign): one read per campaign and second, however many clients
 // poll, and one more for each version that somebody knows of.
 func (s *server) openCaches() {
@@ -151,12 +155,8 @@ func (s *server) openCaches() {
 		return readDraw(ctx, s.db, id, call.Caller{Role: resource.Anonymous})
 	}, func(a drawAnswer) int { return len(a.body) })
 	bounds.MaxAge, bounds.MaxBytes = positionsAge, positionsBytes
-	s.boards = readcache.New(bounds, func(ctx context.Context, id uuid.UUID) (*positions.Board, error) {
-		all, err := inventory.All(ctx, s.db, id)
-		if err != nil {
-			return nil, err
-		}
-		return positions.New(all, false)
+	s.boards = readcache.New(bounds, func(ctx context.Context, of boardCopy) (*positions.Board, error) {
+		return readBoard(ctx, s.db, of)
 	}, (*positions.Board).Bytes)
 }
 
@@ -168,11 +168,19 @@ func (s *server) isFresh(id uuid.UUID, readAt time.Time) bool {
 
 // board returns a board that is a second old at most, and fresh. It is as new as version, unless the
 // campaign has not reached that.
-func (s *server) board(ctx context.Context, id uuid.UUID, version int64) (*positions.Board, error) {
-	found, err := s.boards.Get(ctx, id, func(known readcache.Copy[*positions.Board]) bool {
-		return known.Value.Version >= version && s.isFresh(id, known.ReadAt)
+func (s *server) board(ctx context.Context, of boardCopy, version int64) (*positions.Board, error) {
+	found, err := s.boards.Get(ctx, of, func(known readcache.Copy[*positions.Board]) bool {
+		return known.Value.Version >= version && s.isFresh(of.id, known.ReadAt)
 	})
 	return found.Value, err
+}
+
+func readBoard(ctx context.Context, db postgres.DB, of boardCopy) (*positions.Board, error) {
+	all, err := inventory.All(ctx, db, of.id)
+	if err != nil {
+		return nil, err
+	}
+	return positions.New(all, of.withOwners)
 }
 
 // forget is called when a command of this process has changed a campaign.
@@ -203,7 +211,7 @@ func readCampaigns(ctx context.Context, db postgres.DB, page campaign.Page, who 
 }
 
 // ListPositions answers with the board of a campaign, or with what has changed on it.
-// Operators get the current state. Others get a copy that is up to a second old, but not
+// Operators get the current state, but for their pages. Others get a copy that is up to a second old, but not
 // older than they have seen; for a user, its own positions in it are current.
 func (s *server) ListPositions(ctx context.Context, r operations.ListPositionsRequestObject) (operations.Answer, error) {
 	c := call.Of(ctx)
@@ -225,18 +233,15 @@ func (s *server) ListPositions(ctx context.Context, r operations.ListPositionsRe
 // view returns what the caller may see of a board. Its version is least or later, unless
 // the board has not reached it.
 func (s *server) view(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (positions.View, error) {
-	if who.Role == resource.Operator {
-		all, err := inventory.All(ctx, s.db, r.Campaign)
-		if err != nil {
-			return positions.View{}, err
-		}
-		current, err := positions.New(all, true)
+	copied := boardCopy{r.Campaign, who.Role == resource.Operator}
+	if copied.withOwners && !who.Console {
+		current, err := readBoard(ctx, s.db, copied)
 		if err != nil {
 			return positions.View{}, err
 		}
 		return current.View(since, "", nil)
 	}
-	shared, err := s.board(ctx, r.Campaign, least)
+	shared, err := s.board(ctx, copied, least)
 	if err != nil {
 		return positions.View{}, err
 	}

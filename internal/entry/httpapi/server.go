@@ -104,7 +104,7 @@ type server struct {
 	facts         *campaign.Facts
 	campaigns     *readcache.Cache[campaignCopy, response.Tagged]
 	lists         *readcache.Cache[listCopy, response.Tagged]
-	boards        *readcache.Cache[uuid.UUID, *positions.Board]
+	boards        *readcache.Cache[boardCopy, *positions.Board]
 	draws         *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
 	proof         *drawing.Proofs
 	proofs        documents

@@ -117,6 +117,7 @@ type Caller struct {
 	App    string // the client whose its jobs, holds and purchases are: Client, or that of the issuer of its token
 
 	KeyPrefix string // of its API key; empty: it has a token, or is anonymous
+	Console   bool   // it is an operator's session at the console, whose pages poll
 }
 
 // MayActFor reports whether the caller may name a user: to act for it, or to list what it has.
