@@ -24,9 +24,7 @@ func (c *console) mountCampaigns(r fiber.Router) {
 	})
 	c.live(r, "/campaigns/:id/board", "board", "id?since", readBoard)
 	c.livePage(r, "/campaigns/:id", "campaign", "id", "Campaign", readCampaign, func(f *fiber.Ctx, v *view) error {
-		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-		defer cancel()
-		found, err := c.api(f).GetCampaign(ctx, uuid.MustParse(f.Params("id"))) // its fragment was read: it is one
+		found, err := c.campaignOf(f)
 		v.Title = found.Name
 		return err
 	})
