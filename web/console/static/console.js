@@ -12,10 +12,9 @@
   };
   document.body.addEventListener("htmx:afterSwap", ago);
   document.body.addEventListener("htmx:afterRequest", (event) => { away.hidden = event.detail.successful || event.detail.xhr.status === 401; });
-  let shown; // what has not changed is not put in again: the focus, a selection and what is open stay
-  document.body.addEventListener("htmx:beforeSwap", ({detail}) => {
-    if (detail.xhr.status === 304 || detail.serverResponse === shown) detail.shouldSwap = false;
-    else if (detail.shouldSwap) shown = detail.serverResponse;
+  document.body.addEventListener("htmx:beforeSwap", ({detail}) => { // what has not changed stays, with its focus and what is open
+    if (detail.xhr.status === 304 || detail.serverResponse === detail.target.shown) detail.shouldSwap = false;
+    else if (detail.shouldSwap) detail.target.shown = detail.serverResponse;
   });
   ago();
 })();
