@@ -23,6 +23,9 @@ type action struct {
 	Typed  string // what must be typed before a command that is hard to undo; empty: nothing
 	Back   string // the page that follows
 
+	Page    string // its template, if it is another than action
+	Preview any    // what it would make; nil: nobody has asked
+
 	Form *form  // what was typed; nil: nothing yet
 	Once string // the idempotency key of its next try; empty: a new one
 }
@@ -56,7 +59,7 @@ func (c *console) act(r fiber.Router, path, done string, make func(f *fiber.Ctx)
 		if err != nil {
 			return err
 		}
-		return c.show(f, "action", view{Title: a.Title, Data: a})
+		return c.show(f, cmp.Or(a.Page, "action"), view{Title: a.Title, Data: a})
 	})
 	r.Post(path, func(f *fiber.Ctx) error {
 		a, do, err := make(f)
@@ -67,39 +70,35 @@ func (c *console) act(r fiber.Router, path, done string, make func(f *fiber.Ctx)
 		if a.Typed != "" && typed.text(typedField) != a.Typed {
 			typed.Faults[typedField] = "type exactly: " + a.Typed
 		}
-		typed.require(a.Fields)
+		for _, one := range a.Fields {
+			if one.Required && typed.text(one.Name) == "" {
+				typed.Faults[one.Name] = "is required"
+			}
+		}
 		if len(typed.Faults) == 0 {
 			typed.values["once"] = cmp.Or(typed.text("once"), uuid.NewString())
 			ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 			defer cancel()
 			err = do(ctx, c.api(f), typed, client.WithKey(typed.text("once")), client.WithReason(typed.text(reason.Name)))
 			if err == nil && len(typed.Faults) == 0 {
-				to := a.Back + "?done=" + done
+				to := cmp.Or(typed.next, a.Back) + "?done=" + done
 				if typed.job != uuid.Nil {
 					to += "&job=" + typed.job.String()
 				}
 				return f.Redirect(to, http.StatusSeeOther)
 			}
 		}
-		var p *problem
-		p, a.Once = c.refusal(typed, err)
+		p := &problem{Status: http.StatusBadRequest, Detail: "Nothing was done: see the marked fields."}
+		if err != nil {
+			*p = c.problemOf(err)
+			typed.take(p)
+		}
+		if p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests {
+			a.Once = typed.text("once") // otherwise another try is another request
+		}
 		a.Form = typed
-		return c.show(f.Status(p.Status), "action", view{Title: a.Title, Problem: p, Form: typed, Data: a})
+		return c.show(f.Status(p.Status), cmp.Or(a.Page, "action"), view{Title: a.Title, Problem: p, Form: typed, Data: a})
 	})
-}
-
-// refusal is what a page says of a command that was not done, and the idempotency key of the next try; empty: a new one.
-func (c *console) refusal(typed *form, err error) (p *problem, once string) {
-	p = &problem{Status: http.StatusBadRequest, Detail: "Nothing was done: see the marked fields."}
-	if err == nil {
-		return p, ""
-	}
-	*p = c.problemOf(err)
-	typed.take(p)
-	if p.Status < http.StatusInternalServerError && p.Status != http.StatusTooManyRequests {
-		return p, "" // another try is another request
-	}
-	return p, typed.text("once")
 }
 
 // follow takes the job that a command has become: the page that follows links to it. A job that has failed is a refusal.
@@ -117,7 +116,7 @@ func (t *form) follow(job client.Job, err error) error {
 var said = map[string]string{
 	"published": "The campaign is published.", "paused": "The sale is paused.", "resumed": "The sale goes on.",
 	"saved": "The campaign is saved.", "created": "The campaign is created: it is a draft until it is published.",
-	"unchanged": "Nothing differs: nothing was saved.", "blocked": "The positions are blocked.", "unblocked": "The positions are on sale again.",
+	"blocked": "The positions are blocked.", "unblocked": "The positions are on sale again.",
 	"round": "The round is verified. The draw begins within half a minute.", "draw": "The draw is requested.",
 	"cancelled": "The cancellation is accepted. The page follows the refunds.", "voided": "The void is accepted. If it must be announced, the page says until when.",
 	"asked": "Accepted. The page follows what happens.", "done": "Done.",

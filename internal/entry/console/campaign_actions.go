@@ -45,7 +45,7 @@ var (
 
 var campaignActions = []campaignAction{
 	{name: "publish", done: "published", in: "pending", title: "Publish", facts: rulesOf, fields: []field{reason},
-		text: "The sale opens. What stands here can no longer be changed, but for a higher limit and, without the policy draw, a later end.",
+		text: "The sale opens, and what stands here is fixed. Only the name, a higher limit and, without the policy draw, a later end can be changed then.",
 		do: func(ctx context.Context, o order) error {
 			return failed(o.api.PublishCampaign(ctx, o.id, o.options...))
 		}},
@@ -115,9 +115,7 @@ func (c *console) mountCampaignActions(r fiber.Router) {
 				a.Typed = strings.TrimSpace(now.Name)
 			}
 			if one.facts != nil {
-				ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-				defer cancel()
-				more, err := one.facts(ctx, c.api(f), now)
+				more, err := one.facts(context.Background(), c.api(f), now)
 				if err != nil {
 					return a, nil, err
 				}
@@ -137,9 +135,7 @@ func (c *console) campaignOf(f *fiber.Ctx) (client.Campaign, error) {
 	if err != nil {
 		return client.Campaign{}, &client.Error{Problem: client.Problem{Status: http.StatusNotFound, Code: client.CodeNotFound, Detail: "this is not the id of a campaign"}}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-	defer cancel()
-	return c.api(f).GetCampaign(ctx, id)
+	return c.api(f).GetCampaign(context.Background(), id) // the client has a timeout
 }
 
 var place = regexp.MustCompile(`^(\d{1,6})/(\d{1,6})(?:-(\d{1,6}))?$`)

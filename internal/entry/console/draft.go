@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,73 +32,55 @@ var draftFields = []field{
 	{Name: "/policies/cancellation_until", Label: "Users cancel until (UTC)", Hint: "empty: as long as the campaign is active", Type: "datetime-local"},
 }
 
-// draftPage is the form of a campaign.
-type draftPage struct {
-	action
-	Editing  bool // the form has what the campaign had when it was made, as was/name
-	Preview  *client.CampaignDraft
-	campaign client.Campaign
-}
-
 // mountDrafts registers the forms that create and change campaigns.
 func (c *console) mountDrafts(r fiber.Router) {
-	for _, path := range []string{"/campaigns/new", "/campaigns/:id/edit"} {
-		r.Get(path, c.editDraft)
-		r.Post(path, c.editDraft)
+	for path, done := range map[string]string{"/campaigns/new": "created", "/campaigns/:id/edit": "saved"} {
+		c.act(r, path, done, c.draftForm)
+		r.Post(path+"/preview", func(f *fiber.Ctx) error {
+			a, _, err := c.draftForm(f)
+			if err != nil {
+				return err
+			}
+			a.Form = newForm(f)
+			draft := draftOf(a.Form)
+			a.Once, a.Preview, a.Facts = a.Form.text("once"), draft, summary(draft)
+			return c.show(f, a.Page, view{Title: a.Title, Data: a})
+		})
 	}
 }
 
-func (c *console) editDraft(f *fiber.Ctx) (err error) {
-	page := draftPage{action: action{Path: f.Path(), Title: "New campaign", Back: Path + "/campaigns"}, Editing: f.Params("id") != ""}
-	now := make(fiberValues)
-	if page.Editing {
-		if page.campaign, err = c.campaignOf(f); err != nil {
+func (c *console) draftForm(f *fiber.Ctx) (a action, do command, err error) {
+	a = action{Page: "draft", Path: strings.TrimSuffix(f.Path(), "/preview"), Title: "New campaign", Back: Path + "/campaigns"}
+	var edited client.Campaign
+	var now fiberValues // nil: a new campaign
+	if f.Params("id") != "" {
+		if edited, err = c.campaignOf(f); err != nil {
+			return a, nil, err
+		}
+		now, a.Title, a.Back = valuesOf(edited), "Edit "+edited.Name, a.Back+"/"+edited.ID.String()
+		a.Text = "Only what you change is saved. A field that another operator has changed meanwhile is marked first."
+	}
+	for _, one := range slices.Concat(draftFields, []field{reason}) {
+		one.Value = now[one.Name]
+		a.Fields = append(a.Fields, one)
+	}
+	return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+		typed.merge(now)
+		draft := draftOf(typed)
+		if len(typed.Faults) > 0 {
+			return nil
+		}
+		if now == nil {
+			made, err := api.CreateCampaign(ctx, draft, options...)
+			typed.next = a.Back + "/" + made.ID.String()
 			return err
 		}
-		now, page.Title, page.Back = valuesOf(page.campaign), "Edit "+page.campaign.Name, page.Back+"/"+page.campaign.ID.String()
-	}
-	for _, one := range draftFields {
-		one.Value = now[one.Name]
-		page.Fields = append(page.Fields, one)
-	}
-	page.Fields = append(page.Fields, reason)
-	if f.Method() == http.MethodGet {
-		return c.show(f, "draft", view{Title: page.Title, Data: page})
-	}
-	page.Form = newForm(f)
-	if page.Editing {
-		page.Form.merge(now)
-	}
-	draft := draftOf(page.Form)
-	if page.Form.text("preview") != "" {
-		page.Once, page.Preview, page.Facts = page.Form.text("once"), &draft, summary(draft)
-		return c.show(f, "draft", view{Title: page.Title, Data: page})
-	}
-	if page.Form.require(page.Fields); len(page.Form.Faults) == 0 {
-		var to string
-		if to, err = c.saveDraft(f, page, now, draft); err == nil {
-			return f.Redirect(to, http.StatusSeeOther)
+		patch, err := patchOf(now, typed.values, draft)
+		if err != nil {
+			return err
 		}
-	}
-	var p *problem
-	p, page.Once = c.refusal(page.Form, err)
-	return c.show(f.Status(p.Status), "draft", view{Title: page.Title, Problem: p, Data: page})
-}
-
-// saveDraft creates a campaign, or changes what differs. It returns the page that follows.
-func (c *console) saveDraft(f *fiber.Ctx, page draftPage, now fiberValues, draft client.CampaignDraft) (to string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-	defer cancel()
-	why := client.WithReason(page.Form.text(reason.Name))
-	if !page.Editing {
-		made, err := c.api(f).CreateCampaign(ctx, draft, client.WithKey(page.Form.text("once")), why)
-		return page.Back + "/" + made.ID.String() + "?done=created", err
-	}
-	patch, differs, err := patchOf(now, page.Form.values, draft)
-	if err != nil || !differs {
-		return page.Back + "?done=unchanged", err
-	}
-	return page.Back + "?done=saved", failed(c.api(f).PatchCampaign(ctx, page.campaign.ID, patch, why))
+		return failed(api.PatchCampaign(ctx, edited.ID, patch, options...))
+	}, nil
 }
 
 // merge brings the fields that the operator has left alone to what the campaign has now, so that a save changes nothing
@@ -119,20 +102,18 @@ func (t *form) merge(now fiberValues) {
 func valuesOf(c client.Campaign) fiberValues {
 	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") } // 0: none
 	at := func(t time.Time) string { return strings.TrimSuffix(strings.Replace(utc(t, ""), " ", "T", 1), ":00") }
+	name := func(s string) string { return strings.ReplaceAll(s, "|", "¦") } // as | ends a cell
 	var lines []string
 	for _, layer := range c.Layers {
-		cells := []string{strconv.Itoa(layer.Positions.Total), layer.Label, strconv.FormatInt(layer.Price, 10)}
-		if len(layer.Aisles) > 0 {
-			cells = append(cells, "aisles "+strings.ReplaceAll(strings.Trim(fmt.Sprint(layer.Aisles), "[]"), " ", ","))
+		line, mark := fmt.Sprintf("%d | %s | %d", layer.Positions.Total, name(layer.Label), layer.Price), " | aisles "
+		for _, column := range layer.Aisles {
+			line, mark = line+mark+strconv.Itoa(column), ","
 		}
-		var prizes []string
+		mark = " | "
 		for _, prize := range layer.Prizes {
-			prizes = append(prizes, prize.Name+" x"+strconv.Itoa(prize.Count))
+			line, mark = fmt.Sprintf("%s%s%s x%d", line, mark, name(prize.Name), prize.Count), ", "
 		}
-		if len(prizes) > 0 {
-			cells = append(cells, strings.Join(prizes, ", "))
-		}
-		lines = append(lines, strings.Join(cells, " | "))
+		lines = append(lines, line)
 	}
 	return fiberValues{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"), "/purchase_limit": number(c.PurchaseLimit),
 		"/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt), "/policies/late_payment": c.Policies.LatePayment, "/policies/unsold": c.Policies.Unsold,
@@ -198,27 +179,27 @@ func (t *form) layers(base int) (layers []client.LayerDraft) {
 }
 
 // patchOf returns the members of a draft whose texts differ. Shape and policies are changed as a whole.
-func patchOf(now, wanted fiberValues, d client.CampaignDraft) (p client.CampaignPatch, differs bool, err error) {
-	var members, changed map[string]json.RawMessage
+func patchOf(now, wanted fiberValues, d client.CampaignDraft) (p client.CampaignPatch, err error) {
+	var members map[string]json.RawMessage
+	changed := make(map[string]json.RawMessage)
 	body, err := json.Marshal(d)
 	if err == nil {
 		err = json.Unmarshal(body, &members)
 	}
-	changed = make(map[string]json.RawMessage)
 	for name, value := range now {
 		if member, _, _ := strings.Cut(name[1:], "/"); value != wanted[name] {
 			changed[member] = members[member] // null, if the draft has none
-			if member == "base_length" {
-				changed["layers"] = members["layers"]
-			} else if member == "layers" {
-				changed["base_length"] = members["base_length"]
+			if member == "base_length" || member == "layers" {
+				changed["base_length"], changed["layers"] = members["base_length"], members["layers"]
 			}
 		}
 	}
-	if body, err = json.Marshal(changed); err == nil {
+	if err == nil && len(changed) == 0 {
+		err = &client.Error{Problem: client.Problem{Status: http.StatusBadRequest, Detail: "Nothing differs: nothing was saved."}}
+	} else if body, err = json.Marshal(changed); err == nil {
 		err = json.Unmarshal(body, &p)
 	}
-	return p, len(changed) > 0, err
+	return p, err
 }
 
 // rulesOf says what a campaign sells, at which prices, and by which rules.

@@ -118,6 +118,7 @@ type form struct {
 	Faults map[string]string
 	parts  map[string][]string // what the elements of an array are called that a field becomes: line 3
 	job    uuid.UUID           // that a command has become
+	next   string              // the page that follows, if it is another than the action's
 }
 
 type fiberValues map[string]string
@@ -180,15 +181,6 @@ func (t *form) time(pointer string) time.Time {
 	}
 	t.Faults[pointer] = "must be a time such as 2026-12-24T18:00, in UTC"
 	return time.Time{}
-}
-
-// require marks required fields that are empty.
-func (t *form) require(fields []field) {
-	for _, one := range fields {
-		if one.Required && t.text(one.Name) == "" {
-			t.Faults[one.Name] = "is required"
-		}
-	}
 }
 
 // mark adds what is wrong with a field, unless it is said, or too much to read.
