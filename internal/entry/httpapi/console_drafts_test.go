@@ -68,10 +68,8 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 	b, name := signIn(s), "Hall & "+uuid.NewString()
 	read := func(page string) fleet.Answer { return s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil) }
 	form := formOf(b.get("/campaigns/new"), hall(name, "/purchase_limit", "2")...)
-	form["preview"] = "yes"
-	wantAnswer(t, "the preview", submit(b, "/campaigns/new", form), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × Gold, big", html.EscapeString(name))
+	wantAnswer(t, "the preview", submit(b, "/campaigns/new/preview", form), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × Gold, big", html.EscapeString(name))
 	wantEqual(t, "campaigns after a preview", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 0)
-	delete(form, "preview")
 	page := created(t, submit(b, "/campaigns/new", form))
 	wantEqual(t, "the page after the same form", created(t, submit(b, "/campaigns/new", form)), page)
 	wantEqual(t, "campaigns of one form", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 1)
@@ -85,9 +83,10 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 		mustAnswer(t, "another operator", s.Do(0, s.Operator, http.MethodPatch, "/v1"+page, nil, body), 200)
 	}
 	patch(fleet.Fields{"purchase_limit": 3})
+	wantAnswer(t, "the preview of an edit", submit(b, edit+"/preview", form), 200, `action="/console`+edit+`"`, html.EscapeString(name)+"!", `name="was/name" value="`+html.EscapeString(name)+`"`)
 	wantAnswer(t, "an edit", submit(b, edit, form), 303, valued{"Location", "/console" + page + "?done=saved"})
 	wantAnswer(t, "what another has changed stays", read(page), `"purchase_limit":3`, `!"`)
-	wantAnswer(t, "an edit of nothing", fill(b, edit, "/reason", "none"), 303, valued{"Location", "/console" + page + "?done=unchanged"})
+	wantAnswer(t, "an edit of nothing", fill(b, edit, "/reason", "none"), 400, "Nothing differs")
 
 	form = formOf(b.get(edit), "/reason", "mine", "/name", "Mine")
 	patch(fleet.Fields{"name": "Theirs"})
