@@ -157,7 +157,7 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 	ended := func(location string) fleet.Answer { // of the job that a page links to
 		at, err := url.Parse(location)
 		servers.NoError(t, err)
-		wantAnswer(t, "the page that follows", b.get(strings.TrimPrefix(location, "/console")), 200, "/console/find?q="+at.Query().Get("job"))
+		wantAnswer(t, "the page that follows", b.get(strings.TrimPrefix(location, "/console")), 200, at.Query().Get("job")+`">Its job</a>`)
 		return s.Do(0, s.Operator, http.MethodGet, "/v1/jobs/"+at.Query().Get("job"), map[string]string{"Prefer": fleet.UntilFinal}, nil)
 	}
 	for _, c := range []struct {
