@@ -154,6 +154,7 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 	b, name := signIn(s), "Hall "+uuid.NewString()
 	page := created(t, fill(b, "/campaigns/new", hall(name)...))
 	id := uuid.MustParse(strings.TrimPrefix(page, "/campaigns/"))
+	wantAnswer(t, "what is fixed by its publication", b.get(page+"/publish"), 200, "5 in 2 layers", "51.00 EUR", "unsold: draw")
 	ended := func(location string) fleet.Answer { // of the job that a page links to
 		at, err := url.Parse(location)
 		servers.NoError(t, err)
