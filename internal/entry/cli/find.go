@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"triprize/internal/entry/lookup"
 	"triprize/internal/platform/config"
 )
 
@@ -25,12 +26,12 @@ of an API key. The newest ten hits of each kind are listed.
 
 Request ids, and references of failed purchases, are searched in the newest %d jobs. For
 older ones, use the log, or GET /v1/jobs?reference= with a user.
-The command only reads the database. Status 1 if nothing is found.`, searchedJobs),
+The command only reads the database. Status 1 if nothing is found.`, lookup.SearchedJobs),
 		Args: cobra.ExactArgs(1),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return onDatabase(c, 0, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
-		hits, err := lookUp(cmd.Context(), db, args[0])
+		hits, err := lookup.Find(cmd.Context(), db, args[0])
 		switch {
 		case err != nil:
 			return err
@@ -38,13 +39,13 @@ The command only reads the database. Status 1 if nothing is found.`, searchedJob
 			err = hitTable.print(cmd.OutOrStdout(), hits, *asJSON)
 		}
 		if err == nil && len(hits) == 0 {
-			err = fmt.Errorf("nothing found; searched for ids, keys, references and names of: %s", strings.Join(lookedUp(), ", "))
+			err = fmt.Errorf("nothing found; searched for ids, keys, references and names of: %s", strings.Join(lookup.Kinds(), ", "))
 		}
 		return err
 	})
 }
 
-var hitTable = table[hit]{"found", "KIND\tID\tSTATE\tSEE\tDETAILS", func(h hit) string {
+var hitTable = table[lookup.Hit]{"found", "KIND\tID\tSTATE\tSEE\tDETAILS", func(h lookup.Hit) string {
 	return cells(h.What, h.ID, h.State, h.See, factsOf(h.Facts))
 }}
 

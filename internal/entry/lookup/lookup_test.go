@@ -1,4 +1,4 @@
-package cli
+package lookup
 
 import (
 	"slices"
@@ -17,27 +17,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func TestFindSaysWhatAnIDIsOrWhereItLooked(t *testing.T) {
-	db := database(t)
-	campaign := fixture.Campaign(t, db, fixture.Draft(4))
-	fixture.Wallet(t, db, "mina", 1_000_000_000_000)
-	for _, c := range []struct {
-		args, want string
-		status     int
-	}{
-		{campaign.String(), "GET /v1/campaigns/" + campaign.String(), 0},
-		{campaign.String() + " --json", `{"found":[{"what":"campaign","id":"` + campaign.String() + `","state":"active","facts":{`, 0},
-		{"mina", " balance=1000000000000 ", 0},
-		{"nobody", "nothing found; searched for ids, keys, references and names of: job, purchase, payment,", 1},
-		{"nobody --json", `{"found":[]}`, 1},
-		{"", "1 arg", 1},
-	} {
-		stdout, stderr, status := run(append([]string{"find"}, strings.Fields(c.args)...)...)
-		if status != c.status || !strings.Contains(stdout+stderr, c.want) {
-			t.Errorf("find %s: status %d, %s%s", c.args, status, stdout, stderr)
-		}
-	}
-}
+func TestMain(m *testing.M) { servers.Main(m) }
 
 // Whatever a complaint names, its job and what belongs to it are found.
 func TestWhateverSomebodyNamesIsFound(t *testing.T) {
@@ -87,14 +67,14 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 		"00000000-0000-7000-8000-00000000": nil,
 		uuid.NewString():                   nil,
 	} {
-		hits, err := lookUp(t.Context(), db, text)
+		hits, err := Find(t.Context(), db, text)
 		if err != nil {
 			t.Fatal(text, err)
 		}
 		var got []string
 		for _, h := range hits {
 			got = append(got, h.What+" "+h.ID)
-			if strings.Contains(h.See, "{}") || !slices.Contains(lookedUp(), h.What) || strings.Contains(string(h.Facts), "null") {
+			if strings.Contains(h.See, "{}") || !slices.Contains(Kinds(), h.What) || strings.Contains(string(h.Facts), "null") {
 				t.Errorf("%+v", h)
 			}
 		}
@@ -104,7 +84,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 			t.Errorf("%q is %v, want %v", text, got, want)
 		}
 	}
-	if hits, err := lookUp(t.Context(), db, refused.ID.String()); err != nil || len(hits) != 1 || hits[0].State != string(job.Failed) || !strings.Contains(string(hits[0].Facts), `"problem":"campaign-paused"`) {
+	if hits, err := Find(t.Context(), db, refused.ID.String()); err != nil || len(hits) != 1 || hits[0].State != string(job.Failed) || !strings.Contains(string(hits[0].Facts), `"problem":"campaign-paused"`) {
 		t.Errorf("the refused one: %+v, %v", hits, err)
 	}
 }
@@ -117,7 +97,7 @@ func TestTheWorkerThatDrawsACampaignIsFound(t *testing.T) {
 	fixture.SellOut(t, db, id)
 	claimed := func() string {
 		t.Helper()
-		hits, err := lookUp(t.Context(), db, id.String())
+		hits, err := Find(t.Context(), db, id.String())
 		for _, h := range hits {
 			if h.What == "draw" {
 				return string(h.Facts)

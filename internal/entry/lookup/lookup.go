@@ -1,4 +1,8 @@
-package cli
+// Package lookup says what an id or a word is, whatever it is the id of.
+//
+// Each look-up is a query that goes along an index, for one kind of thing. Few ids belong to two
+// kinds, so each look-up is made that the text can be meant for.
+package lookup
 
 import (
 	"context"
@@ -17,12 +21,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// The command find says what an id or a word is, whatever it is the id of. Each look-up is a query
-// that goes along an index, for one kind of thing. Few ids belong to two kinds, so each look-up is
-// made that the text can be meant for.
-
-// hit is one thing that a text names, or that belongs to what it names.
-type hit struct {
+// Hit is one thing that a text names, or that belongs to what it names.
+type Hit struct {
 	What  string          `json:"what"`  // job, purchase, …
 	ID    string          `json:"id"`    // its own
 	State string          `json:"state"` // empty: it has none
@@ -41,21 +41,25 @@ type lookup struct {
 // mostHits is how many things of one kind are found, the newest first.
 const mostHits = 10
 
-// searchedJobs is how many jobs are searched for what no index has: the newest ones.
-const searchedJobs = 50_000
+// SearchedJobs is how many jobs are searched for what no index has: the newest ones.
+const SearchedJobs = 50_000
 
-// lookUp returns what the text names, in the order of lookups; of each look-up ten at most, the newest.
-func lookUp(ctx context.Context, db postgres.DB, text string) ([]hit, error) {
+// Find returns what the text names, in the order of lookups; of each look-up ten at most, the newest.
+// kinds are those that are looked up; none: all.
+func Find(ctx context.Context, db postgres.DB, text string, kinds ...string) ([]Hit, error) {
 	text = strings.TrimSpace(text)
-	if !utf8.ValidString(text) {
+	if text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 		return nil, nil // the database has no such text
 	}
 	if key := ofKey.FindStringSubmatch(text); key != nil {
 		text = key[1]
 	}
 	id, notID := uuid.Parse(text)
-	var found []hit
+	var found []Hit
 	for _, l := range lookups {
+		if len(kinds) > 0 && !slices.Contains(kinds, l.what) {
+			continue
+		}
 		var arg any = text
 		if l.id {
 			if notID != nil {
@@ -63,17 +67,17 @@ func lookUp(ctx context.Context, db postgres.DB, text string) ([]hit, error) {
 			}
 			arg = id
 		}
-		hits, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (hit, error) {
-			h := hit{What: l.what}
+		hits, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (Hit, error) {
+			h := Hit{What: l.what}
 			err := row.Scan(&h.ID, &h.State, &h.Facts)
 			h.See = strings.ReplaceAll(l.see, "{}", h.ID)
 			return h, err
 		}, l.sql, arg, mostHits)
 		if err != nil {
-			return nil, fault.At(err, "cli.lookUp(%s)", l.what)
+			return nil, fault.At(err, "lookup.Find(%s)", l.what)
 		}
 		for _, h := range hits {
-			if !slices.ContainsFunc(found, func(other hit) bool {
+			if !slices.ContainsFunc(found, func(other Hit) bool {
 				return other.What == h.What && other.ID == h.ID && string(other.Facts) == string(h.Facts)
 			}) {
 				found = append(found, h)
@@ -86,8 +90,8 @@ func lookUp(ctx context.Context, db postgres.DB, text string) ([]hit, error) {
 // ofKey is an API key, or what its owner may show of it: the database never gets the secret.
 var ofKey = regexp.MustCompile(`^tp_([0-9a-f]+)(?:_[0-9a-f]*)?$`)
 
-// lookedUp lists the kinds of things that lookUp finds.
-func lookedUp() (all []string) {
+// Kinds lists the kinds of things that Find finds.
+func Kinds() (all []string) {
 	for _, l := range lookups {
 		all = append(all, l.what)
 	}
@@ -153,7 +157,7 @@ var lookups = []lookup{
 	{"job", jobs(` FROM jobs j WHERE j.id = $1 LIMIT $2`), seeJob, true},
 	{"job", jobs(` FROM (SELECT name FROM api_clients UNION ALL SELECT unnest(ARRAY['` + job.System + `', '` + job.Tool + `'])) c (name)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = c.name AND idempotency_key = $1 OFFSET 0) j LIMIT $2`), seeJob, false},
-	{"job", jobs(fmt.Sprintf(` FROM (SELECT * FROM jobs ORDER BY id DESC LIMIT %d) j WHERE j.request_id = $1 OR j.payload #>> '{payment,reference}' = $1 LIMIT $2`, searchedJobs)), seeJob, false},
+	{"job", jobs(fmt.Sprintf(` FROM (SELECT * FROM jobs ORDER BY id DESC LIMIT %d) j WHERE j.request_id = $1 OR j.payload #>> '{payment,reference}' = $1 LIMIT $2`, SearchedJobs)), seeJob, false},
 	{"job", jobs(` FROM jobs j WHERE j.user_id >= $1 AND j.user_id <= $1 ORDER BY j.user_id DESC, j.id DESC LIMIT $2`), seeJob, false},
 	{"purchase", purchases(`p.id = $1 OR p.job_id = $1 LIMIT $2`), seePurchase, true},
 	{"purchase", purchases(`p.payment_reference >= $1 AND p.payment_reference <= $1 ORDER BY p.payment_reference DESC, p.id DESC LIMIT $2`), seePurchase, false},
