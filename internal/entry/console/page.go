@@ -70,6 +70,12 @@ var functions = template.FuncMap{
 		}
 		return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339) + `">` + t.UTC().Format("2006-01-02 15:04:05") + `</time>`) //nolint:gosec // no text of others
 	},
+	"link": func(page string, id uuid.UUID) template.HTML { // an id as a link to its page
+		if id == uuid.Nil {
+			return "–"
+		}
+		return template.HTML(`<a href="` + Path + "/" + page + "/" + id.String() + `"><code>` + id.String() + `</code></a>`) //nolint:gosec // no text of others
+	},
 	"newKey":  uuid.NewString,
 	"words":   strings.Fields,
 	"percent": func(part, whole int64) int64 { return 100 * part / max(whole, 1) },
