@@ -20,6 +20,7 @@ import (
 	"triprize.example/client"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/lookup"
 	"triprize/internal/key"
 	pages "triprize/web/console"
 )
@@ -28,9 +29,11 @@ import (
 type Options struct {
 	Sessions *key.Sessions
 	API      func(*fiber.Ctx, key.Session) http.RoundTripper // sends the requests of a session
-	Charge   func(*fiber.Ctx, error) error                   // for a wrong key, to the address that it comes from; returns what is answered
-	Secure   func(*fiber.Ctx) (secure, ok bool)              // whether the browser asks over https; not ok: it must not have a session
-	Timeout  time.Duration                                   // of a request to the API
+	As       func(*fiber.Ctx, key.Session)                   // lets the request act for a session, where it goes on to the API itself
+	Find     func(ctx context.Context, text string, kinds ...string) ([]lookup.Hit, error)
+	Charge   func(*fiber.Ctx, error) error      // for a wrong key, to the address that it comes from; returns what is answered
+	Secure   func(*fiber.Ctx) (secure, ok bool) // whether the browser asks over https; not ok: it must not have a session
+	Timeout  time.Duration                      // of a request to the API
 	Logger   *slog.Logger
 }
 

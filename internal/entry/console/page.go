@@ -76,6 +76,7 @@ var functions = template.FuncMap{
 		}
 		return template.HTML(`<a href="` + Path + "/" + page + "/" + id.String() + `"><code>` + id.String() + `</code></a>`) //nolint:gosec // no text of others
 	},
+	"page":    pageOf,
 	"newKey":  uuid.NewString,
 	"words":   strings.Fields,
 	"percent": func(part, whole int64) int64 { return 100 * part / max(whole, 1) },

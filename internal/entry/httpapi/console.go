@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"triprize/internal/entry/console"
+	"triprize/internal/entry/lookup"
 	"triprize/internal/key"
 )
 
@@ -26,6 +27,10 @@ func (s *server) mountConsole() error {
 		Sessions: sessions, Logger: s.logger, Timeout: s.settings.API.RequestTimeout,
 		API: func(c *fiber.Ctx, session key.Session) http.RoundTripper {
 			return inProcess{s.app.Handler(), session, origin{remote: c.Context().RemoteAddr(), local: c.Context().LocalAddr()}, c.Get(fiber.HeaderXForwardedFor)}
+		},
+		As: func(c *fiber.Ctx, session key.Session) { c.Context().SetUserValue(sessionKey{}, session) },
+		Find: func(ctx context.Context, text string, kinds ...string) ([]lookup.Hit, error) {
+			return lookup.Find(ctx, s.db, text, kinds...)
 		},
 		Charge: func(c *fiber.Ctx, err error) error {
 			ctx, cancel := s.context()

@@ -78,6 +78,9 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 
 // observe gives every request an id, counts it and logs it.
 func (s *server) observe(c *fiber.Ctx) error {
+	if _, observed := callOf(c); observed { // the console has sent it on: it is still one request
+		return c.Next()
+	}
 	start, known := time.Now(), &call.Call{RequestID: requestID(c)}
 	c.Context().SetUserValue(callKey{}, known)
 	s.inFlight.Add(1)
