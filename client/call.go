@@ -84,8 +84,12 @@ func path(format string, values ...any) string {
 // put adds a value to a query, unless it is zero.
 func put[T comparable](query url.Values, name string, value T) {
 	var zero T
+	text := fmt.Sprint(value)
+	if at, ok := any(value).(time.Time); ok {
+		text = at.Format(time.RFC3339Nano)
+	}
 	if value != zero {
-		query.Set(name, fmt.Sprint(value))
+		query.Set(name, text)
 	}
 }
 
