@@ -1348,6 +1348,12 @@ type KeyList struct {
 	Keys []Key `json:"keys"`
 }
 
+// KeyRevocation How to revoke a key.
+type KeyRevocation struct {
+	// TransferEndpointsTo The prefix of another key of the client. It gets the webhook endpoints of the revoked key. Default: they are disabled.
+	TransferEndpointsTo string `json:"transfer_endpoints_to,omitempty,omitzero"`
+}
+
 // Layer defines model for Layer.
 type Layer struct {
 	// Aisles Columns followed by an aisle, in order.
@@ -2513,6 +2519,9 @@ type WebhookEndpoint struct {
 
 	// VerificationError Why the last challenge failed: the response's status, `timeout`, `tls`, `unreachable`, or a response without the challenge.
 	VerificationError string `json:"verification_error"`
+
+	// Pending Events that wait to be delivered; 1,000 stands for that many or more. Only in lists.
+	Pending int `json:"pending,omitempty,omitzero"`
 }
 
 // WebhookEndpointState `unverified`: its address has not returned a challenge since the endpoint was created or its `url` changed. Its events wait. After five failed challenges it is disabled; `POST …/enable` starts again. Addresses in `webhooks.allow_networks` need no challenge.
@@ -2840,7 +2849,7 @@ type ListRefundsParams struct {
 
 // ListFailuresParams is the query of ListFailures.
 type ListFailuresParams struct {
-	Since Time // The beginning of the span. Default: an hour ago.
+	Since Time // The beginning of the span. Default: an hour before its end.
 	Until Time // The end of the span. Default: now.
 }
 
@@ -3404,7 +3413,7 @@ func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, option
 
 // ListFailures is GET /v1/failures: list failures by cause.
 //
-// Jobs that failed by a fault of the installation, not by a refusal, in a span of at most seven days, by cause, the most frequent first.
+// Jobs that failed by a fault of the installation or of its provider, and not by a refusal, by cause, the most frequent first. A job counts at the time at which it was accepted. The span is at most seven days, and at most the newest 200,000 jobs in it are read. The answer may be two seconds old.
 //
 // For operator.
 func (c *Client) ListFailures(ctx context.Context, params ListFailuresParams, options ...CallOption) (FailureList, error) {
@@ -3528,11 +3537,11 @@ func (c *Client) ListKeys(ctx context.Context, options ...CallOption) (KeyList, 
 
 // RevokeKey is POST /v1/keys/{prefix}/revoke: revoke an API key.
 //
-// The key stops working everywhere within five seconds, for ever; its webhook endpoints are disabled. Revoking twice is no error, so this needs no Idempotency-Key. A key cannot revoke itself.
+// The key stops working everywhere within five seconds, for ever; its webhook endpoints are disabled, or transferred to another key. Revoking twice is no error, so this needs no Idempotency-Key. A key cannot revoke itself.
 //
 // For operator.
-func (c *Client) RevokeKey(ctx context.Context, prefix KeyPrefix, options ...CallOption) (Key, error) {
-	return send[Key](ctx, c, request{method: http.MethodPost, path: path("/v1/keys/%s/revoke", prefix)}, options)
+func (c *Client) RevokeKey(ctx context.Context, prefix KeyPrefix, body KeyRevocation, options ...CallOption) (Key, error) {
+	return send[Key](ctx, c, request{method: http.MethodPost, path: path("/v1/keys/%s/revoke", prefix), body: body}, options)
 }
 
 // ListPaymentDiscrepancies is GET /v1/payment-discrepancies: list discrepancies with the provider's balance.

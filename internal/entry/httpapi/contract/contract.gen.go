@@ -1395,6 +1395,12 @@ type KeyList struct {
 	Keys []Key `json:"keys"`
 }
 
+// KeyRevocation How to revoke a key.
+type KeyRevocation struct {
+	// TransferEndpointsTo The prefix of another key of the client. It gets the webhook endpoints of the revoked key. Default: they are disabled.
+	TransferEndpointsTo *string `json:"transfer_endpoints_to,omitempty"`
+}
+
 // Layer defines model for Layer.
 type Layer struct {
 	// Aisles Columns followed by an aisle, in order.
@@ -2589,6 +2595,9 @@ type WebhookEndpoint struct {
 
 	// VerificationError Why the last challenge failed: the response's status, `timeout`, `tls`, `unreachable`, or a response without the challenge.
 	VerificationError *string `json:"verification_error"`
+
+	// Pending Events that wait to be delivered; 1,000 stands for that many or more. Only in lists.
+	Pending *int `json:"pending,omitempty"`
 }
 
 // WebhookEndpointState `unverified`: its address has not returned a challenge since the endpoint was created or its `url` changed. Its events wait. After five failed challenges it is disabled; `POST …/enable` starts again. Addresses in `webhooks.allow_networks` need no challenge.
@@ -3032,7 +3041,7 @@ type ResumeCampaignParams struct {
 
 // ListFailuresParams defines parameters for ListFailures.
 type ListFailuresParams struct {
-	// Since The beginning of the span. Default: an hour ago.
+	// Since The beginning of the span. Default: an hour before its end.
 	Since *Time `form:"since,omitempty" json:"since,omitempty"`
 
 	// Until The end of the span. Default: now.
@@ -3425,6 +3434,9 @@ type ResolveRefundsJSONRequestBody = RefundResolutionRequest
 
 // ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
 type ExtendHoldJSONRequestBody = HoldExtension
+
+// RevokeKeyJSONRequestBody defines body for RevokeKey for application/json ContentType.
+type RevokeKeyJSONRequestBody = KeyRevocation
 
 // ExplainPaymentDiscrepancyJSONRequestBody defines body for ExplainPaymentDiscrepancy for application/json ContentType.
 type ExplainPaymentDiscrepancyJSONRequestBody = PaymentDiscrepancyExplanationRequest

@@ -262,6 +262,7 @@ func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 	}))
 	router.Post("/v1/keys/:prefix/revoke", serve(si.RevokeKey, func(b *binder, r *RevokeKeyRequestObject) {
 		b.path("prefix", &r.Prefix, "string", "")
+		body(b, false, &r.Body)
 	}))
 	router.Get("/v1/payment-discrepancies", serve(si.ListPaymentDiscrepancies, func(b *binder, r *ListPaymentDiscrepanciesRequestObject) {
 		b.query("state", false, true, &r.Params.State, "string", "")
@@ -755,6 +756,7 @@ func ListKeys200(body KeyList, err error) (Answer, error) { return document{&bod
 
 type RevokeKeyRequestObject struct {
 	Prefix KeyPrefix
+	Body   *RevokeKeyJSONRequestBody
 }
 
 // RevokeKey200 answers with a document, unless there is an error.
