@@ -101,30 +101,30 @@ func List(ctx context.Context, db postgres.DB) ([]Key, error) {
 	return keys, fault.At(err, "key.List")
 }
 
-// Revoke ends a key; revoking twice is no error.
-func Revoke(ctx context.Context, db postgres.DB, prefix string) error {
-	tag, err := db.Exec(ctx, `UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE prefix = $1`, prefix)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = fmt.Errorf("there is no key with the prefix %q", prefix)
+// Revoke ends a key; revoking twice is no error. successor, unless it is empty, takes over what the key has made: it
+// must be another key of the client that is not revoked, which holds until db, a transaction then, ends. Call
+// webhook.KeyRevoked after it, in the same transaction. A prefix of no key is a not-found Error.
+func Revoke(ctx context.Context, db postgres.DB, prefix, successor string) (Key, error) {
+	revoked, err := postgres.CollectOne(ctx, db, scan, `UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE prefix = $1 RETURNING `+columns, prefix)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = fault.New(fault.NotFound, "there is no key with the prefix %q", prefix)
 	}
-	return fault.At(err, "key.Revoke")
+	if err == nil && successor != "" {
+		err = checkSuccessor(ctx, db, prefix, successor)
+	}
+	return revoked, fault.At(err, "key.Revoke")
 }
 
-// CheckSuccessor returns an error unless the successor may take over what another key has made: both
-// must be of one client, and the successor must not be revoked. The answer holds until tx ends.
-func CheckSuccessor(ctx context.Context, tx pgx.Tx, prefix, successor string) error {
+func checkSuccessor(ctx context.Context, db postgres.DB, prefix, successor string) error {
 	var fits bool
-	err := tx.QueryRow(ctx, `
+	err := db.QueryRow(ctx, `
 		SELECT count(*) > 0 FROM (
 			SELECT FROM api_keys k WHERE prefix = $2 AND prefix <> $1 AND revoked_at IS NULL
 			AND client = (SELECT client FROM api_keys o WHERE o.prefix = $1) FOR SHARE OF k) h`, prefix, successor).Scan(&fits)
-	switch {
-	case err != nil:
-		return fmt.Errorf("key.CheckSuccessor: %w", err)
-	case !fits:
-		return fmt.Errorf("key.CheckSuccessor: %q is no other key of the same client, or it is revoked", successor)
+	if err == nil && !fits {
+		err = fault.Invalid(fault.Field{Pointer: "/transfer_endpoints_to", Detail: fmt.Sprintf("%q is no other key of the same client, or it is revoked", successor)})
 	}
-	return nil
+	return err
 }
 
 // errUnknown is the same for every reason, so that callers do not learn which part was right.

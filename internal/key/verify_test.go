@@ -20,7 +20,8 @@ import (
 
 func revoke(t *testing.T, db *pgxpool.Pool, prefix string) {
 	t.Helper()
-	servers.NoError(t, key.Revoke(t.Context(), db, prefix))
+	_, err := key.Revoke(t.Context(), db, prefix, "")
+	servers.NoError(t, err)
 }
 
 func verifier(t *testing.T, db postgres.DB, ttl time.Duration) *key.Verifier {

@@ -23,13 +23,8 @@ func (w *world) key(client string) string {
 // revoke revokes a key, and gives what it has made to its successor; without one it ends so many endpoints.
 func (w *world) revoke(keyID, successor string) (endpoints int, err error) {
 	err = w.try(func(tx pgx.Tx) error {
-		if err := key.Revoke(w.t.Context(), tx, keyID); err != nil {
+		if _, err := key.Revoke(w.t.Context(), tx, keyID, successor); err != nil {
 			return err
-		}
-		if successor != "" {
-			if err := key.CheckSuccessor(w.t.Context(), tx, keyID, successor); err != nil {
-				return err
-			}
 		}
 		endpoints, err = webhook.KeyRevoked(w.t.Context(), tx, keyID, successor)
 		return err

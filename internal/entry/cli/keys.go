@@ -64,13 +64,8 @@ func keyCommand() *cobra.Command {
 // revokeKey revokes a key, and ends what it has made, or gives its endpoints to successor.
 func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) (endpoints int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		if err := key.Revoke(ctx, tx, prefix); err != nil {
+		if _, err := key.Revoke(ctx, tx, prefix, successor); err != nil {
 			return err
-		}
-		if successor != "" {
-			if err := key.CheckSuccessor(ctx, tx, prefix, successor); err != nil {
-				return err
-			}
 		}
 		endpoints, err = webhook.KeyRevoked(ctx, tx, prefix, successor)
 		return err

@@ -106,7 +106,7 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	mine.WantEvent()
 	e := endpointOf(s, asked(s, idempotencyKey, endpointsPath, "a", endpointBody("*")), http.StatusCreated)
 	err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
-		if err := key.Revoke(t.Context(), tx, prefix); err != nil {
+		if _, err := key.Revoke(t.Context(), tx, prefix, ""); err != nil {
 			return err
 		}
 		_, err := webhook.KeyRevoked(t.Context(), tx, prefix, "")
