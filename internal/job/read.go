@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/tracing"
 )
@@ -240,6 +241,38 @@ func (f Filter) along(l *postgres.List[Job]) (rest Filter) {
 		l.Only(`j.client = ?`, f.Client)
 	}
 	return f
+}
+
+// Failures are the failed jobs of one code and kind.
+type Failures struct {
+	Code   fault.Code
+	Kind   Kind
+	Count  int
+	LastAt time.Time
+	Newest []uuid.UUID // ten at most
+}
+
+// ListFailures returns the jobs that failed with one of the codes, of those accepted from since until before until: the
+// most frequent cause first. It reads the newest of these jobs along their ids, most of them; complete: there are no more.
+func ListFailures(ctx context.Context, db postgres.DB, since, until time.Time, codes []fault.Code, most int) (all []Failures, complete bool, err error) {
+	// One pass: no index knows the state of a job. The group without a code are all other jobs, which are only counted.
+	read := 0
+	all, err = postgres.Collect(ctx, db, func(row pgx.CollectableRow) (f Failures, err error) {
+		err = row.Scan(&f.Code, &f.Kind, &f.Count, &f.LastAt, &f.Newest)
+		read += f.Count
+		return f, err
+	}, `
+		SELECT coalesce(code, ''), coalesce(kind, ''), n, coalesce(last_at, 'epoch'), ARRAY(SELECT id FROM unnest(ids) id ORDER BY id DESC LIMIT 10)
+		FROM (SELECT code, kind, count(*) AS n, max(finished_at) AS last_at, array_agg(id) FILTER (WHERE code IS NOT NULL) AS ids
+			FROM (SELECT id, finished_at, CASE WHEN code = ANY($4) THEN code END AS code, CASE WHEN code = ANY($4) THEN kind END AS kind
+				FROM (SELECT id, kind, finished_at, CASE WHEN state = 'failed' THEN problem ->> 'code' END AS code
+					FROM jobs WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3) j) j
+			GROUP BY code, kind) j
+		ORDER BY code IS NULL, n DESC, code, kind`, uuidv7.FirstAt(since), uuidv7.FirstAt(until), most+1, codes)
+	if n := len(all); n > 0 && all[n-1].Code == "" {
+		all = all[:n-1]
+	}
+	return all, read <= most, fault.At(err, "job.ListFailures")
 }
 
 // Backlog is what waits for workers, of one kind.

@@ -185,6 +185,15 @@ const (
 	InternalError         Code = "internal-error"
 )
 
+// Ours are the codes of jobs that failed by a fault of the installation or of its provider. Others are refusals: the
+// request or the state of the sale does not allow it. So is reservation-expired: most buyers who do not pay have left,
+// and a job does not say when it was the provider that was late.
+var Ours = []Code{
+	InternalError,      // a defect: each delivery failed, or killed its worker
+	PaymentRefused,     // no bank declined it: the provider does not take what the installation sends, by its settings, its account or an app's method
+	PaymentNotReceived, // the provider has lost a payment, and an operator had to end it
+}
+
 type entry struct {
 	kind  Kind
 	title string

@@ -19,6 +19,14 @@ func MadeAt(id uuid.UUID) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(ms[:]))) //nolint:gosec // 48 bits fit
 }
 
+// FirstAt returns an id that is not after any that is made at t, to the millisecond, or later: a bound for ranges.
+func FirstAt(t time.Time) (id uuid.UUID) {
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(max(t.UnixMilli(), 0))) //nolint:gosec // not negative
+	copy(id[:6], ms[2:])
+	return id
+}
+
 // Compare orders ids ascending. Rows are locked in this order.
 func Compare(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
