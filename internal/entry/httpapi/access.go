@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/httpconn"
@@ -109,14 +110,25 @@ func (s *server) slowDown(ctx context.Context, refusal error) error {
 	return refusal
 }
 
-// authenticateBrowser lets operators through: browsers send an operator's API key
-// as the password of HTTP Basic authentication. The user name does not matter.
+// authenticateBrowser lets operators through: with a session of the console, or with an operator's
+// API key as the password of HTTP Basic authentication. The user name does not matter.
 func (s *server) authenticateBrowser(c *fiber.Ctx) error {
+	known, _ := callOf(c)
+	if c.Get(fiber.HeaderAuthorization) == "" {
+		polls := c.Method() == fiber.MethodGet && strings.HasPrefix(c.Path(), asynqmonPath+"/api/") // by itself: it keeps no session alive
+		session, err := console.Options{Sessions: s.sessions, Secure: s.isSecure, Timeout: s.settings.API.RequestTimeout}.Session(c, !polls)
+		if err == nil {
+			known.Caller = call.Caller{Role: resource.Operator, Client: session.Client, App: session.Client, KeyPrefix: session.KeyPrefix}
+			return c.Next()
+		} else if fault.CodeOf(err) != fault.Unauthenticated {
+			return err
+		}
+	}
 	scheme, encoded, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 	plain, err := base64.StdEncoding.DecodeString(encoded)
 	_, password, ok := strings.Cut(string(plain), ":")
 	if !strings.EqualFold(scheme, "Basic") || err != nil || !ok {
-		return fault.New(fault.Unauthenticated, "sign in with any user name and an operator's API key as the password")
+		return fault.New(fault.Unauthenticated, "sign in at /console, or with any user name and an operator's API key as the password")
 	}
 	ctx, cancel := s.context()
 	defer cancel()
@@ -124,7 +136,6 @@ func (s *server) authenticateBrowser(c *fiber.Ctx) error {
 	if err != nil {
 		return s.chargeWrong(ctx, c, err)
 	}
-	known, _ := callOf(c)
 	known.Caller = who
 	if err := who.May([]string{string(resource.Operator)}); err != nil {
 		return err
