@@ -31,6 +31,14 @@ func Deliveries(ctx context.Context, db postgres.DB, endpointID uuid.UUID, f Fil
 	return list, fault.At(err, "webhook.Deliveries(%s)", endpointID)
 }
 
+// PendingOf returns how many events wait for each of the endpoints, 1000 at most.
+func PendingOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) ([]int, error) {
+	pending, err := postgres.Collect(ctx, db, pgx.RowTo[int], `
+		SELECT (SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE endpoint_id = e.id AND state = 'pending' LIMIT 1000) d)
+		FROM unnest($1::uuid[]) WITH ORDINALITY AS e (id, place) ORDER BY place`, endpoints)
+	return pending, fault.At(err, "webhook.PendingOf")
+}
+
 // inState is the condition of deliveries in a state. The few that are pending or failed have
 // indexes of their own, and those are not used for a state that is a parameter.
 func inState(s State) string {

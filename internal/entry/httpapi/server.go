@@ -33,8 +33,8 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/drawing"
 	"triprize/internal/drawing/progress"
-	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/body"
+	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/docs"
 	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
@@ -84,16 +84,16 @@ type server struct {
 	sending  context.Context // ends after shutdown: bodies that are still coming are cut off
 	cutOff   context.CancelFunc
 
-	keys    *key.Verifier
-	tokens  *token.Verifier
-	console console.Options
-	limiter *ratelimit.Limiter
-	shares  *shares
-	slowed  *semaphore.Weighted // answers that wait
-	bodies  body.Bodies
-	answers *response.Sending // long ones that are being sent
-	streams places
-	waits   *callerlimit.Limit
+	keys     *key.Verifier
+	tokens   *token.Verifier
+	sessions *key.Sessions
+	limiter  *ratelimit.Limiter
+	shares   *shares
+	slowed   *semaphore.Weighted // answers that wait
+	bodies   body.Bodies
+	answers  *response.Sending // long ones that are being sent
+	streams  places
+	waits    *callerlimit.Limit
 
 	acceptor   *acceptor
 	backlog    *backlog
@@ -107,6 +107,7 @@ type server struct {
 	lists         *readcache.Cache[listCopy, response.Tagged]
 	boards        *readcache.Cache[boardCopy, *positions.Board]
 	draws         *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
+	failures      *readcache.Cache[failureSpan, contract.FailureList]
 	proof         *drawing.Proofs
 	proofs        documents
 	exports       documents

@@ -73,9 +73,15 @@ func (s *server) ListWebhookEndpoints(ctx context.Context, r operations.ListWebh
 		ids[i] = e.ID
 	}
 	secrets, err := webhook.SecretsOf(ctx, s.db, ids)
-	return operations.ListWebhookEndpoints200(contract.WebhookEndpointPage{
-		WebhookEndpoints: response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) }),
-		NextCursor:       next}, err)
+	if err != nil {
+		return nil, err
+	}
+	pending, err := webhook.PendingOf(ctx, s.db, ids)
+	documents := response.Documents(list, func(e webhook.Endpoint) contract.WebhookEndpoint { return resource.WebhookEndpoint(e, secrets[e.ID]) })
+	for i := range pending {
+		documents[i].Pending = &pending[i]
+	}
+	return operations.ListWebhookEndpoints200(contract.WebhookEndpointPage{WebhookEndpoints: documents, NextCursor: next}, err)
 }
 
 func (s *server) GetWebhookEndpoint(ctx context.Context, r operations.GetWebhookEndpointRequestObject) (operations.Answer, error) {
