@@ -114,6 +114,8 @@ func (t *form) follow(job client.Job, err error) error {
 
 // said is what a page says after a command, by the name in its address: an address has no text of others.
 var said = map[string]string{
+	"revoked": "The key is revoked: it stops working everywhere within five seconds.", "enable": "The endpoint is enabled.", "disable": "The endpoint is disabled.",
+	"test": "The test event is on its way.", "again": "The event is sent again.", "replay": "At most 1,000 events are sent again, the oldest first, 20 a second. What is left can be replayed afterwards.",
 	"published": "The campaign is published.", "paused": "The sale is paused.", "resumed": "The sale goes on.",
 	"saved": "The campaign is saved.", "created": "The campaign is created: it is a draft until it is published.",
 	"blocked": "The positions are blocked.", "unblocked": "The positions are on sale again.",

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/client"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/key"
 	webpages "triprize/web/console"
@@ -80,6 +81,7 @@ var functions = template.FuncMap{
 	"newKey":  uuid.NewString,
 	"words":   strings.Fields,
 	"percent": func(part, whole int64) int64 { return 100 * part / max(whole, 1) },
+	"problem": func(code string) string { return fault.Code(code).Title() },
 	"number":  func(n any) string { return grouped(fmt.Sprint(n)) },
 }
 
