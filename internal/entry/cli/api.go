@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"os/user"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -28,20 +29,30 @@ import (
 const maxList = 10_000
 
 // onAPI makes c a command that calls the api that the environment names. Commands that must work without
-// the api (migrate, key, audit, find) use the database instead.
-func onAPI(c *cobra.Command, run func(cmd *cobra.Command, args []string, api *client.Client) error) *cobra.Command {
+// the api (migrate, key, audit, find, doctor) use the database instead.
+func onAPI(c *cobra.Command, run func(cmd *cobra.Command, args []string, api *client.Client) error, options ...client.Option) *cobra.Command {
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		base, key := os.Getenv(config.APIVariable), os.Getenv(config.KeyVariable)
 		if base == "" || key == "" {
 			return fmt.Errorf("%s and %s are required: the address of the api, such as http://127.0.0.1:8080, and an operator's key", config.APIVariable, config.KeyVariable)
 		}
-		api, err := client.New(base, key, client.WithUserAgent("triprize/"+buildinfo.Version()))
+		options = append([]client.Option{client.WithUserAgent("triprize/" + buildinfo.Version()), client.WithOperator(operatorName())}, options...)
+		api, err := client.New(base, key, options...)
 		if err != nil {
 			return err
 		}
 		return run(cmd, args, api)
 	}
 	return c
+}
+
+// operatorName is who uses the tool: TRIPRIZE_OPERATOR, or the user of the system. It proves nothing.
+func operatorName() string {
+	name := os.Getenv(config.OperatorVariable)
+	if who, err := user.Current(); name == "" && err == nil {
+		name = who.Username
+	}
+	return name
 }
 
 // required adds a flag that must be set.

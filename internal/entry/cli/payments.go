@@ -33,7 +33,7 @@ purchase records the operator and the reason. A payment that can still end witho
 operator is rejected.`,
 		what: "a purchase", reason: "what you found at the provider, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ResolvePayment(ctx, id, client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(*outcome), Reason: reason})
+			return api.ResolvePayment(ctx, id, client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(*outcome), Reason: reason}, client.WithReason(reason))
 		},
 	}.command()
 	outcome = required(resolve, "outcome", "paid or unpaid")
@@ -65,7 +65,7 @@ another way. The refund is final and is not checked again. The reason is visible
 buyer. A refund that can still end without an operator is rejected.`,
 		what: "a refund", reason: how,
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ResolveRefund(ctx, id, client.RefundResolutionRequest{Reason: reason})
+			return api.ResolveRefund(ctx, id, client.RefundResolutionRequest{Reason: reason}, client.WithReason(reason))
 		},
 	}
 	campaign := action{
@@ -74,7 +74,7 @@ buyer. A refund that can still end without an operator is rejected.`,
 does for one. Each call resolves up to 1,000; repeat while "more" is true.`,
 		what: "a campaign", reason: how,
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ResolveRefunds(ctx, id, client.RefundResolutionRequest{Reason: reason})
+			return api.ResolveRefunds(ctx, id, client.RefundResolutionRequest{Reason: reason}, client.WithReason(reason))
 		},
 	}
 	parent.AddCommand(list, retry.command(), resolve.command(), campaign.command())

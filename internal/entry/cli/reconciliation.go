@@ -35,7 +35,7 @@ func reconciliationCommand() *cobra.Command {
 name and reason. Payments and refunds do not change.`,
 		what: "a discrepancy", reason: "the reason for the discrepancy, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ExplainPaymentDiscrepancy(ctx, id, client.PaymentDiscrepancyExplanationRequest{Reason: reason})
+			return api.ExplainPaymentDiscrepancy(ctx, id, client.PaymentDiscrepancyExplanationRequest{Reason: reason}, client.WithReason(reason))
 		},
 	}
 	parent.AddCommand(list, explain.command(), reportBalanceCommand())

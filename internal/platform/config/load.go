@@ -29,6 +29,8 @@ const (
 	APIVariable = "TRIPRIZE_API"
 	// KeyVariable is an operator's key, for the operators' tool.
 	KeyVariable = "TRIPRIZE_KEY"
+	// OperatorVariable is the name of who uses the operators' tool, for the audit trail.
+	OperatorVariable = "TRIPRIZE_OPERATOR"
 	// testPrefix is the prefix of the variables of test suites.
 	testPrefix = "TRIPRIZE_TEST_"
 )
@@ -126,7 +128,7 @@ func setFromEnvironment(v *viper.Viper, known []string, environment map[string]s
 	bound = make(map[string]string)
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(environment)) {
-		if !strings.HasPrefix(name, envPrefix+"_") || name == FileVariable || name == APIVariable || name == KeyVariable || strings.HasPrefix(name, testPrefix) {
+		if !strings.HasPrefix(name, envPrefix+"_") || name == FileVariable || name == APIVariable || name == KeyVariable || name == OperatorVariable || strings.HasPrefix(name, testPrefix) {
 			continue
 		}
 		value := environment[name]
