@@ -48,7 +48,9 @@ the violations that it found.`,
 		if *stored {
 			return reportStored(cmd, db, *asJSON)
 		}
-		found, err := upkeep.Check(cmd.Context(), db, *limit)
+		done, end := progress(cmd.ErrOrStderr(), "checking invariants", len(upkeep.Invariants))
+		found, err := upkeep.Check(cmd.Context(), db, *limit, done)
+		end()
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,9 @@ func migrateCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = m.Close() }()
+			_, end := progress(cmd.ErrOrStderr(), "migrating", 0)
 			lines, err := run(ctx, m, cmd)
+			end()
 			if err == nil && len(lines) == 0 {
 				lines = []string{nothing}
 			}
