@@ -22,14 +22,15 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	root := &cobra.Command{
 		Use:           "triprize",
-		Short:         "Operate Triprize: migrate, manage keys, audit, resolve waiting payments and refunds",
+		Short:         "Operate Triprize: see what is wrong and what happened, migrate, manage keys, audit, resolve what waits",
 		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		// before a PreRunE looks at the flags that are there: all missing ones are named together
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
-	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), readyCommand(), command.New("verify"))
+	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), readyCommand(), withProgress(command.New("verify"), "verifying"))
+	root.AddCommand(append(showCommands(), statusCommand(), failedCommand(), trailCommand(), doctorCommand())...)
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"triprize/internal/drawing"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/redisx"
+	"triprize/internal/platform/schema"
+)
+
+// finding is what doctor says about one thing.
+type finding struct {
+	Check  string `json:"check"`
+	State  string `json:"state"` // ok, note (known and harmless, or not found out) or wrong
+	Detail string `json:"detail"`
+	Do     string `json:"do"` // what to do, unless it is ok
+}
+
+// doctor examines an installation by itself: none of its checks needs the api, or the success of another on other servers.
+type doctor []finding
+
+func doctorCommand() *cobra.Command {
+	c := &cobra.Command{Use: "doctor", Short: "Examine settings, Postgres and Redis, without the api; status 1 if something is wrong, 2 if the settings cannot be read", Args: cobra.NoArgs}
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	return checks(onDatabase(c, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
+		redisx.LogTo(slog.New(slog.DiscardHandler)) // the findings say it
+		d, faults, out := doctor{}, 0, cmd.OutOrStdout()
+		stripe := settings.Payments.Stripe
+		d.add("settings", cond(stripe.Enabled() && !stripe.Live(), "note", "ok"), "nothing, unless buyers are to pay", "valid; cards %v, live %v", stripe.Enabled(), stripe.Live())
+		d.examinePostgres(cmd.Context(), db, settings)
+		d.examineRedis(cmd.Context(), settings.Redis)
+		for _, f := range d {
+			faults += cond(f.State == "wrong", 1, 0)
+		}
+		return report(out, *asJSON, map[string]any{"ok": faults == 0, "checks": d}, func() {
+			for _, f := range d {
+				say(out, "%-5s  %s: %s%s", f.State, f.Check, cell(f.Detail), cond(f.Do == "", "", "\n       do: "+f.Do))
+			}
+		}, faults, "things are wrong")
+	}))
+}
+
+func cond[T any](is bool, then, otherwise T) T {
+	if is {
+		return then
+	}
+	return otherwise
+}
+
+func (d *doctor) add(check, state, do, format string, args ...any) {
+	*d = append(*d, finding{check, state, fmt.Sprintf(format, args...), cond(state == "ok", "", do)})
+}
+
+// try makes a check, for at most limit; do says what to do if it fails.
+func (d *doctor) try(ctx context.Context, limit time.Duration, check, do string, run func(ctx context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := run(ctx)
+	if err != nil {
+		d.add(check, "wrong", do, "%v", err)
+	}
+	return err == nil
+}
+
+// asked are the queries on Postgres. Each returns a state and a detail for all that it finds.
+var asked = []struct{ check, do, sql string }{
+	{"clock of postgres", "run NTP on this machine and on that of Postgres", `SELECT CASE WHEN abs(ahead) < 2 THEN 'ok' ELSE 'wrong' END, format('%s s ahead of this machine', ahead)
+		FROM (SELECT round(extract(epoch FROM clock_timestamp() - '{now}'::timestamptz), 3) AS ahead) s`},
+	{"postgres", "use PostgreSQL 15 or newer, and its primary", `SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 AND NOT pg_is_in_recovery() THEN 'ok' ELSE 'wrong' END,
+		'version ' || current_setting('server_version') || CASE WHEN pg_is_in_recovery() THEN ', a standby' ELSE ', a primary' END`},
+	{"schema", "triprize migrate up, by the newer program", `SELECT CASE WHEN n = {newest} THEN 'ok' WHEN n > {newest} THEN 'note' ELSE 'wrong' END, format('version %s, of this program {newest}', n)
+		FROM (SELECT coalesce(max(version_id), 0) AS n FROM goose_db_version WHERE is_applied) s`},
+	{"durability of postgres", "set all three to on: otherwise a power failure takes what was accepted, or destroys data", `SELECT CASE WHEN 'off' IN (fsync, pages, commit) THEN 'wrong' ELSE 'ok' END,
+		format('fsync %s, full_page_writes %s, synchronous_commit %s', fsync, pages, commit)
+		FROM (SELECT current_setting('fsync') AS fsync, current_setting('full_page_writes') AS pages, current_setting('synchronous_commit') AS commit) s`},
+	{"standbys", "docs/availability.md: without a synchronous standby, the loss of the machine loses what was accepted", `
+		SELECT CASE WHEN names <> '' AND n > 0 AND current_setting('synchronous_commit') IN ('on', 'remote_apply') THEN 'ok' WHEN {required} THEN 'wrong' ELSE 'note' END,
+		format('synchronous_standby_names "%s", %s standbys connected', names, n)
+		FROM (SELECT current_setting('synchronous_standby_names') AS names, (SELECT count(*) FROM pg_stat_replication) AS n) s`},
+	{"connections", "raise max_connections, or lower postgres.max_connections of the processes", `SELECT CASE WHEN sum(n) > 0.9 * most THEN 'wrong' ELSE 'ok' END,
+		format('%s of %s: %s', sum(n), most, string_agg(n || ' ' || name, ', ' ORDER BY n DESC, name))
+		FROM (SELECT coalesce(nullif(application_name, ''), 'without a name') AS name, count(*) AS n, current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS most
+			FROM pg_stat_activity WHERE datid IS NOT NULL GROUP BY 1) s GROUP BY most`},
+	// A transaction of the processes has ended after ten seconds. A query is cut at its first quote: only a parser knows where a string ends.
+	{"locks", "docs/runbooks/postgres.md#triprizelocktimeouts, or SELECT pg_terminate_backend(PID)", `SELECT CASE WHEN age > '10 seconds' THEN 'wrong' ELSE 'note' END,
+		format('pid %s (%s) blocks %s sessions, since %s: %s', pid, name, blocked, date_trunc('second', age), left(regexp_replace(regexp_replace(query, '[''"].*|\$[^0-9].*', '…'), '(?<![$\w])\d+', '…', 'g'), 200))
+		FROM (SELECT b.pid, a.application_name AS name, count(DISTINCT w.pid) AS blocked, clock_timestamp() - least(a.xact_start, min(w.since)) AS age, a.query
+			FROM (SELECT pid, min(waitstart) AS since FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = current_database() GROUP BY pid LIMIT 100) w
+			CROSS JOIN LATERAL unnest(pg_blocking_pids(w.pid)) AS b (pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid
+			GROUP BY b.pid, a.application_name, a.xact_start, a.query ORDER BY age DESC LIMIT 10) s`},
+}
+
+const drawKeyPage = "docs/runbooks/draws.md#triprizedrawkeywrong"
+
+func (d *doctor) examinePostgres(ctx context.Context, db *pgxpool.Pool, settings config.Settings) {
+	limit := cmp.Or(settings.Postgres.ConnectTimeout, 6*time.Second)
+	if !d.try(ctx, limit, "postgres", "start it, or correct postgres.url; nothing else in it was checked", db.Ping) {
+		return
+	}
+	newest, _ := schema.Newest() // of the program's own files
+	values := strings.NewReplacer("{newest}", fmt.Sprint(newest), "{required}", fmt.Sprint(settings.Postgres.RequireSyncStandby), "{now}", time.Now().Format(time.RFC3339Nano))
+	for _, a := range asked {
+		var state, detail string
+		found := len(*d)
+		if d.try(ctx, limit, a.check, a.do, func(ctx context.Context) error {
+			return postgres.Scan(ctx, db, func() { d.add(a.check, state, a.do, "%s", detail) }, []any{&state, &detail}, values.Replace(a.sql))
+		}) && len(*d) == found {
+			d.add(a.check, "ok", "", "none")
+		}
+	}
+	d.try(ctx, 10*limit, "draw key", drawKeyPage, func(ctx context.Context) error {
+		if settings.Draw.SecretKey == "" {
+			d.add("draw key", "note", "set draw.secret_key as for the api", "it is not set here: no secret was opened")
+			return nil
+		}
+		keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
+		if err != nil {
+			return err
+		}
+		opened, unopened, err := drawing.OpenSecrets(ctx, db, keys, rotateBatch)
+		if err == nil {
+			d.add("draw key", cond(len(unopened) == 0, "ok", "wrong"), drawKeyPage, "opens the secrets of %d unfinished campaigns, and not those of %d: %v",
+				opened, len(unopened), unopened[:min(len(unopened), 5)])
+		}
+		return err
+	})
+}
+
+func (d *doctor) examineRedis(ctx context.Context, settings config.Redis) {
+	limit := cmp.Or(settings.Timeout, 6*time.Second)
+	d.try(ctx, limit, "redis", "start it, or correct redis.url: docs/runbooks/redis.md", func(ctx context.Context) error {
+		rdb, err := redisx.Open(settings, "triprize-cli")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rdb.Close() }()
+		key := settings.Namespace + ":doctor:" + uuid.NewString()
+		if err := redisx.CheckKind(ctx, rdb); err != nil {
+			return err
+		}
+		if err := cmp.Or(rdb.Set(ctx, key, "", time.Minute).Err(), rdb.Del(ctx, key).Err()); err != nil {
+			return err
+		}
+		d.add("redis", "ok", "", "a key was written and deleted")
+		there, err := rdb.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		ahead := time.Until(there)
+		d.add("clock of redis", cond(ahead.Abs() < 2*time.Second, "ok", "wrong"), "run NTP on this machine and on that of Redis", "%.3f s ahead of this machine", ahead.Seconds())
+		info, err := rdb.Info(ctx, "persistence", "memory").Result() // of a Cluster, of one server
+		if aof, all := strings.Contains(info, "aof_enabled:1"), strings.Contains(info, "maxmemory_policy:noeviction"); err == nil {
+			d.add("durability of redis", cond(!all, "wrong", cond(aof, "ok", "note")), "docs/deployment.md#redis: appendonly yes, maxmemory-policy noeviction", "appendonly %v, noeviction %v", aof, all)
+		}
+		return err
+	})
+}
