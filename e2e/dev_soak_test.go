@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -158,6 +159,27 @@ func noneLeft(t *testing.T, of about) {
 	for _, pid := range of.all() {
 		if state := processState(pid); state != "" && state != "Z" {
 			t.Errorf("process %d is still there", pid)
+		}
+	}
+}
+
+// Test mode, no standby and no audit yet are notes.
+func TestTheToolFindsNothingWrongWithAFreshDev(t *testing.T) {
+	t.Parallel()
+	dir := openDir(t)
+	_, a := startDev(t, dir)
+	programs, err := released()
+	servers.NoError(t, err)
+	tool := func(args ...string) (stdout, stderr string, status int) {
+		return runCommand(t, exec.Command(filepath.Join(programs, "triprize"), args...), []string{"TRIPRIZE_API=" + a.APIURL, "TRIPRIZE_KEY=" + a.OperatorKey})
+	}
+	servers.Eventually(t, "all is well", func() bool { // processes find each other
+		_, _, status := tool("status")
+		return status == 0
+	})
+	for _, args := range [][]string{{"failed"}, {"trail"}, {"user", "nobody"}, {"doctor", "--config", filepath.Join(dir, "triprize.yaml")}} {
+		if stdout, stderr, status := tool(args...); status != 0 || stderr != "" || strings.Contains(stdout, "wrong") {
+			t.Errorf("%s: status %d\n%s%s", args, status, stdout, stderr)
 		}
 	}
 }

@@ -1,0 +1,64 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+)
+
+// An operator with a terminal sees what runs, what was bought and what was done, and needs no SQL.
+func TestTheTerminalSeesARunningFleet(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Binaries: true})
+	id := s.Campaign(3)
+	s.Wallet("mina", 10_000)
+	bought := fleet.Want(t, http.StatusOK, s.Buy(fleet.Order{Campaign: id, User: "mina", Layer: 2, ByWallet: true, Wait: true}))
+	refused := fleet.Want(t, http.StatusOK, s.Buy(fleet.Order{Campaign: id, User: "otto", Layer: 1, ByWallet: true, Wait: true}))
+	fleet.Want(t, http.StatusOK, s.Post("/v1/campaigns/"+id.String()+"/pause", nil))
+	purchase, env := bought.Result.PurchaseID.String(), append(operating(s), "TRIPRIZE_OPERATOR=Zoë")
+	servers.Eventually(t, "all is well", func() bool { // processes find each other
+		_, _, status := run(t, env, "status")
+		return status == 0
+	})
+	for line, wants := range map[string][]string{
+		"status":                        {"figures workers 1", "checks: "},
+		"job " + refused.ID.String():    {"state failed", "problem code", "otto"},
+		"job " + bought.ID.String():     {"purchase timeline: ", "completed"},
+		"purchase " + purchase:          {"state completed", "200 JPY", "wallet", "timeline: ", "completed"},
+		"campaign " + id.String():       {"paused true", "positions sold 1", "layers: 3"},
+		"user mina":                     {"purchases: 1", purchase, "wallets: 1", "9800 JPY"},
+		"failed":                        {"causes: 0"},
+		"trail --target " + id.String(): {"pauseCampaign"},
+	} {
+		stdout, stderr, status := run(t, env, strings.Fields(line)...)
+		for _, want := range append(wants, "") {
+			if text := strings.Join(strings.Fields(stdout), " "); status != 0 || stderr != "" || !strings.Contains(text, want) {
+				t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, stdout, stderr)
+			}
+		}
+		if stdout, stderr, status = run(t, env, append(strings.Fields(line), "--json")...); status != 0 || stderr != "" || !json.Valid([]byte(stdout)) {
+			t.Errorf("%s --json: status %d\n%s%s", line, status, stdout, stderr)
+		}
+	}
+
+	env = append(env, "TRIPRIZE_POSTGRES_URL="+s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL="+s.Settings.Redis.URL, "TRIPRIZE_REDIS_NAMESPACE="+s.Settings.Redis.Namespace,
+		"TRIPRIZE_DRAW_SECRET_KEY="+s.Settings.Draw.SecretKey, "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=10m", "TRIPRIZE_REDIS_TIMEOUT=10m")
+	stdout, stderr, _ := run(t, env, "doctor")
+	for line := range strings.Lines(stdout) {
+		if strings.HasPrefix(line, "wrong") && !strings.HasPrefix(line, "wrong  durability of postgres: fsync off") { // the servers of tests do not sync
+			t.Error(line)
+		}
+	}
+	for _, want := range []string{"ok     schema", "ok     draw key: opens the secrets of 1 unfinished campaigns, and not those of 0", "ok     redis: a key was written", " triprize-api"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("doctor does not say %q:\n%s%s", want, stdout, stderr)
+		}
+	}
+	if _, stderr, status := run(t, env, "audit"); status != 0 || stderr != "" {
+		t.Errorf("progress in a pipe: status %d, %q", status, stderr)
+	}
+}
