@@ -44,7 +44,6 @@ func TestTheTerminalSeesARunningFleet(t *testing.T) {
 			t.Errorf("%s --json: status %d\n%s%s", line, status, stdout, stderr)
 		}
 	}
-
 	env = append(env, "TRIPRIZE_POSTGRES_URL="+s.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL="+s.Settings.Redis.URL, "TRIPRIZE_REDIS_NAMESPACE="+s.Settings.Redis.Namespace,
 		"TRIPRIZE_DRAW_SECRET_KEY="+s.Settings.Draw.SecretKey, "TRIPRIZE_POSTGRES_CONNECT_TIMEOUT=10m", "TRIPRIZE_REDIS_TIMEOUT=10m")
 	stdout, stderr, _ := run(t, env, "doctor")
@@ -53,12 +52,7 @@ func TestTheTerminalSeesARunningFleet(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	for _, want := range []string{"ok     schema", "ok     draw key: opens the secrets of 1 unfinished campaigns, and not those of 0", "ok     redis: a key was written", " triprize-api"} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("doctor does not say %q:\n%s%s", want, stdout, stderr)
-		}
-	}
-	if _, stderr, status := run(t, env, "audit"); status != 0 || stderr != "" {
-		t.Errorf("progress in a pipe: status %d, %q", status, stderr)
+	if inOrder(t, stdout, "ok     schema", " triprize-api", "ok     draw key: opens the secrets of 1 unfinished campaigns", "ok     redis: a key was written"); stderr != "" && !strings.Contains(stderr, "things are wrong") {
+		t.Error(stderr)
 	}
 }
