@@ -527,7 +527,7 @@ type Backlog struct {
 	// Kind A kind of jobs, or `webhook`.
 	Kind string `json:"kind"`
 
-	// Count Unfinished jobs, or due webhook events.
+	// Count Jobs in the outbox, or due webhook events; 20,000 of these at most.
 	Count int64 `json:"count"`
 
 	// AgeSeconds Of the oldest.
@@ -2126,7 +2126,7 @@ type Status struct {
 
 // StatusCheck defines model for StatusCheck.
 type StatusCheck struct {
-	// Name Such as `postgres`, `redis`, `workers`, `webhooks` or a cause of /readyz. Names may be added.
+	// Name Such as `postgres`, `redis`, `jobs`, `webhooks`, or a cause of /readyz. Names may be added.
 	Name string `json:"name"`
 
 	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
@@ -2145,20 +2145,20 @@ type StatusCheck struct {
 // StatusFigures Null: not known now.
 type StatusFigures struct {
 	// PurchasesPerSecond Purchase jobs that succeeded, of those accepted in the last ten seconds that are final.
-	PurchasesPerSecond float32 `json:"purchases_per_second"`
+	PurchasesPerSecond *float64 `json:"purchases_per_second"`
 
 	// RefusalsPerSecond Purchase jobs that failed, likewise.
-	RefusalsPerSecond float32 `json:"refusals_per_second"`
+	RefusalsPerSecond *float64 `json:"refusals_per_second"`
 
 	// FinalP50Ms From acceptance to the final state, of these.
-	FinalP50Ms float32 `json:"final_p50_ms"`
-	FinalP99Ms float32 `json:"final_p99_ms"`
+	FinalP50Ms *float64 `json:"final_p50_ms"`
+	FinalP99Ms *float64 `json:"final_p99_ms"`
 
 	// Workers Workers that are alive.
-	Workers int `json:"workers"`
+	Workers *int `json:"workers"`
 
 	// Schedulers Schedulers that lead: 0 or 1.
-	Schedulers int `json:"schedulers"`
+	Schedulers *int `json:"schedulers"`
 
 	// Leader The scheduler that leads.
 	Leader  string    `json:"leader"`
@@ -3772,7 +3772,7 @@ func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...Ca
 
 // GetStatus is GET /v1/status: tell whether anything is wrong.
 //
-// One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks.
+// One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks; notes count as well. It answers without Redis and without Postgres, too: then what they know is unknown.
 //
 // For operator.
 func (c *Client) GetStatus(ctx context.Context, options ...CallOption) (Status, error) {

@@ -563,7 +563,7 @@ type Backlog struct {
 	// Kind A kind of jobs, or `webhook`.
 	Kind string `json:"kind"`
 
-	// Count Unfinished jobs, or due webhook events.
+	// Count Jobs in the outbox, or due webhook events; 20,000 of these at most.
 	Count int64 `json:"count"`
 
 	// AgeSeconds Of the oldest.
@@ -2202,7 +2202,7 @@ type Status struct {
 
 // StatusCheck defines model for StatusCheck.
 type StatusCheck struct {
-	// Name Such as `postgres`, `redis`, `workers`, `webhooks` or a cause of /readyz. Names may be added.
+	// Name Such as `postgres`, `redis`, `jobs`, `webhooks`, or a cause of /readyz. Names may be added.
 	Name string `json:"name"`
 
 	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
@@ -2221,14 +2221,14 @@ type StatusCheck struct {
 // StatusFigures Null: not known now.
 type StatusFigures struct {
 	// PurchasesPerSecond Purchase jobs that succeeded, of those accepted in the last ten seconds that are final.
-	PurchasesPerSecond *float32 `json:"purchases_per_second"`
+	PurchasesPerSecond *float64 `json:"purchases_per_second"`
 
 	// RefusalsPerSecond Purchase jobs that failed, likewise.
-	RefusalsPerSecond *float32 `json:"refusals_per_second"`
+	RefusalsPerSecond *float64 `json:"refusals_per_second"`
 
 	// FinalP50Ms From acceptance to the final state, of these.
-	FinalP50Ms *float32 `json:"final_p50_ms"`
-	FinalP99Ms *float32 `json:"final_p99_ms"`
+	FinalP50Ms *float64 `json:"final_p50_ms"`
+	FinalP99Ms *float64 `json:"final_p99_ms"`
 
 	// Workers Workers that are alive.
 	Workers *int `json:"workers"`
