@@ -95,6 +95,9 @@ type Readiness struct {
 	Causes     []string          `json:"causes,omitempty"`      // what degrades the whole system
 	Unknown    []string          `json:"unknown,omitempty"`     // causes that could not be determined
 	Livemode   *bool             `json:"livemode,omitempty"`    // of the payment provider; nil: this process uses none
+
+	Well  []string             `json:"-"` // causes that do not hold
+	Since map[string]time.Time `json:"-"` // when this process saw the causes begin that hold
 }
 
 // The values of Readiness.Status.
@@ -134,9 +137,9 @@ func (h *Health) Ready() Readiness {
 		h.checkedAt = time.Now()
 	}
 	ready := h.last
-	ready.Livemode = h.livemode.Load()
+	ready.Livemode, ready.Since = h.livemode.Load(), make(map[string]time.Time)
 	if c := h.causes.Load(); c != nil {
-		ready.Causes, ready.Unknown = c.read()
+		c.read(&ready)
 	}
 	if ready.Status == StatusOK && len(ready.Causes)+len(ready.Unknown) > 0 {
 		ready.Status = StatusDegraded
@@ -200,13 +203,13 @@ type Causes struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	known  map[string]bool // the result of the last check
-	active map[string]bool // causes that are logged as holding
+	known  map[string]bool      // the result of the last check
+	active map[string]time.Time // since when causes hold that are logged as holding
 }
 
 // NewCauses returns Causes with these names, all unknown.
 func NewCauses(logger *slog.Logger, registry prometheus.Registerer, names ...string) *Causes {
-	c := &Causes{names: names, logger: logger, active: make(map[string]bool), gauges: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "triprize_degraded",
+	c := &Causes{names: names, logger: logger, active: make(map[string]time.Time), gauges: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "triprize_degraded",
 		Help: "1 while the cause degrades the whole system, otherwise 0; missing while unknown. Every process reports the same value, except for draw_key_wrong."}, []string{"cause"})}
 	registry.MustRegister(c.gauges)
 	return c
@@ -229,28 +232,30 @@ func (c *Causes) Set(found ...Cause) {
 			value = 1
 		}
 		c.gauges.WithLabelValues(one.Name).Set(value)
-		if one.Holds == c.active[one.Name] {
+		if _, active := c.active[one.Name]; one.Holds == active {
 			continue
 		}
-		c.active[one.Name] = one.Holds
 		if one.Holds {
+			c.active[one.Name] = time.Now()
 			c.logger.Warn("degraded", append([]any{"cause", one.Name}, one.Details...)...)
 		} else {
+			delete(c.active, one.Name)
 			c.logger.Info("no longer degraded", "cause", one.Name)
 		}
 	}
 }
 
-// read returns the names of the causes that hold and of the unknown ones.
-func (c *Causes) read() (hold, unknown []string) {
+// read adds what is known of the causes to a readiness.
+func (c *Causes) read(ready *Readiness) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range c.names {
 		if holds, known := c.known[name]; !known {
-			unknown = append(unknown, name)
+			ready.Unknown = append(ready.Unknown, name)
 		} else if holds {
-			hold = append(hold, name)
+			ready.Causes, ready.Since[name] = append(ready.Causes, name), c.active[name]
+		} else {
+			ready.Well = append(ready.Well, name)
 		}
 	}
-	return hold, unknown
 }
