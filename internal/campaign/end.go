@@ -165,6 +165,23 @@ func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string
 	return fault.At(err, "campaign.Execution.%s(%s, version %d)", what, e.CampaignID, e.Version)
 }
 
+// Locked is the execution lock of a campaign.
+type Locked struct {
+	CampaignID uuid.UUID
+	LockID     uuid.UUID
+	Holder     string
+	RenewedAt  time.Time
+	Stale      bool // not renewed for longer than the lease: ReleaseStale frees it
+}
+
+// ListLocked returns up to limit execution locks, those first that were not renewed for longest.
+func ListLocked(ctx context.Context, db postgres.DB, lease time.Duration, limit int) ([]Locked, error) {
+	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Locked], `
+		SELECT id, execution_lock_id, execution_locked_by, execution_locked_at, execution_locked_at < clock_timestamp() - $1 * interval '1 second'
+		FROM campaigns WHERE state = 'drawing' AND execution_lock_id IS NOT NULL ORDER BY execution_locked_at LIMIT $2`, lease.Seconds(), limit)
+	return all, fault.At(err, "campaign.ListLocked")
+}
+
 // ReleaseStale frees up to limit execution locks whose holders have not renewed
 // them for longer than lease, and returns their campaigns. It raises the version,
 // so that a holder that is still alive gets ErrFenced.
