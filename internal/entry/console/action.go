@@ -121,5 +121,5 @@ var said = map[string]string{
 	"blocked": "The positions are blocked.", "unblocked": "The positions are on sale again.",
 	"round": "The round is verified. The draw begins within half a minute.", "draw": "The draw is requested.",
 	"cancelled": "The cancellation is accepted. The page follows the refunds.", "voided": "The void is accepted. If it must be announced, the page says until when.",
-	"asked": "Accepted. The page follows what happens.", "done": "Done.",
+	"asked": "Accepted. The page follows what happens.", "done": "Done.", "swept": "The sweep has run: its report is below.",
 }

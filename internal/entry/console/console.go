@@ -28,6 +28,7 @@ import (
 // Options are what the console needs of the api that serves it.
 type Options struct {
 	Sessions *key.Sessions
+	Curves   *Curves
 	API      func(*fiber.Ctx, key.Session) http.RoundTripper // sends the requests of a session
 	As       func(*fiber.Ctx, key.Session)                   // lets the request act for a session, where it goes on to the API itself
 	Find     func(ctx context.Context, text string, kinds ...string) ([]lookup.Hit, error)

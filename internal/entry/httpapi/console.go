@@ -22,9 +22,9 @@ func (s *server) mountConsole() error {
 	if err != nil {
 		return err
 	}
-	s.sessions = sessions
+	s.sessions, s.curves = sessions, &console.Curves{}
 	return console.Mount(s.app, console.Options{
-		Sessions: sessions, Logger: s.logger, Timeout: s.settings.API.RequestTimeout,
+		Sessions: sessions, Curves: s.curves, Logger: s.logger, Timeout: s.settings.API.RequestTimeout,
 		API: func(c *fiber.Ctx, session key.Session) http.RoundTripper {
 			return inProcess{s.app.Handler(), session, origin{remote: c.Context().RemoteAddr(), local: c.Context().LocalAddr()}, c.Get(fiber.HeaderXForwardedFor)}
 		},

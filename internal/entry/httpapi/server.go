@@ -33,6 +33,7 @@ import (
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/drawing"
 	"triprize/internal/drawing/progress"
+	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/docs"
@@ -120,6 +121,8 @@ type server struct {
 	wallets       *wallet.Batcher
 	endpoints     *webhook.Endpoints
 	sweeper       *upkeep.Sweeper
+	status        *readcache.Cache[struct{}, contract.Status]
+	curves        *console.Curves
 	webhooks      *webhooks // nil: no cards
 }
 
@@ -239,6 +242,7 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	}
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.openCaches()
+	s.openStatus(rdb)
 	s.proof = drawing.NewProofs(s.db)
 	s.proofs = newDocuments("proofs", mostProofs, s.registry, "triprize_proofs_total",
 		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
@@ -269,6 +273,7 @@ func (s *server) Run(ctx context.Context) error {
 	background.Go(func() { s.jobs.Run(watching) })
 	background.Go(func() { s.changes.Run(watching) })
 	background.Go(func() { s.backlog.run(watching, s.logger) })
+	background.Go(func() { s.curves.Run(watching, s.sample) })
 	background.Go(func() {
 		<-ctx.Done()
 		s.awaitDrain()

@@ -1,0 +1,172 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/job"
+	"triprize/internal/payment"
+	"triprize/internal/testkit/fixture"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+	"triprize/sandbox/stripesim"
+)
+
+// statesOf returns the states of checks by name. Each runbook that a check names must exist.
+func statesOf(t *testing.T, status contract.Status) map[string]contract.CheckState {
+	t.Helper()
+	states := make(map[string]contract.CheckState)
+	for _, one := range status.Checks {
+		states[one.Name] = one.State
+		if one.Runbook == nil {
+			if one.Name != "standby" {
+				t.Errorf("%s has no runbook", one.Name)
+			}
+			continue
+		}
+		file, anchor, _ := strings.Cut(*one.Runbook, "#")
+		text, err := os.ReadFile("../../../docs/runbooks/" + file)
+		if err != nil || !strings.Contains(strings.ToLower(string(text)), "\n## "+anchor+"\n") {
+			t.Errorf("%s: there is no runbook %s: %v", one.Name, *one.Runbook, err)
+		}
+	}
+	return states
+}
+
+// awaitStatus waits for a status.
+func awaitStatus(s *fleet.System, what string, is func(contract.Status) bool) (last contract.Status) {
+	s.T.Helper()
+	s.T.Cleanup(func() {
+		if s.T.Failed() {
+			s.T.Logf("the last status: %+v", last)
+		}
+	})
+	servers.Eventually(s.T, what, func() bool {
+		a := s.Do(0, s.Operator, http.MethodGet, "/v1/status", nil, nil)
+		mustAnswer(s.T, "the status", a, http.StatusOK)
+		last = decoded[contract.Status](s, a)
+		return is(last)
+	})
+	return last
+}
+
+func wantStates(t *testing.T, status contract.Status, want map[string]contract.CheckState) {
+	t.Helper()
+	got := statesOf(t, status)
+	for name, state := range want {
+		wantEqual(t, name, got[name], state)
+	}
+}
+
+func TestTheStatusOfAFreshSystemIsWell(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Sandbox: &stripesim.Settings{}})
+	status := awaitStatus(s, "all is known, and well", func(st contract.Status) bool {
+		return st.State == "well" && st.Figures.Leader != nil && statesOf(t, st)["audit"] != ""
+	})
+	wantStates(t, status, map[string]contract.CheckState{"postgres": "well", "redis": "well", "no_worker": "well", "no_scheduler": "well", "draw_key_wrong": "well",
+		"writes_failing": "well", "sweeps": "well", "audit": "well", "jobs": "well", "webhooks": "well", "card_provider": "well", "test_mode": "note", "standby": "note"})
+	if status.Figures.Workers == nil || *status.Figures.Workers != 1 || len(status.Figures.Backlog) != 5 || len(status.ExecutionLocks) != 0 {
+		t.Errorf("%+v", status)
+	}
+	if at := slices.IndexFunc(status.Checks, func(c contract.StatusCheck) bool { return c.State == "well" }); at < 2 {
+		t.Errorf("what is well comes before the notes: %+v", status.Checks)
+	}
+	campaign := s.Campaign(3)
+	mustAnswer(t, "a purchase", s.Buy(fleet.Order{Campaign: campaign, User: "mina", Quantity: 2, Wait: true}), http.StatusOK)
+	mustAnswer(t, "a refusal", s.Buy(fleet.Order{Campaign: campaign, User: "otto", Quantity: 5, Wait: true}), job.Failed)
+	status = awaitStatus(s, "the figures have both", func(st contract.Status) bool {
+		is := st.Figures
+		return is.PurchasesPerSecond != nil && *is.PurchasesPerSecond == 0.1 && *is.RefusalsPerSecond == 0.1 && is.FinalP99Ms != nil
+	})
+	if *status.Figures.FinalP50Ms > *status.Figures.FinalP99Ms {
+		t.Errorf("%+v", status.Figures)
+	}
+	wantAnswer(t, "an app", s.Do(0, s.App, http.MethodGet, "/v1/status", nil, nil), http.StatusForbidden)
+}
+
+// Nobody works, so what is made here stays.
+func TestTheStatusNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: takingCards})
+	drawing, selling := s.Campaign(3), s.Campaign(6)
+	fixture.SellOut(t, s.DB, drawing)
+	exec(s, `UPDATE campaigns SET draw_started_at = draw_started_at - interval '20 minutes', execution_lock_id = gen_random_uuid(), execution_locked_by = 'host/1/gone',
+		execution_locked_at = clock_timestamp() - interval '5 minutes' WHERE id = $1`, drawing)
+	exec(s, `INSERT INTO draw_waits (campaign_id, reason, retry_at, faults) VALUES ($1, 'a test', clock_timestamp(), 2)`, drawing)
+	_, end := waits(s, selling, payment.Creating, payment.WaitsForOperator)
+	t.Cleanup(end)
+	insertRefund(s, fixture.Buy(t, s.DB, selling, "otto", 0, 1), "card", "failed")
+	for _, sql := range []string{
+		`INSERT INTO payment_discrepancies (id, kind, object_id, detail) VALUES (gen_random_uuid(), 'differs', 'pi_1', 'a test')`,
+		`INSERT INTO audit_checks (invariant, checked_at) VALUES ('counters', clock_timestamp() - interval '2 hours')`,
+		`INSERT INTO audit_violations (walk, id, invariant, subjects) VALUES ('campaigns', gen_random_uuid(), 'counters', '{a test}')`,
+		`INSERT INTO webhook_endpoints (id, client, url, events, verified_at, failing_since, failures) VALUES (gen_random_uuid(), 'shop', 'https://shop.test', '{*}', clock_timestamp(), clock_timestamp() - interval '2 hours', 1)`,
+		`INSERT INTO webhook_deliveries (event_id, endpoint_id, next_at) SELECT gen_random_uuid(), id, clock_timestamp() - interval '10 minutes' FROM webhook_endpoints`,
+		`INSERT INTO webhook_endpoints (id, client, url, events, disabled_at, disabled_reason) VALUES (gen_random_uuid(), 'shop', 'https://shop.test', '{*}', clock_timestamp(), 'gone')`,
+	} {
+		exec(s, sql)
+	}
+	t.Cleanup(func() { // nothing else fits them
+		exec(s, `TRUNCATE payment_discrepancies, audit_checks, audit_violations, webhook_deliveries, webhook_endpoints`)
+		exec(s, `DELETE FROM draw_waits`)
+	})
+	servers.NoError(t, s.Redis.HSet(t.Context(), s.Settings.Redis.Namespace+":sweeps", "lost-jobs", `{"sweep":"lost-jobs","started_at":"2026-01-01T00:00:00Z"}`).Err())
+	exec(s, `UPDATE jobs SET accepted_at = accepted_at - interval '2 minutes' WHERE id = $1`, s.Buy(fleet.Order{Campaign: selling, User: "ada"}).ID)
+	status := awaitStatus(s, "the causes are known", func(st contract.Status) bool { return statesOf(t, st)["sales_stuck"] == "late" })
+	wantEqual(t, "the state", status.State, "broken")
+	wantStates(t, status, map[string]contract.CheckState{"postgres": "well", "redis": "well", "no_worker": "broken", "no_scheduler": "broken", "jobs": "broken", "draws": "broken",
+		"draws_waiting": "note", "draw_failing": "late", "execution_locks": "late", "payments": "late", "refunds": "late", "discrepancies": "late", "audit": "broken", "audit_late": "late",
+		"webhooks": "late", "webhooks_failing": "late", "webhooks_disabled": "note", "sweeps": "late", "test_mode": "note", "card_provider": "well"})
+	for _, one := range status.Checks {
+		if since := map[string]time.Duration{"no_worker": 1, "jobs": time.Minute, "draws": 15 * time.Minute, "webhooks": 9 * time.Minute}[one.Name]; since > 0 && (one.Since == nil || status.At.Sub(*one.Since) < since) {
+			t.Errorf("%+v", one)
+		}
+	}
+	if locks := status.ExecutionLocks; len(locks) != 1 || locks[0].CampaignID != drawing || locks[0].Worker != "host/1/gone" || !locks[0].Stale || locks[0].Lock == uuid.Nil {
+		t.Errorf("%+v", locks)
+	}
+	operator := signIn(s)
+	page := operator.get("/now")
+	mustAnswer(t, "the page", page, http.StatusOK, "Something is broken.", "No worker is alive.", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
+	live := operator.live("/now")
+	mustAnswer(t, "what moves", live, http.StatusOK, "Something is broken.", without("<html"))
+	servers.Eventually(t, "a sample is taken", func() bool { return fleet.Contains(operator.get("/now/curves").Body, "[[1") })
+	const sweep = "/sweeps/stale-locks"
+	wantAnswer(t, "the form", operator.get(sweep), http.StatusOK, "Run the sweep stale-locks")
+	wantAnswer(t, "without a reason", operator.post(sweep), http.StatusBadRequest, "is required")
+	wantAnswer(t, "a sweep that there is not", operator.post("/sweeps/dust", "/reason", "a test"), http.StatusNotFound)
+	wantEqual(t, "locks before", count(s, `SELECT count(*) FROM campaigns WHERE execution_lock_id IS NOT NULL`), 1)
+	wantAnswer(t, "the sweep", operator.post(sweep, "/reason", "a test"), http.StatusSeeOther, valued{"Location", "/console/now?done=swept"})
+	wantEqual(t, "locks after", count(s, `SELECT count(*) FROM campaigns WHERE execution_lock_id IS NOT NULL`), 0)
+}
+
+func TestTheStatusComesWithoutRedisAndPostgres(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Private: true})
+	awaitStatus(s, "all is well", func(st contract.Status) bool { return st.State == "well" })
+	operator := signIn(s)
+	mustAnswer(t, "the page", operator.get("/now"), http.StatusOK, "All is well.")
+	servers.NoError(t, s.Stack.Redis.Stop())
+	status := awaitStatus(s, "Redis is away", func(st contract.Status) bool { return statesOf(t, st)["no_worker"] == "unknown" })
+	wantStates(t, status, map[string]contract.CheckState{"redis": "broken", "no_scheduler": "unknown", "sweeps": "unknown", "postgres": "well", "jobs": "well", "draws": "well"})
+	if status.State != "broken" || status.Figures.Workers != nil || status.Figures.Leader != nil || status.Figures.PurchasesPerSecond == nil {
+		t.Errorf("%+v", status)
+	}
+	servers.NoError(t, s.Stack.Postgres.Stop()) // the key cannot be checked any more, the session goes on
+	servers.Eventually(t, "the page says that both are away", func() bool {
+		page := operator.get("/now")
+		mustAnswer(t, "the page", page, http.StatusOK, "Something is broken.", "Redis does not answer")
+		return fleet.Contains(page.Body, "Postgres does not answer")
+	})
+	servers.NoError(t, s.Stack.Postgres.RestartAfter(t.Context(), 0))
+	servers.NoError(t, s.Stack.Redis.RestartAfter(t.Context(), 0))
+	awaitStatus(s, "all is well again", func(st contract.Status) bool { return st.State == "well" })
+}
