@@ -32,7 +32,7 @@ var rights = func() map[string]right {
 	for of, operations := range map[right]string{
 		{"operator", ""}: `createCampaign patchCampaign publishCampaign pauseCampaign resumeCampaign blockPositions unblockPositions requestDraw voidDraw listSweeps runSweep
 			cancelCampaign listPayments retryPayment resolvePayment listWaitingRefunds retryRefund listPaymentDiscrepancies explainPaymentDiscrepancy
-			listFailures listKeys revokeKey`,
+			getStatus listFailures listKeys revokeKey`,
 		{"operator app user viewer", everybodys}: `listCampaigns getCampaign streamCampaign listPositions getPosition`,
 		{"operator app user", makes}:             `createHold requestPurchase`,
 		{"operator app user", notFound}: `getHold extendHold releaseHold getWallet listWalletEvents getAuthorization getPurchase getPurchaseProof cancelPurchase tryPayment getJob streamJob
