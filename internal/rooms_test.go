@@ -17,13 +17,14 @@ import (
 )
 
 // topics is the written order of the topics: each may import those before it.
-var topics = []string{"lease", "job", "campaign", "inventory", "purchase", "wallet", "payment", "sale", "drawing", "lifecycle"}
+var topics = []string{"trail", "lease", "job", "campaign", "inventory", "purchase", "wallet", "payment", "sale", "drawing", "lifecycle"}
 
 // leaves are topics above job that no topic imports.
 var leaves = []string{"webhook", "key"}
 
 // owners has the tables that each topic writes. The audit is below the topics and has tables of its own.
 var owners = map[string][]string{
+	"trail":          {"audit_trail", "audit_seals"},
 	"job":            {"jobs", "outbox_messages", "refused_jobs"},
 	"campaign":       {"campaigns", "campaign_metadata", "commitments", "layers", "prizes"},
 	"inventory":      {"positions", "position_fills", "holds", "held_times"},
@@ -32,7 +33,7 @@ var owners = map[string][]string{
 	"payment":        {"payments", "payment_steps", "payment_events", "payment_events_listed", "refunds", "disputes", "balance_transactions", "payment_discrepancies", "reconciled_days", "installation"},
 	"drawing":        {"draws", "draw_key_check", "draw_secrets", "draw_voids", "draw_waits", "freezes", "freeze_subtrees", "beacon_chains", "beacon_rounds"},
 	"webhook":        {"webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"},
-	"key":            {"api_keys", "api_clients"},
+	"key":            {"api_keys", "api_clients", "console_sessions"},
 	"platform/audit": {"audit_checks", "audit_violations", "audit_walks"},
 }
 

@@ -1,0 +1,123 @@
+// Package trail owns the audit trail: what operators have changed.
+//
+// A row is written in the transaction of its change: with the job of a command (package job), or by [Write]. What apps,
+// users and the system do is in no row. Triggers let nobody change a row; what is done without them is found by [Seals]
+// and the audit. The rows have no chain among them: it would put all operators in a line, behind the slowest publication.
+package trail
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/postgres"
+)
+
+// Operations are those of the contract that are recorded when an operator calls them: all that change something.
+var Operations = strings.Fields(`createCampaign patchCampaign publishCampaign pauseCampaign resumeCampaign cancelCampaign blockPositions unblockPositions
+	requestDraw submitDrawRound voidDraw requestPurchase cancelPurchase tryPayment createHold extendHold releaseHold retryPayment resolvePayment
+	retryRefund resolveRefund resolveRefunds explainPaymentDiscrepancy openWallet creditWallet debitWallet transfer authorize captureAuthorization
+	voidAuthorization createWebhookEndpoint patchWebhookEndpoint deleteWebhookEndpoint enableWebhookEndpoint disableWebhookEndpoint
+	rotateWebhookSecret testWebhookEndpoint replayWebhookDelivery replayWebhookDeliveries runSweep revokeKey`)
+
+// Actor is an operator who changes something, and how and why. What is not known is empty.
+type Actor struct {
+	Operator  string `json:"operator,omitempty"`
+	Client    string `json:"client"` // of the key; of the command line the role of the database
+	KeyPrefix string `json:"key_prefix,omitempty"`
+	Address   string `json:"address,omitempty"`
+	Via       string `json:"via"`       // api, console or cli
+	Operation string `json:"operation"` // of the contract, or a command
+	Target    string `json:"target"`    // the id of the resource; empty: what is made, by the id in its document
+	Reason    string `json:"reason,omitempty"`
+}
+
+type actorKey struct{}
+
+// With returns a context for changes by an actor; nil: none.
+func With(ctx context.Context, a *Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+// Of returns the actor of a context, or nil: what is done then is not recorded.
+func Of(ctx context.Context) *Actor {
+	a, _ := ctx.Value(actorKey{}).(*Actor)
+	return a
+}
+
+// Entry is a row.
+type Entry struct {
+	ID uuid.UUID `json:"id"`
+	Actor
+	JobID  *uuid.UUID `json:"job_id"`
+	Before string     `json:"before"` // JSON, as it is sealed; empty or null: none
+	After  string     `json:"after"`
+	At     time.Time  `json:"-"` // by the database's clock
+	Seal   *int64     `json:"-"` // nil: the next one
+}
+
+// Entry returns the row of a change. before and after are documents of ours. Only objects are stored; of two, the
+// members that differ.
+func (a Actor) Entry(job uuid.UUID, before, after any) Entry {
+	was, is := membersOf(before), membersOf(after)
+	if a.Target == "" {
+		_ = json.Unmarshal(is["id"], &a.Target)
+	}
+	for name, now := range is {
+		if bytes.Equal(was[name], now) {
+			delete(was, name)
+			delete(is, name)
+		}
+	}
+	return Entry{ID: uuidv7.New(), Actor: a, JobID: postgres.Nullable(job), Before: textOf(was), After: textOf(is)}
+}
+
+func membersOf(document any) (members map[string]json.RawMessage) {
+	_ = json.Unmarshal([]byte(textOf(document)), &members) // of what is no object there are none
+	return members
+}
+
+func textOf(document any) string {
+	text, _ := json.Marshal(document)
+	return string(text)
+}
+
+// Insert inserts [Rows], which are the parameter of this name, such as $1.
+func Insert(parameter string) string {
+	return `INSERT INTO audit_trail (id, operator, client, key_prefix, address, via, operation, target, job_id, reason, before, after)
+		SELECT id, operator, client, key_prefix, address, via, operation, target, job_id, reason, nullif(before, 'null')::json, nullif(after, 'null')::json
+		FROM json_to_recordset(` + parameter + `::json) AS r (id uuid, operator text, client text, key_prefix text, address text, via text, operation text,
+			target text, job_id uuid, reason text, before text, after text)`
+}
+
+// Rows returns rows as [Insert] takes them.
+func Rows(entries ...Entry) string { return textOf(entries) }
+
+// Write writes the row of a change by the actor of ctx, in the transaction of the change. Without one it does nothing.
+func Write(ctx context.Context, db postgres.DB, before, after any) error {
+	a := Of(ctx)
+	if a == nil {
+		return nil
+	}
+	_, err := db.Exec(ctx, Insert("$1"), Rows(a.Entry(uuid.Nil, before, after)))
+	return fault.At(err, "trail.Write(%s)", a.Operation)
+}
+
+// List returns rows newest first, of one target or all, and the id before which the next page begins; zero: none does.
+func List(ctx context.Context, db postgres.DB, target string, p postgres.ListPage) (list []Entry, next uuid.UUID, err error) {
+	l := postgres.List[Entry]{From: "audit_trail", Alias: "t", ID: func(e Entry) uuid.UUID { return e.ID }, Scan: pgx.RowToStructByPos[Entry],
+		Columns: `id, coalesce(operator, ''), client, coalesce(key_prefix, ''), coalesce(address, ''), via, operation, target, coalesce(reason, ''), job_id,
+			coalesce(before::text, ''), coalesce(after::text, ''), at, seal`}
+	if target != "" {
+		l.Along("target", target)
+	}
+	list, next, err = l.Page(ctx, db, p)
+	return list, next, fault.At(err, "trail.List")
+}

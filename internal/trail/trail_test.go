@@ -1,0 +1,140 @@
+package trail_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/platform/audit"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
+	"triprize/internal/testkit/servers"
+	"triprize/internal/trail"
+)
+
+func TestMain(m *testing.M) { servers.Main(m) }
+
+func actor() *trail.Actor {
+	return &trail.Actor{Operator: "Ada", Client: "ops", KeyPrefix: "0123456789ab", Address: "::1", Via: "api", Operation: "pauseCampaign", Target: "t", Reason: "why"}
+}
+
+// write writes n changes.
+func write(t *testing.T, db postgres.DB, n int) {
+	t.Helper()
+	for i := range n {
+		servers.NoError(t, trail.Write(trail.With(t.Context(), actor()), db, nil, map[string]int{"n": i}))
+	}
+}
+
+// seal runs the sweep.
+func seal(t *testing.T, db postgres.Pool) sweep.Counts {
+	t.Helper()
+	run := sweep.Run{Counts: make(sweep.Counts), BatchSize: 500, MaxBatches: 40}
+	servers.NoError(t, trail.Seals(db, servers.Logger(t)).Run(context.Background(), run))
+	return run.Counts
+}
+
+func TestOfTwoObjectsTheMembersThatDifferAreRecorded(t *testing.T) {
+	t.Parallel()
+	type document = map[string]any
+	for name, c := range map[string]struct {
+		before, after any
+		was, is       string
+	}{
+		"both":            {document{"a": 1, "b": []int{1}, "c": "gone"}, document{"a": 1, "b": []int{2}, "d": nil}, `{"b":[1],"c":"gone"}`, `{"b":[2],"d":null}`},
+		"the same":        {document{"a": 1}, document{"a": 1}, `{}`, `{}`},
+		"what is new":     {nil, document{"id": "made", "a": 1}, `null`, `{"a":1,"id":"made"}`},
+		"what is gone":    {document{"a": 1}, nil, `{"a":1}`, `null`},
+		"text as it is":   {nil, json.RawMessage(`{"a": 1.50}`), `null`, `{"a":1.50}`},
+		"nothing":         {nil, json.RawMessage(nil), `null`, `null`},
+		"what is no row":  {[]int{1}, "text", `null`, `null`},
+		"a number's form": {document{"n": 1 << 60}, document{"n": 1<<60 + 1}, `{"n":1152921504606846976}`, `{"n":1152921504606846977}`},
+	} {
+		e := trail.Actor{}.Entry(uuid.Nil, c.before, c.after)
+		if e.Before != c.was || e.After != c.is || e.JobID != nil || (e.Target == "made") != strings.Contains(c.is, "made") {
+			t.Errorf("%s: %s and %s of %q", name, e.Before, e.After, e.Target)
+		}
+	}
+}
+
+func TestARowSaysWhoDidWhatAndNobodyElseIsInTheTrail(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	servers.NoError(t, trail.Write(t.Context(), db, nil, map[string]int{"n": 1})) // by no operator
+	write(t, db, 3)
+	other := actor()
+	other.Operator, other.KeyPrefix, other.Address, other.Reason, other.Target = "", "", "", "", "another"
+	servers.NoError(t, trail.Write(trail.With(t.Context(), other), db, map[string]string{"x": "\x00<&"}, nil))
+	list, next, err := trail.List(t.Context(), db, "t", postgres.ListPage{Limit: 2})
+	if err != nil || len(list) != 2 || list[0].Actor != *actor() || list[0].After != `{"n":2}` || list[0].Before != "" || list[0].At.IsZero() || next == uuid.Nil {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if list, next, err = trail.List(t.Context(), db, "t", postgres.ListPage{Limit: 2, Before: next}); err != nil || len(list) != 1 || next != uuid.Nil {
+		t.Errorf("the next page: %+v, %v", list, err)
+	}
+	list, _, err = trail.List(t.Context(), db, "", postgres.ListPage{Limit: 10})
+	if err != nil || len(list) != 4 || list[0].Actor != *other || list[0].Before != `{"x":"\u0000\u003c\u0026"}` {
+		t.Errorf("all: %+v, %v", list, err)
+	}
+	if n := servers.Value[int](t, db, `SELECT count(*) FROM audit_trail WHERE num_nulls(operator, key_prefix, address, reason, after, job_id) = 6`); n != 1 {
+		t.Errorf("%d rows have NULL for what is not known", n)
+	}
+}
+
+func TestTheTrailIsAppendOnly(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	write(t, db, 2)
+	seal(t, db)
+	write(t, db, 1)
+	for _, sql := range []string{"DELETE FROM audit_trail", "DELETE FROM audit_seals", "TRUNCATE audit_trail", "TRUNCATE audit_seals CASCADE", "UPDATE audit_seals SET rows = rows",
+		"UPDATE audit_trail SET reason = 'another' WHERE seal IS NULL", "UPDATE audit_trail SET after = after, seal = 1 WHERE seal IS NULL",
+		"UPDATE audit_trail SET seal = NULL", "UPDATE audit_trail SET seal = 1 WHERE seal IS NOT NULL"} {
+		_, err := db.Exec(t.Context(), sql)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.ConstraintName != "append_only" {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+}
+
+// Ten schedulers seal at once, while operators go on.
+func TestEachRowIsSealedOnce(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	if got := seal(t, db); got["seals"] != 0 {
+		t.Errorf("nothing is new: %v", got)
+	}
+	write(t, db, 20)
+	var at sync.WaitGroup
+	for range 10 {
+		at.Go(func() {
+			seal(t, db)
+			write(t, db, 2)
+		})
+	}
+	at.Wait()
+	seal(t, db)
+	if got := seal(t, db); got["seals"] != 0 || got["rows"] != 0 {
+		t.Errorf("nothing is new: %v", got)
+	}
+	var rows, unsealed, seals, last int
+	servers.NoError(t, db.QueryRow(t.Context(), `SELECT sum(rows), (SELECT count(*) FROM audit_trail WHERE seal IS NULL), count(*), max(seal) FROM audit_seals`).Scan(&rows, &unsealed, &seals, &last))
+	if rows != 40 || unsealed != 0 || seals != last || seals < 2 {
+		t.Errorf("%d seals up to %d cover %d rows; %d have none", seals, last, rows, unsealed)
+	}
+	for _, setting := range []string{"TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'", "bytea_output = 'escape'"} { // the form that is hashed has none of these
+		tx, err := db.Begin(t.Context())
+		servers.NoError(t, err)
+		servers.Exec(t, tx, "SET LOCAL "+setting)
+		found, err := audit.CheckIn(t.Context(), tx, trail.Invariants, 10)
+		if servers.NoError(t, errors.Join(err, tx.Rollback(t.Context()))); len(found) > 0 {
+			t.Errorf("with %s: %v", setting, found)
+		}
+	}
+}
