@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"triprize/internal/platform/keyring"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/trail"
 	"triprize/sandbox/drandsim"
 )
 
@@ -292,10 +294,14 @@ func TestAStoredRoundThatDoesNotVerifyStopsNoDraw(t *testing.T) {
 			if from == "a relay" {
 				served.serve(0, func(n uint64) (beacon.Round, error) { return chain.Sign(n), nil })
 			} else {
+				operator := trail.With(t.Context(), &trail.Actor{Client: "ops", Via: "api", Operation: "submitDrawRound", Target: id.String()})
 				for range 2 { // it is stored already then
-					if got, err := drawing.SubmitRound(t.Context(), db, id, chain.Sign(number).Signature); err != nil || got.Randomness != chain.Sign(number).Randomness {
+					if got, err := drawing.SubmitRound(operator, db, id, chain.Sign(number).Signature); err != nil || got.Randomness != chain.Sign(number).Randomness {
 						t.Errorf("brought: %+v, %v", got, err)
 					}
+				}
+				if after := servers.Value[string](t, db, `SELECT string_agg(after::text, ', ') FROM audit_trail`); after != fmt.Sprintf(`{"round":%d}`, number) {
+					t.Errorf("the audit trail has %s", after)
 				}
 			}
 			drawn(t, drawer, ref)

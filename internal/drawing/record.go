@@ -19,6 +19,7 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/trail"
 )
 
 // contradiction says how records of a draw contradict each other.
@@ -234,7 +235,10 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 			return err
 		}
 		if drawing {
-			return InsertRound(ctx, tx, chain, round)
+			if err := InsertRound(ctx, tx, chain, round); err != nil {
+				return err
+			}
+			return trail.Write(ctx, tx, nil, map[string]any{"round": number})
 		}
 		if _, known, err := roundWith(ctx, tx, chain, number, round.Randomness[:]); err != nil || known { // it is drawn
 			return err

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/tracing"
+	"triprize/internal/trail"
 )
 
 // task is one request in the queue of its campaign.
@@ -155,6 +156,11 @@ func (s *Holds) decide(ctx context.Context, tx pgx.Tx, tasks []*task) (*effects,
 		out.changes.Add(h.CampaignID, campaign.Counts{Reserved: len(h.Picked)})
 	}
 	out.changes.Queue(&writes)
+	for _, one := range changed {
+		if one.released && one.Job.Actor != nil {
+			writes.Queue(trail.Insert("$1"), trail.Rows(one.Job.Actor.Entry(uuid.Nil, map[string]any{"state": HoldActive}, map[string]any{"state": HoldReleased})))
+		}
+	}
 	if err = queueHold(&writes, out.made, f.quota); err == nil {
 		err = postgres.Send(ctx, tx, &writes)
 	}

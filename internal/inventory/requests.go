@@ -17,6 +17,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 )
 
 // HoldRequest is a request for a hold.
@@ -186,7 +187,7 @@ func (s *Holds) Extend(ctx context.Context, r HoldRequest, id uuid.UUID) (job.Ac
 // Release ends an active hold of a campaign and frees its positions at once. When the
 // hold was released before, nothing changes and released is false.
 func (s *Holds) Release(ctx context.Context, campaignID, id uuid.UUID) (released bool, err error) {
-	done, err := s.campaigns.Do(ctx, campaignID, &task{HoldRequest: HoldRequest{Job: job.Request{CampaignID: campaignID}}, kind: release, hold: id})
+	done, err := s.campaigns.Do(ctx, campaignID, &task{HoldRequest: HoldRequest{Job: job.Request{CampaignID: campaignID, Actor: trail.Of(ctx)}}, kind: release, hold: id})
 	if err == nil {
 		err = done.Err
 	}

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 )
 
 // Accepted is the job that a request has.
@@ -100,8 +101,8 @@ func newIntake(requests []Request) *intake {
 }
 
 // insert makes jobs in a state, but for purchases of campaigns that never sell again: no job is
-// needed to refuse these. Queued jobs get a message for each kind. A job that is final from the
-// start belongs to a command and has had its one attempt.
+// needed to refuse these. Queued jobs get a message for each kind, and those of operators a row of the
+// audit trail. A job that is final from the start belongs to a command and has had its one attempt.
 //
 // It is one statement: requests that are accepted a second time, after an error, may have made
 // their jobs and a message before.
@@ -116,6 +117,7 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (mess
 	requests, traces := make([]*string, n), make([]*string, n)
 	var sellers []uuid.UUID // campaigns of purchases, each once
 	isSeller := make(map[uuid.UUID]bool, 1)
+	var changes []trail.Entry   // of operators
 	of := make(map[Kind]int, 1) // where in messages the jobs of a kind are
 	for at, i := range in.order {
 		r := in.requests[i]
@@ -126,6 +128,9 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (mess
 		if r.Kind == KindPurchase && !isSeller[r.CampaignID] {
 			isSeller[r.CampaignID] = true
 			sellers = append(sellers, r.CampaignID)
+		}
+		if r.Actor != nil && state == Queued { // a command is recorded with its answer
+			changes = append(changes, r.Actor.Entry(r.ID, nil, r.Payload))
 		}
 		if _, known := of[r.Kind]; !known && state == Queued {
 			of[r.Kind] = len(messages)
@@ -143,6 +148,9 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (mess
 			SELECT m.id, kind, array_agg(made.id ORDER BY made.id)
 			FROM unnest($15::uuid[], $16::text[]) AS m (id, kind) JOIN made USING (kind)
 			GROUP BY m.id, kind)`, append(args, names, kinds)
+	}
+	if len(changes) > 0 { // the statement for apps stays as it is
+		also, args = also+`, changes AS (`+trail.Insert("$17")+` WHERE job_id IN (SELECT id FROM made))`, append(args, trail.Rows(changes...))
 	}
 	var b pgx.Batch
 	b.Queue(`

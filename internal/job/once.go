@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,18 +12,21 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 )
 
 // Answer is the result of a command: a body, or a refusal.
 type Answer struct {
 	Body    any // becomes JSON
 	Refusal error
+
+	Before, After any // of a change, for the audit trail; no After: it is Body
 }
 
 // Once does a command exactly once per idempotency key. It is [OnceEach] for one
 // command; when do refuses the command, its effect is rolled back.
 //
-// do returns the body of the answer. A refusal that is recorded, now or by an
+// do returns the body of the answer, or an Answer. A refusal that is recorded, now or by an
 // earlier request, is the problem of the job; any other refusal is an error.
 func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.Tx) (body any, err error)) (Accepted, error) {
 	done, err := OnceEach(ctx, db, []Request{r}, func(tx pgx.Tx, _ []int) ([]Answer, error) {
@@ -34,7 +38,12 @@ func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.T
 		if _, refused := errors.AsType[*fault.Error](err); err != nil && !refused {
 			return nil, err
 		}
-		return []Answer{{Body: body, Refusal: err}}, nil
+		answer, isWhole := body.(Answer)
+		if !isWhole {
+			answer.Body = body
+		}
+		answer.Refusal = err
+		return []Answer{answer}, nil
 	})
 	if err != nil {
 		return Accepted{}, err
@@ -66,7 +75,7 @@ func Edit[T any](ctx context.Context, db postgres.Beginner, r Request, lock func
 			return nil, err
 		}
 		edited = &now
-		return render(now), nil
+		return Answer{Body: render(now), Before: render(known)}, nil
 	})
 	if err != nil { // the commit has failed, perhaps
 		return nil, accepted, err
@@ -130,8 +139,8 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 // its key and was refused: that refusal is not its answer.
 var errTogether = fault.New(fault.KeyReused, "another request with this Idempotency-Key arrived at the same time; use a fresh key")
 
-// record writes the answers into the claimed rows, and frees the keys of refusals that are not final. It adds the
-// jobs, and the requests whose keys stay free, with the reason in Refusal.
+// record writes the answers into the claimed rows, and what operators have changed into the audit trail. It frees the
+// keys of refusals that are not final, and adds the jobs, and the requests whose keys stay free, with the reason in Refusal.
 func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, answers []Answer, jobs map[slot]Job, undone map[slot]Request) error {
 	if len(answers) != len(fresh) {
 		return fmt.Errorf("%d answers to %d commands", len(answers), len(fresh))
@@ -141,6 +150,7 @@ func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, ans
 	var results []json.RawMessage
 	var problems []*Problem
 	var statuses []*int
+	var changes []trail.Entry
 	for at, i := range fresh {
 		r := requests[i]
 		if refusal := answers[at].Refusal; refusal != nil && !isFinal(refusal) {
@@ -154,6 +164,9 @@ func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, ans
 			return err
 		}
 		jobs[r.slot()] = j
+		if r.Actor != nil && j.State == Succeeded {
+			changes = append(changes, r.Actor.Entry(r.ID, answers[at].Before, cmp.Or[any](answers[at].After, j.Result)))
+		}
 		ids, states, results = append(ids, j.ID), append(states, string(j.State)), append(results, j.Result)
 		problems, statuses = append(problems, j.Problem), append(statuses, j.HTTPStatus)
 	}
@@ -164,6 +177,9 @@ func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, ans
 		WHERE j.id = a.id`, ids, states, results, problems, statuses).Exec(postgres.Exactly(len(ids), "claims"))
 	if len(gone) > 0 {
 		b.Queue(`DELETE FROM jobs WHERE id = ANY($1)`, gone)
+	}
+	if len(changes) > 0 {
+		b.Queue(trail.Insert("$1"), trail.Rows(changes...))
 	}
 	return tx.SendBatch(ctx, &b).Close()
 }

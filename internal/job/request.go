@@ -10,6 +10,7 @@ import (
 
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/tracing"
+	"triprize/internal/trail"
 )
 
 // Request is what a job is made from.
@@ -25,6 +26,7 @@ type Request struct {
 	Keep       time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
 	By         By            // of a draw; not stored
+	Actor      *trail.Actor  // the operator who asks; nil: the audit trail has no row of it
 	Refusal    error         // if set, no job is made: the earlier job of its key answers it, or else this; not stored
 	Origin
 }

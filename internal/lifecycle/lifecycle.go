@@ -49,6 +49,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 )
 
 // Service creates campaigns and changes their state.
@@ -130,19 +131,36 @@ func locked(ctx context.Context, move func(context.Context, pgx.Tx, uuid.UUID) e
 	}
 }
 
-// once runs do once per idempotency key. The answer is the campaign after it.
-func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error) (done job.Accepted, err error) {
+// once runs do once per idempotency key. The answer is the campaign after it; recorded is for the audit trail instead.
+func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id uuid.UUID) error, recorded ...job.Answer) (done job.Accepted, err error) {
 	err = s.persist(ctx, r.CampaignID, func() error {
 		done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+			answer := append(recorded, job.Answer{})[0]
+			if answer.After == nil && r.Actor != nil && r.Kind != job.KindCampaignCreate {
+				known, err := lockAndGet(ctx, tx, r.CampaignID)
+				if err != nil {
+					return nil, err
+				}
+				answer.Before = s.render(known)
+			}
 			if err := do(tx, r.CampaignID); err != nil {
 				return nil, err
 			}
 			d, err := Get(ctx, tx, r.CampaignID)
-			return s.render(d), err
+			answer.Body = s.render(d)
+			return answer, err
 		})
 		return err
 	})
 	return done, err
+}
+
+// lockAndGet locks a campaign and returns it as it is then.
+func lockAndGet(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Details, error) {
+	if err := campaign.Lock(ctx, tx, id); err != nil {
+		return Details{}, err
+	}
+	return Get(ctx, tx, id)
 }
 
 // Patch changes what the campaign's state allows: everything while it is pending;
@@ -151,18 +169,17 @@ func (s *Service) once(ctx context.Context, r job.Request, do func(tx pgx.Tx, id
 func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d Details, err error) {
 	err = s.persist(ctx, id, func() error {
 		return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-			if err := campaign.Lock(ctx, tx, id); err != nil {
-				return err
-			}
-			now, err := campaign.Get(ctx, tx, id)
+			known, err := lockAndGet(ctx, tx, id)
 			if err != nil {
 				return err
 			}
-			if err := s.patch(ctx, tx, now, p); err != nil {
+			if err := s.patch(ctx, tx, known.Campaign, p); err != nil {
 				return err
 			}
-			d, err = Get(ctx, tx, id)
-			return err
+			if d, err = Get(ctx, tx, id); err != nil {
+				return err
+			}
+			return trail.Write(ctx, tx, s.render(known), s.render(d))
 		})
 	})
 	if err != nil {
@@ -173,11 +190,6 @@ func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d 
 
 func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p campaign.Patch) error {
 	if now.State == campaign.Pending {
-		layers, err := campaign.Layers(ctx, tx, now.ID)
-		if err != nil {
-			return err
-		}
-		now.Layers = layers
 		draft := now.Apply(p)
 		if err := draft.Check(s.bounds); err != nil {
 			return err
@@ -228,14 +240,14 @@ func (s *Service) persist(ctx context.Context, id uuid.UUID, do func() error) er
 func (s *Service) Block(ctx context.Context, r job.Request, chosen []shape.Position, reason string) (job.Accepted, error) {
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error {
 		return change(ctx, tx, id, chosen, inventory.Available, fault.PositionTaken, reason)
-	})
+	}, job.Answer{Before: map[string]any{"available": chosen}, After: map[string]any{"blocked": chosen, "reason": reason}})
 }
 
 // Unblock puts blocked positions of a campaign on sale again, all of them or none.
 func (s *Service) Unblock(ctx context.Context, r job.Request, chosen []shape.Position) (job.Accepted, error) {
 	return s.once(ctx, r, func(tx pgx.Tx, id uuid.UUID) error {
 		return change(ctx, tx, id, chosen, inventory.Blocked, fault.StateConflict, "")
-	})
+	}, job.Answer{Before: map[string]any{"blocked": chosen}, After: map[string]any{"available": chosen}})
 }
 
 // change locks the campaign, ends expired holds, and blocks chosen positions that are Available, or

@@ -131,6 +131,16 @@ func (s *session) wallet(id uuid.UUID, err error) (any, error) {
 	return s.documents.Wallet(a.Wallet), nil
 }
 
+// before returns what a command changes as it is before it, for the audit trail; nil: it makes something new.
+func (s *session) before(a Action) (body any) {
+	if _, known, err := s.unit.held(a.Wallet, a.Authorization); err == nil {
+		return s.documents.Authorization(known.Authorization)
+	} else if a.Kind == KindCredit || a.Kind == KindDebit {
+		body, _ = s.wallet(a.Wallet, nil) // an unknown one is refused
+	}
+	return body
+}
+
 // attempts is how often a batch is tried when it loses a race. Under the row locks that
 // only happens when two transactions use the same reference.
 const attempts = 3
@@ -228,6 +238,9 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 	answers := make([]job.Answer, len(commands))
 	for i, c := range commands {
 		err := s.check(c)
+		if err == nil && c.Request.Actor != nil {
+			answers[i].Before = s.before(c.Action)
+		}
 		if err == nil {
 			answers[i].Body, err = c.Action.do(s)
 		}

@@ -12,6 +12,7 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 	"triprize/internal/webhook/sender"
 )
 
@@ -86,15 +87,18 @@ func (s *Endpoints) Patch(ctx context.Context, owner string, id uuid.UUID, c Cha
 		c.Verified = s.guard.Named(*c.URL)
 	}
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		if _, err := FindEndpoint(ctx, tx, owner, id); err != nil {
+		known, err := s.found(ctx, tx, owner, id)
+		if err != nil {
 			return err
 		}
 		changed, err := patch(ctx, tx, id, c)
 		if err != nil {
 			return err
 		}
-		document, err = s.document(ctx, tx, changed)
-		return err
+		if document, err = s.document(ctx, tx, changed); err != nil {
+			return err
+		}
+		return trail.Write(ctx, tx, known, document)
 	})
 	return document, err
 }
@@ -102,11 +106,24 @@ func (s *Endpoints) Patch(ctx context.Context, owner string, id uuid.UUID, c Cha
 // Delete deletes an endpoint.
 func (s *Endpoints) Delete(ctx context.Context, owner string, id uuid.UUID) error {
 	return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		if _, err := FindEndpoint(ctx, tx, owner, id); err != nil {
+		known, err := s.found(ctx, tx, owner, id)
+		if err != nil {
 			return err
 		}
-		return remove(ctx, tx, id)
+		if err := remove(ctx, tx, id); err != nil {
+			return err
+		}
+		return trail.Write(ctx, tx, known, nil)
 	})
+}
+
+// found is an endpoint of owner's, as it is answered with.
+func (s *Endpoints) found(ctx context.Context, tx pgx.Tx, owner string, id uuid.UUID) (any, error) {
+	e, err := FindEndpoint(ctx, tx, owner, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.document(ctx, tx, e)
 }
 
 // Enable has events sent to an endpoint again, or a challenge, for a key (its prefix).
@@ -143,11 +160,16 @@ func (s *Endpoints) once(ctx context.Context, r job.Request, owner string, id uu
 // change is once for commands that answer with the endpoint.
 func (s *Endpoints) change(ctx context.Context, r job.Request, owner string, id uuid.UUID, do func(tx pgx.Tx, e Endpoint) (Endpoint, error)) (job.Accepted, error) {
 	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
+		known, err := s.document(ctx, tx, e)
+		if err != nil {
+			return nil, err
+		}
 		changed, err := do(tx, e)
 		if err != nil {
 			return nil, err
 		}
-		return s.document(ctx, tx, changed)
+		now, err := s.document(ctx, tx, changed)
+		return job.Answer{Body: now, Before: known}, err
 	})
 }
 
