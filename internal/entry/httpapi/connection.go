@@ -143,7 +143,7 @@ func refusal(reason httpconn.Reason) []byte {
 // The headers that scripts of other origins may send and read, beside those of every script.
 var (
 	mayBeSent = []string{fiber.HeaderAuthorization, fiber.HeaderContentType, idempotencyKeyHeader, fiber.HeaderIfMatch, fiber.HeaderIfNoneMatch,
-		"Last-Event-ID", "Prefer", requestIDHeader, "traceparent", "tracestate"}
+		"Last-Event-ID", "Prefer", requestIDHeader, "Triprize-Reason", "Triprize-Operator", "traceparent", "tracestate"}
 	mayBeRead = []string{fiber.HeaderLocation, fiber.HeaderETag, fiber.HeaderRetryAfter, requestIDHeader, "Idempotent-Replayed", "Preference-Applied",
 		"RateLimit", "RateLimit-Policy", fiber.HeaderWWWAuthenticate}
 )

@@ -25,6 +25,7 @@ import (
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/ratelimit"
 	"triprize/internal/purchase"
+	"triprize/internal/trail"
 )
 
 // mount registers every operation of the contract behind its guard. The
@@ -87,6 +88,10 @@ func (s *server) guard(o *openapi.Operation) fiber.Handler {
 		if err != nil {
 			return err
 		}
+		actor, err := s.actorOf(c, o, who)
+		if err != nil {
+			return err
+		}
 		renew() // the body may have taken long to arrive
 		if !isRead && who.User == "" && actsFor != "" {
 			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
@@ -101,7 +106,7 @@ func (s *server) guard(o *openapi.Operation) fiber.Handler {
 		if err := s.requirePublished(ctx, c, o, who); err != nil {
 			return err
 		}
-		c.SetUserContext(postgres.As(call.With(ctx, request), kind))
+		c.SetUserContext(postgres.As(trail.With(call.With(ctx, request), actor), kind))
 		err = c.Next()
 		if o.NeedsKey && request.Job == uuid.Nil && mayHavePassed(err) {
 			err = s.orEarlier(c, request, err)

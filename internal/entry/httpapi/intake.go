@@ -21,6 +21,7 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
+	"triprize/internal/trail"
 )
 
 // context returns the context for the database work of one request.
@@ -72,7 +73,7 @@ func (s *server) command(ctx context.Context, kind job.Kind) job.Request {
 		status = http.StatusCreated
 	}
 	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
-		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
+		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Actor: trail.Of(ctx), Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
 }
 
 // commandDone answers with the result of a command, or of the first request with
@@ -126,7 +127,7 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 func (s *server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
-	request.Origin = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}
+	request.Origin, request.Actor = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}, trail.Of(ctx)
 	wait, done, err := s.waitOf(c)
 	if err != nil {
 		return response.Result{}, err

@@ -21,6 +21,7 @@ import (
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/platform/sweep"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/trail"
 )
 
 const (
@@ -94,6 +95,9 @@ func (s *server) RunSweep(ctx context.Context, r operations.RunSweepRequestObjec
 	for _, sweep := range s.sweeper.Sweeps {
 		if sweep.Name != r.Sweep {
 			continue
+		}
+		if err := trail.Write(ctx, s.db, nil, nil); err != nil { // before it: a run has many transactions
+			return nil, err
 		}
 		report, err := s.sweeper.Run(ctx, sweep)
 		if err != nil {

@@ -1,0 +1,164 @@
+package httpapi_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"triprize/internal/platform/postgres"
+	"triprize/internal/testkit/fleet"
+	"triprize/internal/testkit/servers"
+	"triprize/internal/trail"
+)
+
+// newChange is newCommand for an operator, of every operation that changes something.
+func newChange(s *fleet.System, operation string) (method string, c command) {
+	s.T.Helper()
+	method, c.credential = http.MethodPost, s.Operator
+	switch operation {
+	case "patchCampaign":
+		method, c.path, c.body = http.MethodPatch, "/v1/campaigns/"+s.Campaign(3).String(), fleet.Fields{"name": "Another name"}
+	case "releaseHold":
+		method, c.path = http.MethodDelete, "/v1/holds/"+s.MustHold(fleet.HoldOrder{Campaign: s.Campaign(3), User: uuid.NewString(), Quantity: 1}).ID.String()
+	case "patchWebhookEndpoint", "deleteWebhookEndpoint":
+		c.path = endpointsPath + "/" + asked(s, s.Operator, endpointsPath, uuid.NewString(), endpointBody("*")).ID.String()
+		if method = http.MethodDelete; operation == "patchWebhookEndpoint" {
+			method, c.body = http.MethodPatch, fleet.Fields{"description": "another"}
+		}
+	case "runSweep":
+		c.path = "/v1/sweeps/old-records"
+	case "resolveRefund": // one that the provider has refused
+		c.path, c.body = "/v1/refunds/"+waitingRefund(s, s.Campaign(3), "failed", false).String()+"/resolve", fleet.Fields{"reason": "by hand"}
+	default:
+		c = newCommand(s, operation, s.Operator)
+		c.credential = s.Operator
+	}
+	return method, c
+}
+
+// elsewhere are the operations that have a test of their own.
+var elsewhere = []string{"submitDrawRound", "revokeKey"}
+
+// Each change by an operator makes one row, with who, what, why and what it was about, and its repetition none. What
+// is refused, and what an app does, makes none.
+func TestEveryChangeByAnOperatorIsInTheTrail(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: slices.Concat(everyday, takingCards)})
+	prefix, client := strings.Split(s.Operator, "_")[1], s.Client("ops")
+	var changing []string
+	for _, o := range operations(t) {
+		if o.Method == http.MethodGet || !slices.Contains(o.Roles, "operator") {
+			continue
+		}
+		if changing = append(changing, o.ID); slices.Contains(elsewhere, o.ID) {
+			continue
+		}
+		method, c := newChange(s, o.ID)
+		headers := map[string]string{"Idempotency-Key": uuid.NewString(), "Triprize-Reason": url.PathEscape("Grund: " + o.ID + " ü"), "Triprize-Operator": "Ada%20L."}
+		if !o.NeedsKey {
+			delete(headers, "Idempotency-Key")
+		}
+		before := count(s, `SELECT count(*) FROM audit_trail`)
+		a := s.Do(0, c.credential, method, c.path, headers, c.body)
+		if a.Status >= 300 {
+			t.Errorf("%s: %v %s", o.ID, a, a.Body)
+			continue
+		}
+		if o.NeedsKey { // and once more
+			s.Do(0, c.credential, method, c.path, headers, c.body)
+			s.Do(0, c.credential, method, c.path, headers, fleet.Fields{"reason": "another", "name": "another"})
+		}
+		if n := count(s, `SELECT count(*) FROM audit_trail`) - before; n != 1 {
+			t.Errorf("%s makes %d rows", o.ID, n)
+			continue
+		}
+		list, _, err := trail.List(t.Context(), s.DB, "", postgres.ListPage{Limit: 1})
+		servers.NoError(t, err)
+		e := list[0]
+		about := strings.Split(strings.TrimPrefix(c.path, "/v1/"), "/") // its resource, or that which it makes
+		if e.Operation != o.ID || e.Reason != "Grund: "+o.ID+" ü" || e.Operator != "Ada L." || e.KeyPrefix != prefix || e.Client != client || e.Via != "api" ||
+			e.Address != "127.0.0.1" || len(about) > 1 && e.Target != about[1] || len(about) == 1 && e.Target != a.ID.String() || (e.JobID != nil) != o.NeedsKey {
+			t.Errorf("%s: %+v", o.ID, e)
+		}
+		if o.ID != "runSweep" && o.ID != "requestDraw" && e.Before+e.After == "" {
+			t.Errorf("%s does not say what has changed", o.ID)
+		}
+	}
+	if slices.Sort(changing); !slices.Equal(changing, slices.Sorted(slices.Values(trail.Operations))) {
+		t.Errorf("operators change something by %v; recorded are %v", changing, trail.Operations)
+	}
+
+	before := count(s, `SELECT count(*) FROM audit_trail`)
+	id := s.Campaign(3)
+	s.Buy(fleet.Order{Campaign: id, User: "u"})
+	s.Wallet("u", 5)
+	wantAnswer(t, "what an app may not", s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/pause", map[string]string{"Idempotency-Key": "k"}, nil), 403)
+	wantAnswer(t, "what is refused for good", s.Post("/v1/campaigns/"+id.String()+"/resume", nil), 409)
+	for header, texts := range map[string][]string{"Triprize-Reason": {strings.Repeat("%C3%BC", 501), "a%00"}, "Triprize-Operator": {strings.Repeat("x", 101), "%0A", "%FF", "%zz"}} {
+		for _, wrong := range texts {
+			a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/audit", map[string]string{header: wrong}, nil)
+			wantAnswer(t, header+": "+wrong, a, 400, coded("invalid-request"), `"pointer":"`+header+`"`)
+		}
+	}
+	if n := count(s, `SELECT count(*) FROM audit_trail`) - before; n != 0 {
+		t.Errorf("apps, and what is refused, make %d rows", n)
+	}
+}
+
+// A form of the console is a change as any other, by the name of the session. The page shows it.
+func TestTheConsoleIsInTheTrailAndShowsIt(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, quiet)
+	jar, err := cookiejar.New(nil)
+	servers.NoError(t, err)
+	browser := &http.Client{Jar: jar}
+	see := func(answer *http.Response, err error) string {
+		t.Helper()
+		servers.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		servers.NoError(t, errors.Join(err, answer.Body.Close()))
+		if answer.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", answer.Status, body)
+		}
+		return string(body)
+	}
+	console, id := s.URLs[0]+"/console", s.Campaign(3).String()
+	see(browser.PostForm(console+"/sign-in", url.Values{"/key": {s.Operator}, "/operator": {"Grace"}}))
+	see(browser.PostForm(console+"/campaigns/"+id+"/pause", url.Values{"/reason": {"the hall <burns>"}}))
+	for range 2 { // the second changes nothing
+		wantAnswer(t, "renamed", s.Do(0, s.Operator, http.MethodPatch, "/v1/campaigns/"+id, map[string]string{"Triprize-Operator": "Ada"}, fleet.Fields{"name": "B"}), 200)
+	}
+	page := see(browser.Get(console + "/trail?target=" + strings.ToUpper(id)))
+	for text, n := range map[string]int{"Grace": 2, "pauseCampaign": 2, "the hall &lt;burns&gt;": 1, "patchCampaign": 3, ", console</small>": 1, ", api</small>": 2,
+		"<code>&#34;B&#34;</code>": 1, "not sealed yet": 3, "revokeKey": 1, "key rotate-draw-secrets": 1, "Next page": 0} {
+		if got := strings.Count(page, text); got != n {
+			t.Errorf("%q is there %d times, want %d:\n%s", text, got, n, page)
+		}
+	}
+	type entries struct {
+		AuditTrail []struct {
+			Via, Operation string
+			Before, After  map[string]any
+		} `json:"audit_trail"`
+		NextCursor string `json:"next_cursor"`
+	}
+	read := func(more string) entries {
+		t.Helper()
+		return fleet.As[entries](t, s.Do(0, s.Operator, http.MethodGet, "/v1/audit-trail?limit=2&target="+id+more, nil, nil))
+	}
+	list := read("")
+	if len(list.AuditTrail) != 2 || list.NextCursor == "" || list.AuditTrail[1].After["name"] != "B" || list.AuditTrail[1].Before["name"] == "B" || list.AuditTrail[0].After["name"] != nil {
+		t.Errorf("%+v", list)
+	}
+	list = read("&cursor=" + list.NextCursor)
+	if len(list.AuditTrail) != 1 || list.NextCursor != "" || list.AuditTrail[0].Via != "console" || list.AuditTrail[0].After["paused"] != true {
+		t.Errorf("%+v", list)
+	}
+}
