@@ -3396,7 +3396,7 @@ export interface components {
          * @example lost-jobs
          * @enum {string}
          */
-        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "reconciliation" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records" | "audit";
+        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "reconciliation" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records" | "audit" | "trail-seals";
         Sweep: {
             name: components["schemas"]["SweepName"];
             interval_seconds: number;
