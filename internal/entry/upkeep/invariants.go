@@ -13,13 +13,14 @@ import (
 	"triprize/internal/platform/audit"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
+	"triprize/internal/trail"
 	"triprize/internal/wallet"
 	"triprize/internal/webhook"
 )
 
 // Invariants are those of all topics.
 var Invariants = slices.Concat(job.Invariants, campaign.Invariants, inventory.Invariants, purchase.Invariants, wallet.Invariants, payment.Invariants,
-	drawing.Invariants, webhook.Invariants)
+	drawing.Invariants, webhook.Invariants, trail.Invariants)
 
 // Check returns the violations of [Invariants] in one snapshot of the database, see [audit.Check].
 func Check(ctx context.Context, db postgres.Beginner, limit int, checked ...func(n int)) ([]audit.Violation, error) {

@@ -29,10 +29,12 @@ import (
 	"triprize/internal/platform/audit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/trail"
 	"triprize/internal/wallet"
 	"triprize/internal/webhook"
 	"triprize/sandbox/drandsim"
@@ -56,6 +58,7 @@ var scenes = map[string]struct {
 	"freezes and draws":       {drawn, drawDamages},
 	"cancelled purchases":     {cancelled, cancelledDamages},
 	"a cancelled campaign":    {calledOff, calledOffDamages},
+	"the audit trail":         {sealed, sealedDamages},
 }
 
 // No trigger refuses a damage here. Both the audit of all rows and the walks over parts find it. Together
@@ -448,6 +451,35 @@ var webhookDamages = []damage{
 }
 
 // told makes an endpoint that was told of a purchase.
+// There are three seals: of three rows, of one, and of one. One row has none yet.
+var sealedDamages = []damage{
+	{"first", "a row has changed", `UPDATE audit_trail SET reason = 'another' WHERE id = $1`},
+	{"first", "a row has changed", `UPDATE audit_trail SET at = at + interval '1 microsecond' WHERE id = $1`},
+	{"first", "a row has changed", `UPDATE audit_trail SET after = (after::text || ' ')::json WHERE id = $1`},
+	{"first", "seal 1, of 3 rows", `DELETE FROM audit_trail WHERE id = $1`},
+	{"", "seal 2, of 1 rows", `DELETE FROM audit_trail WHERE seal = 2`},
+	{"", "it has 2 rows", `UPDATE audit_trail SET seal = 3 WHERE seal IS NULL`},
+	{"", "it has 2 rows", `INSERT INTO audit_trail (id, client, via, operation, target, seal) VALUES (gen_random_uuid(), 'x', 'cli', 'x', 'x', 2)`},
+	{"", "the seal before has changed", `DELETE FROM audit_seals WHERE seal = 2`},
+	{"", "the seal before has changed", `DELETE FROM audit_seals WHERE seal = 1`},
+	{"", "seal 2", `UPDATE audit_seals SET hash = sha256(hash) WHERE seal = 2`},
+	{"", "a row has changed", `UPDATE audit_seals SET previous = sha256(hash) WHERE seal = 1`},
+	{"first", "the seal before has changed", `WITH gone AS (DELETE FROM audit_trail WHERE seal = 1) DELETE FROM audit_seals WHERE seal = 1 AND $1::uuid IS NOT NULL`},
+}
+
+func sealed(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
+	t.Helper()
+	ctx := trail.With(t.Context(), &trail.Actor{Client: "ops", Via: "api", Operation: "pauseCampaign", Target: "t", Reason: "why"})
+	for _, rows := range []int{3, 1, 1, 1} {
+		run := sweep.Run{Counts: make(sweep.Counts), BatchSize: 500, MaxBatches: 1}
+		servers.NoError(t, trail.Seals(db, servers.Logger(t)).Run(t.Context(), run))
+		for i := range rows {
+			servers.NoError(t, trail.Write(ctx, db, nil, map[string]int{"n": i}))
+		}
+	}
+	return map[string]uuid.UUID{"first": servers.Value[uuid.UUID](t, db, `SELECT id FROM audit_trail ORDER BY id LIMIT 1`)}
+}
+
 func told(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	t.Helper()
 	url, id := "https://shop.example/", uuidv7.New()

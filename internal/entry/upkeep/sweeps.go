@@ -15,6 +15,7 @@
 //	lost-jobs               issue messages again whose task is neither queued nor with a live worker, or whose campaign is unlocked
 //	old-records             delete records past their retention, and positions that will never be published
 //	audit                   check the invariants on a part of the rows, and store violations
+//	trail-seals             seal the new rows of the audit trail
 //
 // A new sweep is a constructor in the sweep.go of its topic, a line in [New], and its name in the
 // contract.
@@ -44,6 +45,7 @@ import (
 	"triprize/internal/platform/sweep"
 	"triprize/internal/purchase"
 	"triprize/internal/sale"
+	"triprize/internal/trail"
 	"triprize/internal/wallet"
 	"triprize/internal/webhook"
 )
@@ -100,6 +102,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 			webhook.Prunes(db, keep.Webhooks),
 		)),
 		NewAuditor(db, logger).Sweep(),
+		trail.Seals(db, logger),
 	}
 	for i, one := range s.Sweeps {
 		s.Sweeps[i].Every = cmp.Or(settings.Sweeps.Every[one.Name], one.Every)

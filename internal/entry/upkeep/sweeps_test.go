@@ -29,6 +29,7 @@ import (
 	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/trail"
 	"triprize/internal/wallet"
 )
 
@@ -447,7 +448,14 @@ var each = map[string]swept{
 		},
 		changes: `
 			+ violation counters campaign campaign 1 counts 2 sold, 0 reserved, 0 blocked of 6; its rows are 0, 0, 0 of 6 walk=campaigns id=campaign 1`,
-		counts: sweep.Counts{"found": 1, "checked": 1, "passes": 6},
+		counts: sweep.Counts{"found": 1, "checked": 1, "passes": 7},
+	},
+	"trail-seals": {
+		due: func(p *setup) string {
+			servers.NoError(p.t, trail.Write(trail.With(p.t.Context(), &trail.Actor{Client: "ops", Via: "cli", Operation: "migrate up", Target: "schema"}), p.db, nil, nil))
+			return ""
+		},
+		counts: sweep.Counts{"seals": 1, "rows": 1},
 	},
 }
 

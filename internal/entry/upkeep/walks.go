@@ -10,6 +10,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/platform/audit"
 	"triprize/internal/purchase"
+	"triprize/internal/trail"
 	"triprize/internal/wallet"
 	"triprize/internal/webhook"
 )
@@ -26,6 +27,7 @@ var walks = []audit.Walk{
 	{Name: "webhook-events", Pace: 1000, Invariants: webhook.Invariants, Parts: partsOfEvents, Next: someEvents},
 	{Name: "large-campaigns", Pace: 1000, Invariants: ofCampaigns, Parts: partsOfCampaigns,
 		Next: `SELECT id FROM campaigns WHERE id > $1 AND positions_total > 20000 ORDER BY id LIMIT 1`},
+	trail.Walk,
 }
 
 // Every topic but wallet and webhook has invariants of campaigns. What wallets paid is in the books of both.
