@@ -23,6 +23,7 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 )
 
 // maxList is the longest list.
@@ -151,6 +152,15 @@ func onDatabase(c *cobra.Command, timeout time.Duration, run func(cmd *cobra.Com
 	}
 	return c
 }
+
+// acting returns the context of a change of a target in the database, which the audit trail records.
+func acting(cmd *cobra.Command, db *pgxpool.Pool, target string) context.Context {
+	_, command, _ := strings.Cut(cmd.CommandPath(), " ")
+	return trail.With(cmd.Context(), &trail.Actor{Operator: operatorName(), Client: db.Config().ConnConfig.User, Via: "cli", Operation: command, Target: target})
+}
+
+// operatorName is who uses the tool: TRIPRIZE_OPERATOR, or the user of the system. It proves nothing.
+func operatorName() string { return cmp.Or(os.Getenv(config.OperatorVariable), os.Getenv("USER")) }
 
 // table is how a list is printed.
 type table[T any] struct {

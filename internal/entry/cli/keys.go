@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 	"triprize/internal/webhook"
 )
 
@@ -26,9 +28,15 @@ func keyCommand() *cobra.Command {
 	role := required(create, "role", "operator or app")
 	client := required(create, "client", "client of the key; all keys of a client share idempotency keys")
 	onDatabase(create, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
-		key, err := key.Create(cmd.Context(), db, key.Role(*role), *client)
+		var made string
+		err := postgres.InTx(cmd.Context(), db, func(tx pgx.Tx) (err error) {
+			if made, err = key.Create(cmd.Context(), tx, key.Role(*role), *client); err != nil {
+				return err
+			}
+			return trail.Write(acting(cmd, db, strings.Split(made, "_")[1]), tx, nil, map[string]any{"role": *role, "client": *client})
+		})
 		if err == nil {
-			say(cmd.OutOrStdout(), "%s", key)
+			say(cmd.OutOrStdout(), "%s", made)
 		}
 		return err
 	})
@@ -46,7 +54,7 @@ func keyCommand() *cobra.Command {
 	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, end its streams and disable its webhook endpoints", Args: cobra.ExactArgs(1)}
 	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client to transfer the webhook endpoints to, instead of disabling them")
 	onDatabase(revoke, 0, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
-		endpoints, err := revokeKey(cmd.Context(), db, args[0], *successor)
+		endpoints, err := revokeKey(acting(cmd, db, args[0]), db, args[0], *successor)
 		switch {
 		case err != nil:
 			return err
@@ -67,8 +75,10 @@ func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) 
 		if _, err := key.Revoke(ctx, tx, prefix, successor); err != nil {
 			return err
 		}
-		endpoints, err = webhook.KeyRevoked(ctx, tx, prefix, successor)
-		return err
+		if endpoints, err = webhook.KeyRevoked(ctx, tx, prefix, successor); err != nil {
+			return err
+		}
+		return trail.Write(ctx, tx, nil, map[string]any{"revoked": true, "endpoints": endpoints, "successor": successor})
 	})
 	return endpoints, err
 }
@@ -100,6 +110,9 @@ func rotateCommand() *cobra.Command {
 		}
 		keys, err := keyring.Parse(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
 		if err != nil {
+			return err
+		}
+		if err := trail.Write(acting(cmd, db, "draw.secret_key"), db, nil, nil); err != nil { // before it: it has many transactions
 			return err
 		}
 		draws, err := drawing.RotateSecrets(cmd.Context(), db, keys, rotateBatch)

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
+	"triprize/internal/trail"
 )
 
 // migrationTimeout replaces the statement timeout while migrating: an index on a large table takes long.
@@ -43,6 +44,13 @@ func migrateCommand() *cobra.Command {
 			_, end := progress(cmd.ErrOrStderr(), "migrating", 0)
 			lines, err := run(ctx, m, cmd)
 			end()
+			var hasTrail bool // what reverts the trail is not in it
+			if err == nil && len(lines) > 0 && c.Name() != "status" {
+				err = db.QueryRow(ctx, `SELECT to_regclass('audit_trail') IS NOT NULL`).Scan(&hasTrail)
+			}
+			if hasTrail {
+				err = trail.Write(acting(cmd, db, "schema"), db, nil, map[string]any{"migrations": lines})
+			}
 			if err == nil && len(lines) == 0 {
 				lines = []string{nothing}
 			}

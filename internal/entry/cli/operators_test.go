@@ -111,6 +111,9 @@ func TestMigrationsAreAppliedAndRevertedByTheTool(t *testing.T) {
 	says(t, 0, "migrate down", newest)
 	says(t, 0, "migrate status", "pending")
 	says(t, 0, "migrate up", newest)
+	if got := servers.Value[string](t, db, `SELECT string_agg(operation || ' ' || target, ', ') FROM audit_trail`); got != "migrate up schema" {
+		t.Errorf("the audit trail has %s", got) // what reverts the trail is not in it
+	}
 	servers.Exec(t, db, `CREATE TABLE kept AS SELECT * FROM goose_db_version`)
 	servers.Exec(t, db, `DELETE FROM goose_db_version WHERE version_id > 107`) // the migration with the wallets is the newest one
 	servers.Exec(t, db, `INSERT INTO wallets (id, owner_id, client, currency) VALUES (gen_random_uuid(), 'alice', 'shop', 'JPY')`)
@@ -121,7 +124,8 @@ func TestMigrationsAreAppliedAndRevertedByTheTool(t *testing.T) {
 }
 
 func TestAKeyIsMadeListedAndRevokedByTheTool(t *testing.T) {
-	database(t)
+	db := database(t)
+	t.Setenv("TRIPRIZE_OPERATOR", "Ada")
 	key := strings.Split(strings.TrimSpace(says(t, 0, "key create --role app --client shop-1", "tp_")), "_")
 	made := time.Now().UTC().Format(time.DateOnly)
 	if list := says(t, 0, "key list", "PREFIX        ROLE  CLIENT  CREATED              LAST USED  REVOKED\n"+key[1]+"  app   shop-1  "+made, "  never      -\n"); strings.Contains(list, key[2]) {
@@ -129,6 +133,12 @@ func TestAKeyIsMadeListedAndRevokedByTheTool(t *testing.T) {
 	}
 	says(t, 0, "key revoke "+key[1])
 	says(t, 0, "key list --json", `"revoked_at":"20`)
+	says(t, 1, "key create --role app --client system")
+	says(t, 1, "key revoke 000000000000")
+	got := servers.Value[string](t, db, `SELECT string_agg(concat_ws(' ', operator, client = current_user, via, operation, target = $1, after), '; ' ORDER BY id) FROM audit_trail`, key[1])
+	if want := `Ada t cli key create t {"client":"shop-1","role":"app"}; Ada t cli key revoke t {"endpoints":0,"revoked":true,"successor":""}`; got != want {
+		t.Errorf("the audit trail has %s, want %s", got, want)
+	}
 }
 
 func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
