@@ -159,9 +159,6 @@ func acting(cmd *cobra.Command, db *pgxpool.Pool, target string) context.Context
 	return trail.With(cmd.Context(), &trail.Actor{Operator: operatorName(), Client: db.Config().ConnConfig.User, Via: "cli", Operation: command, Target: target})
 }
 
-// operatorName is who uses the tool: TRIPRIZE_OPERATOR, or the user of the system. It proves nothing.
-func operatorName() string { return cmp.Or(os.Getenv(config.OperatorVariable), os.Getenv("USER")) }
-
 // table is how a list is printed.
 type table[T any] struct {
 	name string // of the entries, in JSON too

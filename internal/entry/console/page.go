@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"html/template"
 	"io/fs"
@@ -80,6 +81,7 @@ var functions = template.FuncMap{
 	"page":    pageOf,
 	"newKey":  uuid.NewString,
 	"words":   strings.Fields,
+	"json":    func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
 	"percent": func(part, whole int64) int64 { return 100 * part / max(whole, 1) },
 	"problem": func(code string) string { return fault.Code(code).Title() },
 	"number":  func(n any) string { return grouped(fmt.Sprint(n)) },
