@@ -44,9 +44,10 @@ func Seals(db postgres.Beginner, logger *slog.Logger) sweep.Sweep {
 // and hinders nobody else: rows are written and read meanwhile.
 func sealNew(ctx context.Context, db postgres.Beginner) (seal int64, hash []byte, rows int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		b.Queue(`LOCK TABLE audit_seals IN SHARE ROW EXCLUSIVE MODE`)
-		b.Queue(`
+		if _, err := tx.Exec(ctx, `LOCK TABLE audit_seals IN SHARE ROW EXCLUSIVE MODE`); err != nil { // alone: to parse an insert locks the table, too
+			return err
+		}
+		_, err := postgres.Found(tx.QueryRow(ctx, `
 			WITH fresh AS MATERIALIZED (SELECT id, `+rowHash+` AS hash FROM audit_trail WHERE seal IS NULL ORDER BY id LIMIT $1),
 			last AS (SELECT seal, hash FROM audit_seals UNION ALL SELECT 0, `+noHash+` ORDER BY seal DESC LIMIT 1),
 			made AS (
@@ -54,11 +55,8 @@ func sealNew(ctx context.Context, db postgres.Beginner) (seal int64, hash []byte
 				SELECT last.seal + 1, $2, last.hash, sha256(last.hash || string_agg(fresh.hash, ''::bytea ORDER BY fresh.id)), count(*)
 				FROM fresh, last GROUP BY last.seal, last.hash RETURNING seal, hash, rows),
 			sealed AS (UPDATE audit_trail t SET seal = made.seal FROM made WHERE t.id = ANY(ARRAY(SELECT id FROM fresh)))
-			SELECT seal, hash, rows FROM made`, 5000, uuidv7.New()).QueryRow(func(row pgx.Row) error {
-			_, err := postgres.Found(row.Scan(&seal, &hash, &rows))
-			return err
-		})
-		return postgres.Send(ctx, tx, &b)
+			SELECT seal, hash, rows FROM made`, 5000, uuidv7.New()).Scan(&seal, &hash, &rows))
+		return err
 	})
 	return seal, hash, rows, fault.At(err, "trail.sealNew")
 }

@@ -100,7 +100,7 @@ func TestEveryChangeByAnOperatorIsInTheTrail(t *testing.T) {
 	s.Buy(fleet.Order{Campaign: id, User: "u"})
 	s.Wallet("u", 5)
 	wantAnswer(t, "what an app may not", s.Do(0, s.App, http.MethodPost, "/v1/campaigns/"+id.String()+"/pause", map[string]string{"Idempotency-Key": "k"}, nil), 403)
-	wantAnswer(t, "what is refused for good", s.Post("/v1/campaigns/"+id.String()+"/resume", nil), 409)
+	wantAnswer(t, "what is refused for good", s.Post("/v1/campaigns/"+id.String()+"/publish", nil), 409)
 	for header, texts := range map[string][]string{"Triprize-Reason": {strings.Repeat("%C3%BC", 501), "a%00"}, "Triprize-Operator": {strings.Repeat("x", 101), "%0A", "%FF", "%zz"}} {
 		for _, wrong := range texts {
 			a := s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/audit", map[string]string{header: wrong}, nil)
@@ -137,7 +137,7 @@ func TestTheConsoleIsInTheTrailAndShowsIt(t *testing.T) {
 	}
 	page := see(browser.Get(console + "/trail?target=" + strings.ToUpper(id)))
 	for text, n := range map[string]int{"Grace": 2, "pauseCampaign": 2, "the hall &lt;burns&gt;": 1, "patchCampaign": 3, ", console</small>": 1, ", api</small>": 2,
-		"<code>&#34;B&#34;</code>": 1, "not sealed yet": 3, "revokeKey": 1, "key rotate-draw-secrets": 1, "Next page": 0} {
+		"{&#34;name&#34;:&#34;B&#34;}": 1, "not sealed yet": 3, "revokeKey": 1, "key rotate-draw-secrets": 1, "Next page": 0} {
 		if got := strings.Count(page, text); got != n {
 			t.Errorf("%q is there %d times, want %d:\n%s", text, got, n, page)
 		}

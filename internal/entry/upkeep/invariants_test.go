@@ -455,12 +455,9 @@ var webhookDamages = []damage{
 var sealedDamages = []damage{
 	{"first", "a row has changed", `UPDATE audit_trail SET reason = 'another' WHERE id = $1`},
 	{"first", "a row has changed", `UPDATE audit_trail SET at = at + interval '1 microsecond' WHERE id = $1`},
-	{"first", "a row has changed", `UPDATE audit_trail SET after = (after::text || ' ')::json WHERE id = $1`},
 	{"first", "seal 1, of 3 rows", `DELETE FROM audit_trail WHERE id = $1`},
 	{"", "seal 2, of 1 rows", `DELETE FROM audit_trail WHERE seal = 2`},
-	{"", "it has 2 rows", `UPDATE audit_trail SET seal = 3 WHERE seal IS NULL`},
 	{"", "it has 2 rows", `INSERT INTO audit_trail (id, client, via, operation, target, seal) VALUES (gen_random_uuid(), 'x', 'cli', 'x', 'x', 2)`},
-	{"", "the seal before has changed", `DELETE FROM audit_seals WHERE seal = 2`},
 	{"", "the seal before has changed", `DELETE FROM audit_seals WHERE seal = 1`},
 	{"", "seal 2", `UPDATE audit_seals SET hash = sha256(hash) WHERE seal = 2`},
 	{"", "a row has changed", `UPDATE audit_seals SET previous = sha256(hash) WHERE seal = 1`},
