@@ -2,7 +2,6 @@ package trail_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -49,7 +48,6 @@ func TestOfTwoObjectsTheMembersThatDifferAreRecorded(t *testing.T) {
 	}{
 		"both":            {document{"a": 1, "b": []int{1}, "c": "gone"}, document{"a": 1, "b": []int{2}, "d": nil}, `{"b":[1],"c":"gone"}`, `{"b":[2],"d":null}`},
 		"what is new":     {nil, document{"id": "made", "a": 1}, `null`, `{"a":1,"id":"made"}`},
-		"text as it is":   {nil, json.RawMessage(`{"a": 1.50}`), `null`, `{"a":1.50}`},
 		"what is no row":  {[]int{1}, "text", `null`, `null`},
 		"a number's form": {document{"n": 1 << 60}, document{"n": 1<<60 + 1}, `{"n":1152921504606846976}`, `{"n":1152921504606846977}`},
 	} {
@@ -78,9 +76,6 @@ func TestARowSaysWhoDidWhatAndNobodyElseIsInTheTrail(t *testing.T) {
 	list, _, err = trail.List(t.Context(), db, "", postgres.ListPage{Limit: 10})
 	if err != nil || len(list) != 4 || list[0].Actor != *other || list[0].Before != `{"x":"\u0000\u003c\u0026"}` {
 		t.Errorf("all: %+v, %v", list, err)
-	}
-	if n := servers.Value[int](t, db, `SELECT count(*) FROM audit_trail WHERE num_nulls(operator, key_prefix, address, reason, after, job_id) = 6`); n != 1 {
-		t.Errorf("%d rows have NULL for what is not known", n)
 	}
 }
 
