@@ -92,7 +92,7 @@ func actionsOf(c client.Campaign) (links []action) {
 	if c.Paused && c.State == client.CampaignStateActive {
 		state = "paused"
 	}
-	for _, one := range campaignActions {
+	for _, one := range append([]campaignAction{{name: "edit", in: "pending active paused", title: "Edit"}}, campaignActions...) {
 		if strings.Contains(one.in, state) {
 			links = append(links, action{Path: Path + "/campaigns/" + c.ID.String() + "/" + one.name, Title: one.title, Danger: one.danger})
 		}
