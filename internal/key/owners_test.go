@@ -59,7 +59,7 @@ func TestOnlyTheOwnerOfTheTablesMakesOperators(t *testing.T) {
 		`UPDATE api_keys SET client = 'shop', role = 'app' WHERE client = 'ops'`, `UPDATE api_keys SET created_at = clock_timestamp()`,
 		`UPDATE api_keys SET revoked_at = NULL WHERE client = 'ops'`, `UPDATE api_keys SET revoked_at = revoked_at + interval '1 hour'`,
 		`UPDATE api_keys SET last_used_at = clock_timestamp(), role = 'operator', client = 'ops'`,
-		`DELETE FROM api_keys`, `TRUNCATE api_keys`,
+		`DELETE FROM api_keys`, `TRUNCATE api_keys CASCADE`,
 		`INSERT INTO api_clients (name, role) VALUES ('thief', 'operator')`, `INSERT INTO api_clients (name, role) VALUES ('ops', 'operator') ON CONFLICT DO NOTHING`,
 		`UPDATE api_clients SET role = 'operator'`, `UPDATE api_clients SET name = 'thief' WHERE name = 'none'`, `DELETE FROM api_clients`, `TRUNCATE api_clients CASCADE`,
 		`INSERT INTO goose_db_version (version_id, is_applied) VALUES (1000, true)`, `UPDATE goose_db_version SET is_applied = false`,

@@ -180,7 +180,7 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 	newest, err := schema.Newest()
 	servers.NoError(t, err)
 	for name, want := range map[string]string{"ok settings": "valid", "ok postgres": "a primary", "ok clock of postgres": "s ahead", "note standbys": "0 standbys", "ok connections": "triprize-cli",
-		"ok schema": fmt.Sprint("version ", newest), "ok locks": "none", "ok draw key": "of 2 unfinished", "ok redis": "deleted", "ok clock of redis": "s ahead", "note durability of redis": "noeviction true"} {
+		"ok schema": fmt.Sprint("version ", newest), "ok locks": "none", "ok draw key": "of 2 unfinished", "ok redis": "deleted", "ok clock of redis": "s ahead", "ok durability of redis": "noeviction true"} {
 		if text, ok := found[name]; !ok || !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q; found %q", name, text, want, found)
 		}

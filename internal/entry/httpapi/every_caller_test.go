@@ -32,7 +32,7 @@ var rights = func() map[string]right {
 	for of, operations := range map[right]string{
 		{"operator", ""}: `createCampaign patchCampaign publishCampaign pauseCampaign resumeCampaign blockPositions unblockPositions requestDraw voidDraw listSweeps runSweep
 			cancelCampaign listPayments retryPayment resolvePayment listWaitingRefunds retryRefund listPaymentDiscrepancies explainPaymentDiscrepancy
-			getStatus listFailures listKeys revokeKey`,
+			getStatus listAuditTrail listFailures listKeys revokeKey`,
 		{"operator app user viewer", everybodys}: `listCampaigns getCampaign streamCampaign listPositions getPosition`,
 		{"operator app user", makes}:             `createHold requestPurchase`,
 		{"operator app user", notFound}: `getHold extendHold releaseHold getWallet listWalletEvents getAuthorization getPurchase getPurchaseProof cancelPurchase tryPayment getJob streamJob
@@ -72,7 +72,7 @@ func TestEveryOperationIsForItsRolesOnly(t *testing.T) {
 			t.Errorf("%s is new: say here who may call it, and what it is about", o.ID)
 		}
 		path := strings.NewReplacer("{campaign}", uuid.NewString(), "{purchase}", uuid.NewString(), "{job}", uuid.NewString(),
-			"{endpoint}", uuid.NewString(), "{event}", uuid.NewString(), "{user}", "u", "{sweep}", "old-records", "{layer}", "1", "{column}", "1").Replace(o.Path)
+			"{endpoint}", uuid.NewString(), "{event}", uuid.NewString(), "{user}", "u", "{sweep}", "old-records", "{prefix}", "0123456789ab", "{layer}", "1", "{column}", "1").Replace(o.Path)
 		for role, credential := range credentials {
 			methods := []string{o.Method}
 			if o.Method == http.MethodGet {

@@ -103,6 +103,11 @@ func listsOf(s *fleet.System, operation string) map[string]pages {
 		return map[string]pages{"": {endpointsPath, false, func() string {
 			return asked(s, s.App, endpointsPath, uuid.NewString(), endpointBody("*")).ID.String()
 		}}}
+	case "listAuditTrail":
+		return map[string]pages{"": {"/v1/audit-trail?target=" + campaign.String(), true, func() string {
+			s.Do(0, s.Operator, http.MethodPatch, within, nil, fleet.Fields{"metadata": fleet.Fields{"at": uuid.NewString()}})
+			return servers.Value[string](s.T, s.DB, `SELECT max(id::text) FROM audit_trail WHERE target = $1`, campaign.String())
+		}}}
 	case "listWebhookDeliveries":
 		path := endpointAt(s, "https://shop.example/triprize", "campaign.drawn")
 		return map[string]pages{"": {path + "/deliveries", true, func() string {

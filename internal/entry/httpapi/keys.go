@@ -12,6 +12,7 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/key"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 	"triprize/internal/webhook"
 )
 
@@ -38,9 +39,11 @@ func (s *server) RevokeKey(ctx context.Context, r operations.RevokeKeyRequestObj
 		if revoked, err = key.Revoke(ctx, tx, r.Prefix, successor); err != nil {
 			return err
 		}
-		_, err = webhook.KeyRevoked(ctx, tx, r.Prefix, successor)
-		// Here: trail.Write(ctx, tx, …), the row of this revocation.
-		return err
+		endpoints, err := webhook.KeyRevoked(ctx, tx, r.Prefix, successor)
+		if err != nil {
+			return err
+		}
+		return trail.Write(ctx, tx, nil, map[string]any{"revoked": true, "endpoints": endpoints, "successor": successor})
 	})
 	return operations.RevokeKey200(keyJSON(revoked), err)
 }

@@ -141,7 +141,7 @@ func TestEveryOperationRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		if !strings.Contains(strings.Join(o.Roles, " "), "operator") {
 			credential = s.App
 		}
-		values := map[string]string{"layer": "1", "column": "1", "user": "mina", "sweep": "lost-jobs"}
+		values := map[string]string{"layer": "1", "column": "1", "user": "mina", "sweep": "lost-jobs", "prefix": "0123456789ab"}
 		pathWith := func(replaced, by string) (path string) {
 			path = o.Path
 			for _, p := range contract[o.ID].parameters {
