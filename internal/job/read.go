@@ -329,7 +329,7 @@ type Rates struct {
 func ReadRates(ctx context.Context, db postgres.DB) (r Rates, err error) {
 	var ids [2]uuid.UUID // the first and the last
 	for i, from := range []time.Duration{-10 * time.Second, time.Minute} {
-		binary.BigEndian.PutUint64(ids[i][:8], uint64(time.Now().Add(from).UnixMilli())<<16) //nolint:gosec // after 1970
+		binary.BigEndian.PutUint64(ids[i][:8], uint64(time.Now().Add(from).UnixMilli())<<16)
 	}
 	err = db.QueryRow(ctx, `
 		WITH j AS MATERIALIZED (

@@ -25,7 +25,7 @@ type view []string
 // amounts are the members that have minor units of the nearest currency around them.
 var amounts = []string{"amount", "amount_refunded", "available", "balance", "held", "price"}
 
-func (v view) print(out io.Writer, document map[string]any) {
+func (v view) write(out io.Writer, document map[string]any) {
 	lines := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, path := range strings.Fields(v[0]) {
 		if text := textAt(document, path, ""); text != "" {
@@ -76,7 +76,7 @@ func textAt(object map[string]any, path, currency string) string {
 	}
 	number, _ := value.(json.Number)
 	if amount, err := number.Int64(); err == nil && slices.Contains(amounts, path[strings.LastIndexByte(path, '.')+1:]) {
-		return amountOf(amount, client.Currency(currency))
+		return amountOf(amount, currency)
 	}
 	if text, ok := value.(string); ok {
 		return text
@@ -116,7 +116,7 @@ func reader(c *cobra.Command, views []view, asOne int, call func(ctx context.Con
 			decoder.UseNumber() // a float has no 53rd bit
 			err = cmp.Or(decoder.Decode(&document), err)
 			if !*asJSON {
-				views[i].print(out, document)
+				views[i].write(out, document)
 			} else if i < asOne {
 				maps.Copy(all, document)
 			}

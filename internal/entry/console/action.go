@@ -52,17 +52,17 @@ type command func(ctx context.Context, api *client.Client, typed *form, options 
 // typedField has what is typed to confirm an action.
 const typedField = "typed"
 
-// act registers an action. make returns it for a request, and the command.
-func (c *console) act(r fiber.Router, path, done string, make func(f *fiber.Ctx) (action, command, error)) {
+// act registers an action. form returns it for a request, and the command.
+func (c *console) act(r fiber.Router, path, done string, form func(f *fiber.Ctx) (action, command, error)) {
 	r.Get(path, func(f *fiber.Ctx) error {
-		a, _, err := make(f)
+		a, _, err := form(f)
 		if err != nil {
 			return err
 		}
 		return c.show(f, cmp.Or(a.Page, "action"), view{Title: a.Title, Data: a})
 	})
 	r.Post(path, func(f *fiber.Ctx) error {
-		a, do, err := make(f)
+		a, do, err := form(f)
 		if err != nil {
 			return err
 		}

@@ -116,7 +116,7 @@ type problem struct {
 // problemOf returns what an error says to an operator. The cause of an error of ours is in the log.
 func (c *console) problemOf(err error) problem {
 	if refused, ok := errors.AsType[*client.Error](err); ok {
-		return problem{refused.Status, string(refused.Code), refused.Detail, refused.RequestID, refused.Errors}
+		return problem{refused.Status, refused.Code, refused.Detail, refused.RequestID, refused.Errors}
 	}
 	if own, ok := errors.AsType[*fault.Error](err); ok {
 		p := problem{Status: resource.Statuses[own.Code.Kind()], Code: string(own.Code), Detail: own.Message}

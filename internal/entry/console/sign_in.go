@@ -122,6 +122,6 @@ func (c *console) setCookie(f *fiber.Ctx, secure bool, value string) {
 	if value == "" {
 		age = -1
 	}
-	cookie := http.Cookie{Name: cookieName(secure), Value: value, Path: "/", MaxAge: age, Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	cookie := http.Cookie{Name: cookieName(secure), Value: value, Path: "/", MaxAge: age, Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode} //nolint:gosec // over http from this machine only
 	f.Append(fiber.HeaderSetCookie, cookie.String())
 }

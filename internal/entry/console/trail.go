@@ -15,7 +15,7 @@ func (c *console) mountTrail(r fiber.Router) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 		defer cancel()
 		target := f.Query("target")
-		page, err := c.api(f).ListAuditTrail(ctx, client.ListAuditTrailParams{Target: target, Cursor: client.ListCursor(f.Query("cursor")), Limit: 50})
+		page, err := c.api(f).ListAuditTrail(ctx, client.ListAuditTrailParams{Target: target, Cursor: f.Query("cursor"), Limit: 50})
 		if err != nil {
 			return err
 		}

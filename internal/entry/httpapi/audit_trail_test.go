@@ -134,12 +134,12 @@ func TestTheConsoleIsInTheTrailAndShowsIt(t *testing.T) {
 		return string(body)
 	}
 	console, id := s.URLs[0]+"/console", s.Campaign(3).String()
-	see(browser.PostForm(console+"/sign-in", url.Values{"/key": {s.Operator}, "/operator": {"Grace"}}))
-	see(browser.PostForm(console+"/campaigns/"+id+"/pause", url.Values{"/reason": {"the hall <burns>"}}))
-	for range 2 { // the second changes nothing
+	see(browser.PostForm(console+"/sign-in", url.Values{"/key": {s.Operator}, "/operator": {"Grace"}}))   //nolint:bodyclose // see closes it
+	see(browser.PostForm(console+"/campaigns/"+id+"/pause", url.Values{"/reason": {"the hall <burns>"}})) //nolint:bodyclose // see closes it
+	for range 2 {                                                                                         // the second changes nothing
 		wantAnswer(t, "renamed", s.Do(0, s.Operator, http.MethodPatch, "/v1/campaigns/"+id, map[string]string{"Triprize-Operator": "Ada"}, fleet.Fields{"name": "B"}), 200)
 	}
-	page := see(browser.Get(console + "/trail?target=" + strings.ToUpper(id)))
+	page := see(browser.Get(console + "/trail?target=" + strings.ToUpper(id))) //nolint:bodyclose // see closes it
 	for text, n := range map[string]int{"Grace": 2, "pauseCampaign": 2, "the hall &lt;burns&gt;": 1, "patchCampaign": 3, ", console</small>": 1, ", api</small>": 2,
 		"{&#34;name&#34;:&#34;B&#34;}": 1, "not sealed yet": 3, "revokeKey": 1, "key rotate-draw-secrets": 1, "Next page": 0} {
 		if got := strings.Count(page, text); got != n {

@@ -175,7 +175,7 @@ func TestThePurchasesOfACampaignAreTheTableOfTheAPI(t *testing.T) {
 	servers.NoError(t, err)
 	for method, want := range map[string][]byte{http.MethodGet: want, http.MethodHead: nil} {
 		head, got, err := plain(t, method, s.URLs[0]+"/console/campaigns/"+id.String()+"/purchases.csv", map[string]string{"Cookie": b.cookie})
-		if err != nil || head.StatusCode != 200 || !bytes.Equal(got, want) || !strings.HasPrefix(head.Header.Get("Content-Type"), "text/csv") || head.Header.Get("Content-Disposition") == "" {
+		if err != nil || head.StatusCode != http.StatusOK || !bytes.Equal(got, want) || !strings.HasPrefix(head.Header.Get("Content-Type"), "text/csv") || head.Header.Get("Content-Disposition") == "" {
 			t.Errorf("%s: %v, %v, %d bytes, not %d", method, head, err, len(got), len(want))
 		}
 	}

@@ -99,7 +99,7 @@ func (s *server) GetStatus(ctx context.Context, _ operations.GetStatusRequestObj
 func (s *server) openStatus(rdb redis.UniversalClient) {
 	bounds := readcache.Settings{MaxAge: 1900 * time.Millisecond, Pause: time.Second, Timeout: time.Minute, MaxEntries: 1, MaxBytes: 1}
 	s.status = readcache.New(bounds, func(ctx context.Context, _ struct{}) (contract.Status, error) {
-		st := &status{ready: s.health.Ready(), values: make(map[string]float64), failed: make(map[string]bool), also: make(map[string]string)}
+		st := &status{ready: s.health.Ready(), values: make(map[string]float64), failed: make(map[string]bool), also: make(map[string]string)} //nolint:contextcheck // checks have bounds of their own
 		st.At, st.Figures.Backlog, st.ExecutionLocks = time.Now().UTC(), []contract.Backlog{}, []contract.ExecutionLock{}
 		for name, is := range st.ready.Checks {
 			st.holds(name, is != telemetry.StatusOK)
