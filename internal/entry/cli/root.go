@@ -30,7 +30,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
 	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), readyCommand(), withProgress(command.New("verify"), "verifying"))
-	root.AddCommand(append(showCommands(), statusCommand(), failedCommand(), trailCommand(), doctorCommand())...)
+	root.AddCommand(append(showCommands(), statusCommand(), failedCommand(), doctorCommand())...)
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)

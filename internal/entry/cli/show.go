@@ -1,38 +1,23 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 
 	"triprize.example/client"
-)
-
-// What a person reads of each thing.
-var (
-	jobView = view{"id kind state campaign_id purchase_id user_id accepted_at finished_at attempts problem.code problem.detail problem.retry_at refunds.total refunds.done refunds.waiting " +
-		"waiting.reason waiting.retry_at next_action.type next_action.url next_action.decline.code next_action.expires_at purchase.state purchase.amount purchase.amount_refunded",
-		"purchase.positions label number layer column price", "purchase.refunds id state amount reason failure", "purchase.timeline at event detail"}
-	purchaseView = view{"id state user_id campaign_id amount amount_refunded payment.method payment.reference payment.expires_at payment.decline.code payment.decline.message failure " +
-		"cancellation.at cancellation.by cancellation.reason dispute.id dispute.status dispute.reason dispute.amount", "positions label number layer column price",
-		"partial_cancellations at by reason amount", "refunds id method amount state reason reference failure waiting_for finished_at", "timeline at event detail"}
-	campaignView = view{"id name state paused waiting.reason waiting.count waiting.until positions.total positions.sold positions.reserved positions.blocked positions.available published_at " +
-		"sale_starts_at sale_ends_at draws_at draw_started_at draw_completed_at cancelled_at cancelled_by cancel_reason",
-		"layers layer label price positions.total positions.sold positions.reserved positions.blocked"}
-	drawView  = view{"trust round round_due_at voids_at executed_at", "winners prize name label purchase_id user_id"}
-	userViews = []view{{"", "purchases id state campaign_id amount amount_refunded payment.method failure"}, {"", "holds id state campaign_id amount created_at expires_at purchase_id"},
-		{"", "wallets id client balance held available"}}
-	trailView  = view{"", "audit_trail at operator client key_prefix address via operation target reason before after"}
-	failedView = view{"since until complete", "causes code kind count last_at jobs"}
-	statusView = view{"state at figures.purchases_per_second figures.refusals_per_second figures.final_p50_ms figures.final_p99_ms figures.workers figures.schedulers figures.leader",
-		"checks state name detail since runbook", "figures.backlog kind count age_seconds", "execution_locks campaign_id worker since stale"}
 )
 
 // mostOfUser bounds each list of a user.
@@ -40,8 +25,9 @@ const mostOfUser = 20
 
 // showCommands return the commands that show one thing.
 func showCommands() []*cobra.Command {
-	show := func(use, short string, call func(ctx context.Context, api *client.Client, id uuid.UUID) error, views ...view) *cobra.Command {
-		return reader(&cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}, views, 1, func(ctx context.Context, api *client.Client, arg string) error {
+	show := func(use, short string, call func(ctx context.Context, api *client.Client, id uuid.UUID) error) *cobra.Command {
+		c := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+		return reader(c, writeYAML, func(ctx context.Context, api *client.Client, arg string) error {
 			id, err := idOf("a "+strings.Fields(use)[0], arg)
 			if err != nil {
 				return err
@@ -53,22 +39,22 @@ func showCommands() []*cobra.Command {
 	return []*cobra.Command{
 		show("job JOB", "Show a job: its state, what it waits for, and its purchase", func(ctx context.Context, api *client.Client, id uuid.UUID) error {
 			return only(api.GetJob(ctx, id, client.GetJobParams{Include: client.WithJobPurchase}))
-		}, jobView),
-		show("purchase PURCHASE", "Show a purchase: amounts, positions, refunds, timeline, and what its job waits for", func(ctx context.Context, api *client.Client, id uuid.UUID) error {
+		}),
+		show("purchase PURCHASE", "Show a purchase: amounts, positions, refunds, timeline, and its job", func(ctx context.Context, api *client.Client, id uuid.UUID) error {
 			p, err := api.GetPurchase(ctx, id, client.GetPurchaseParams{})
 			if err == nil {
 				_, _ = api.GetJob(ctx, p.JobID, client.GetJobParams{}) // it is gone after its retention
 			}
 			return err
-		}, purchaseView, jobView),
+		}),
 		show("campaign CAMPAIGN", "Show a campaign: positions and prices by layer, and its draw", func(ctx context.Context, api *client.Client, id uuid.UUID) error {
 			c, err := api.GetCampaign(ctx, id)
 			if err == nil && !c.DrawStartedAt.IsZero() {
 				err = only(api.GetDraw(ctx, id))
 			}
 			return err
-		}, campaignView, drawView),
-		reader(user, userViews, len(userViews), func(ctx context.Context, api *client.Client, id string) error {
+		}),
+		reader(user, writeYAML, func(ctx context.Context, api *client.Client, id string) error {
 			return cmp.Or(only(api.ListPurchases(ctx, id, client.ListPurchasesParams{Limit: mostOfUser})), only(api.ListUserHolds(ctx, id, client.ListUserHoldsParams{Limit: mostOfUser})),
 				only(api.ListWallets(ctx, client.ListWalletsParams{OwnerID: id, Limit: mostOfUser})))
 		}),
@@ -80,7 +66,7 @@ func only[T any](_ T, err error) error { return err }
 
 func statusCommand() *cobra.Command {
 	c := &cobra.Command{Use: "status", Short: "Tell whether anything is wrong; status 1 if something is late or broken, 2 if the api does not say", Args: cobra.NoArgs}
-	return checks(reader(c, []view{statusView}, 1, func(ctx context.Context, api *client.Client, _ string) error {
+	return checks(reader(c, writeStatus, func(ctx context.Context, api *client.Client, _ string) error {
 		s, err := api.GetStatus(ctx)
 		if refused, answered := errors.AsType[*client.Error](err); err != nil && (!answered || refused.Status >= http.StatusInternalServerError) {
 			return fmt.Errorf("%w\nWithout the api, run: triprize doctor", err)
@@ -89,6 +75,25 @@ func statusCommand() *cobra.Command {
 		}
 		return err
 	}))
+}
+
+// writeStatus writes what the page Now shows.
+func writeStatus(out io.Writer, document []byte) error {
+	var s client.Status
+	if err := json.Unmarshal(document, &s); err != nil {
+		return err
+	}
+	figure := func(value *float64) string {
+		if value == nil {
+			return "-"
+		}
+		return fmt.Sprint(*value)
+	}
+	f := s.Figures
+	say(out, "%s: %s purchases/s, %s refusals/s, final after %s ms (p99); leader %s\n", s.State, figure(f.PurchasesPerSecond), figure(f.RefusalsPerSecond), figure(f.FinalP99Ms), cell(f.Leader))
+	checks := table[client.StatusCheck]{head: "STATE\tCHECK\tDETAIL\tSINCE\tRUNBOOK", row: func(c client.StatusCheck) string { return cells(c.State, c.Name, c.Detail, c.Since, c.Runbook) }}
+	backlog := table[client.Backlog]{head: "\nWAITING\tCOUNT\tOLDEST", row: func(b client.Backlog) string { return cells(b.Kind, b.Count, fmt.Sprintf("%.0f s", b.AgeSeconds)) }}
+	return cmp.Or(checks.print(out, s.Checks, false), backlog.print(out, f.Backlog, false))
 }
 
 func failedCommand() *cobra.Command {
@@ -104,16 +109,88 @@ func failedCommand() *cobra.Command {
 			return err
 		})
 	}
-	return reader(c, []view{failedView}, 1, func(ctx context.Context, api *client.Client, _ string) error {
+	return reader(c, writeYAML, func(ctx context.Context, api *client.Client, _ string) error {
 		return only(api.ListFailures(ctx, span))
 	})
 }
 
-func trailCommand() *cobra.Command {
-	c := &cobra.Command{Use: "trail", Short: "List changes by operators, the newest first", Args: cobra.NoArgs}
-	target := c.Flags().String("target", "", "only changes of this resource: its id, the prefix of a key, or the name of a sweep")
-	limit := c.Flags().Int("limit", 50, "maximum number of changes to list, up to 200")
-	return reader(c, []view{trailView}, 1, func(ctx context.Context, api *client.Client, _ string) error {
-		return only(api.ListAuditTrail(ctx, client.ListAuditTrailParams{Target: *target, Limit: *limit}))
-	})
+// answers has the documents of an api as they are: where they have null, the client's types have zeros.
+type answers [][]byte
+
+// RoundTrip makes answers an http.RoundTripper.
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return response, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	document, err := io.ReadAll(response.Body)
+	*a, response.Body = append(*a, document), io.NopCloser(bytes.NewReader(document))
+	return response, err
+}
+
+// reader makes c a command that makes calls, and writes the documents of their answers, or prints them as JSON, a line each.
+func reader(c *cobra.Command, write func(out io.Writer, document []byte) error, call func(ctx context.Context, api *client.Client, arg string) error) *cobra.Command {
+	asJSON, got := c.Flags().Bool("json", false, "print JSON, a line for each document"), new(answers)
+	soon := client.WithRetry(client.RetryPolicy{Attempts: 3}) // a person waits, perhaps before an outage
+	return onAPI(c, func(cmd *cobra.Command, args []string, api *client.Client) error {
+		err := call(cmd.Context(), api, strings.Join(args, ""))
+		if _, decided := errors.AsType[*statusError](err); err != nil && !decided {
+			return err
+		}
+		for i, document := range *got {
+			if *asJSON {
+				say(cmd.OutOrStdout(), "%s", bytes.TrimSpace(document))
+				continue
+			}
+			if i > 0 {
+				say(cmd.OutOrStdout(), "---")
+			}
+			err = cmp.Or(write(cmd.OutOrStdout(), document), err)
+		}
+		return err
+	}, soon, client.WithHTTPClient(&http.Client{Transport: got}))
+}
+
+// writeYAML writes a document as YAML.
+func writeYAML(out io.Writer, document []byte) error {
+	var root yaml.Node // JSON is YAML
+	if err := yaml.Unmarshal(document, &root); err != nil {
+		return err
+	}
+	unfold(&root, "")
+	text, err := yaml.Marshal(&root)
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
+}
+
+// amounts are the members that are in minor units of the nearest currency around them.
+var amounts = []string{"amount", "amount_refunded", "available", "balance", "held", "price"}
+
+// unfold lets a document have a line for each value, leaves out what is null, and adds to amounts what they are in words.
+func unfold(n *yaml.Node, currency string) {
+	n.Style = 0
+	if n.Kind == yaml.MappingNode {
+		var members []*yaml.Node
+		for member := range slices.Chunk(n.Content, 2) {
+			if member[0].Value == "currency" {
+				currency = member[1].Value
+			}
+			if member[1].Tag != "!!null" {
+				members = append(members, member...)
+			}
+		}
+		n.Content = members
+		for member := range slices.Chunk(members, 2) {
+			var amount int64
+			if slices.Contains(amounts, member[0].Value) && member[1].Decode(&amount) == nil {
+				member[1].LineComment = amountOf(amount, currency)
+			}
+		}
+	}
+	for _, inner := range n.Content {
+		unfold(inner, currency)
+	}
 }
