@@ -1,8 +1,8 @@
 package key
 
 import (
+	"cmp"
 	"context"
-	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -60,31 +60,26 @@ type cachedSession struct {
 
 // NewSessions returns the sessions of keys. secret is known to all apis, and not to the database; without one the
 // cookies of this process are valid at this process only.
-func NewSessions(db postgres.DB, keys *Verifier, secret string) (*Sessions, error) {
-	if secret == "" {
-		secret = rand.Text()
-	}
-	mac, err := hkdf.Key(sha256.New, []byte(secret), nil, "triprize console session", sha256.Size)
-	if err != nil {
-		return nil, fmt.Errorf("key.NewSessions: %w", err)
-	}
+func NewSessions(db postgres.DB, keys *Verifier, secret string) *Sessions {
+	derived := hmac.New(sha256.New, []byte(cmp.Or(secret, rand.Text())))
+	derived.Write([]byte("triprize console session"))
 	known, _ := lru.New[[sha256.Size]byte, cachedSession](sessionsAtOnce) // fails only for a size of 0
-	return &Sessions{db: db, keys: keys, mac: mac, known: known}, nil
+	return &Sessions{db: db, keys: keys, mac: derived.Sum(nil), known: known}
 }
 
-// Open opens a session with the text of an operator's key, and returns the value of its cookie. The errors have the
+// Open opens a session with the text of an operator's key, and returns it and the value of its cookie. The errors have the
 // codes unauthenticated (of the key), forbidden (the key is an app's) and invalid-request (/operator).
-func (s *Sessions) Open(ctx context.Context, key, operator string) (cookie string, err error) {
+func (s *Sessions) Open(ctx context.Context, key, operator string) (opened Session, cookie string, err error) {
 	operator = strings.TrimSpace(operator)
 	if n := utf8.RuneCountInString(operator); n == 0 || n > longestName || !utf8.ValidString(operator) || strings.ContainsFunc(operator, unicode.IsControl) {
-		return "", fault.Invalid(fault.Field{Pointer: "/operator", Detail: fmt.Sprintf("must be a name of 1 to %d characters", longestName)})
+		return opened, "", fault.Invalid(fault.Field{Pointer: "/operator", Detail: fmt.Sprintf("must be a name of 1 to %d characters", longestName)})
 	}
 	k, err := s.keys.Verify(ctx, strings.TrimSpace(key))
 	if err != nil {
-		return "", err
+		return opened, "", err
 	}
 	if k.Role != Operator {
-		return "", fault.New(fault.Forbidden, "this is the key of an app; the console needs an operator's key")
+		return opened, "", fault.New(fault.Forbidden, "this is the key of an app; the console needs an operator's key")
 	}
 	token := make([]byte, tokenBytes)
 	_, _ = rand.Read(token) // never fails
@@ -93,9 +88,9 @@ func (s *Sessions) Open(ctx context.Context, key, operator string) (cookie strin
 	b.Queue(`DELETE FROM console_sessions WHERE created_at < clock_timestamp() - $1 * interval '1 second'`, SessionLength.Seconds())
 	b.Queue(`INSERT INTO console_sessions (token_hash, key_prefix, operator) VALUES ($1, $2, $3)`, hash[:], k.Prefix, operator)
 	if err := s.db.SendBatch(ctx, &b).Close(); err != nil {
-		return "", fmt.Errorf("key.Sessions.Open: %w", err)
+		return opened, "", fmt.Errorf("key.Sessions.Open: %w", err)
 	}
-	return base64.RawURLEncoding.EncodeToString(append(token, s.macOf(token)...)), nil
+	return Session{Operator: operator, KeyPrefix: k.Prefix, Client: k.Client}, base64.RawURLEncoding.EncodeToString(append(token, s.macOf(token)...)), nil
 }
 
 func (s *Sessions) macOf(token []byte) []byte {
@@ -146,7 +141,7 @@ func (s *Sessions) Find(ctx context.Context, cookie string, byOperator bool) (Se
 	case errors.Is(err, pgx.ErrNoRows):
 		s.known.Remove(hash)
 		return Session{}, errSignedOut
-	case isKnown && postgres.IsTransient(err) && time.Since(cached.SeenAt) < SessionIdle:
+	case isKnown && postgres.IsTransient(err) && time.Since(cached.SeenAt) < SessionIdle && time.Since(cached.CreatedAt) < SessionLength:
 		return cached.Session, nil
 	}
 	return Session{}, fmt.Errorf("key.Sessions.Find: %w", err)

@@ -8,7 +8,9 @@ package trail
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -63,6 +65,9 @@ type Entry struct {
 	Seal   *int64     `json:"-"` // nil: the next one
 }
 
+// longest is the longest member of a document in a row. Of a longer one, such as the layers of a large campaign, the row has the hash.
+const longest = 16 << 10
+
 // Entry returns the row of a change. before and after are documents of ours. Only objects are stored; of two, the
 // members that differ.
 func (a Actor) Entry(job uuid.UUID, before, after any) Entry {
@@ -81,6 +86,11 @@ func (a Actor) Entry(job uuid.UUID, before, after any) Entry {
 
 func membersOf(document any) (members map[string]json.RawMessage) {
 	_ = json.Unmarshal([]byte(textOf(document)), &members) // of what is no object there are none
+	for name, member := range members {
+		if len(member) > longest {
+			members[name] = json.RawMessage(fmt.Sprintf(`"%d bytes, SHA-256 %x"`, len(member), sha256.Sum256(member)))
+		}
+	}
 	return members
 }
 

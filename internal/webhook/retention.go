@@ -114,11 +114,12 @@ func CountWaiting(ctx context.Context, db postgres.DB) (w Backlog, err error) {
 	return w, fault.At(err, "webhook.CountWaiting")
 }
 
-// CountDue counts the events that are due for endpoints that are not disabled, those of paused ones too: mostBacklog at most.
-func CountDue(ctx context.Context, db postgres.DB) (n int, err error) {
+// CountDue counts the events that are due for endpoints that are not disabled, those of paused ones too, mostBacklog at most, and
+// returns for how long the oldest of them has been due.
+func CountDue(ctx context.Context, db postgres.DB) (n int, oldest time.Duration, err error) {
 	err = db.QueryRow(ctx, `
-		SELECT count(*) FROM (
-			SELECT FROM webhook_endpoints p JOIN webhook_deliveries d ON d.endpoint_id = p.id
-			WHERE d.state = 'pending' AND d.next_at <= (SELECT clock_timestamp()) AND p.disabled_at IS NULL AND p.deleted_at IS NULL LIMIT $1) due`, mostBacklog).Scan(&n)
-	return n, fault.At(err, "webhook.CountDue")
+		SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(next_at)), 0) * interval '1 second' FROM (
+			SELECT d.next_at FROM webhook_endpoints p JOIN webhook_deliveries d ON d.endpoint_id = p.id
+			WHERE d.state = 'pending' AND d.next_at <= (SELECT clock_timestamp()) AND p.disabled_at IS NULL AND p.deleted_at IS NULL LIMIT $1) due`, mostBacklog).Scan(&n, &oldest)
+	return n, oldest, fault.At(err, "webhook.CountDue")
 }

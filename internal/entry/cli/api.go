@@ -53,7 +53,8 @@ func operatorName() string {
 	if who, err := user.Current(); name == "" && err == nil {
 		name = who.Username
 	}
-	return name
+	letters := []rune(strings.ToValidUTF8(name, ""))
+	return string(letters[:min(len(letters), 100)]) // as long as the trail has names
 }
 
 // required adds a flag that must be set.

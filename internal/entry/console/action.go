@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
@@ -11,19 +14,17 @@ import (
 	"triprize.example/client"
 )
 
-// action is a command of an operator, as a form: it stands on the page of what it is about, and alone on a page of
-// its own where it is shown again if it was refused.
+// action is a command of an operator, as a form: it stands alone on a page, where it is shown again if it was refused.
 type action struct {
-	Path   string // where the form is sent
-	Title  string // what it does: Pause the sale
-	Text   string // what happens then, and what cannot be undone
-	Danger bool   // it cannot be undone
-	Facts  []fact // what it is about, and what it changes
-	Fields []field
-	Typed  string // what must be typed before a command that is hard to undo; empty: nothing
-	Back   string // the page that follows
-
-	Page    string // its template, if it is another than action
+	Path    string // where the form is sent
+	Title   string // what it does: Pause the sale
+	Text    string // what happens then, and what cannot be undone
+	Danger  bool   // it cannot be undone
+	Facts   []fact // what it is about, and what it changes
+	Fields  []field
+	Typed   string // what must be typed before a command that is hard to undo; empty: nothing
+	Back    string // the page that follows
+	IsDraft bool   // of a campaign: it has a preview
 	Preview any    // what it would make; nil: nobody has asked
 
 	Form *form  // what was typed; nil: nothing yet
@@ -42,53 +43,37 @@ type field struct {
 // fact is what must be known before a command.
 type fact struct{ Name, Value string }
 
-// reason is the field for why an operator does something.
+// reason is the field for why an operator does something; each action has it.
 var reason = field{Name: "/reason", Label: "Reason", Hint: "for the trail", Type: "text", Required: true}
 
 // command does what an action says. The request has the idempotency key of the form, so that a form that is sent
 // twice is done once.
 type command func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error
 
-// typedField has what is typed to confirm an action.
-const typedField = "typed"
-
-// act registers an action. form returns it for a request, and the command.
-func (c *console) act(r fiber.Router, path, done string, form func(f *fiber.Ctx) (action, command, error)) {
-	r.Get(path, func(f *fiber.Ctx) error {
-		a, _, err := form(f)
+// act registers an action. show returns it for a request, and the command.
+func (c *console) act(r fiber.Router, path string, show func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, command, error)) {
+	handle := func(f *fiber.Ctx) error {
+		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+		defer cancel()
+		api := c.api(f)
+		a, do, err := show(ctx, f, api)
 		if err != nil {
 			return err
 		}
-		return c.show(f, cmp.Or(a.Page, "action"), view{Title: a.Title, Data: a})
-	})
-	r.Post(path, func(f *fiber.Ctx) error {
-		a, do, err := form(f)
-		if err != nil {
-			return err
+		if f.Method() != http.MethodPost {
+			return c.show(f, "action", view{Title: a.Title, Data: a})
 		}
 		typed := newForm(f)
-		if a.Typed != "" && typed.text(typedField) != a.Typed {
-			typed.Faults[typedField] = "type exactly: " + a.Typed
-		}
-		for _, one := range a.Fields {
-			if one.Required && typed.text(one.Name) == "" {
-				typed.Faults[one.Name] = "is required"
+		err = c.perform(f, a, do, typed)
+		if err == nil && len(typed.Faults) == 0 {
+			c.fragments.Clear() // the page that follows shows what was done
+			to := cmp.Or(typed.next, a.Back) + "?done=1"
+			if typed.job != uuid.Nil {
+				to += "&job=" + typed.job.String()
 			}
+			return f.Redirect(to, http.StatusSeeOther)
 		}
-		if len(typed.Faults) == 0 {
-			typed.values["once"] = cmp.Or(typed.text("once"), uuid.NewString())
-			ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-			defer cancel()
-			err = do(ctx, c.api(f), typed, client.WithKey(typed.text("once")), client.WithReason(typed.text(reason.Name)))
-			if err == nil && len(typed.Faults) == 0 {
-				to := cmp.Or(typed.next, a.Back) + "?done=" + done
-				if typed.job != uuid.Nil {
-					to += "&job=" + typed.job.String()
-				}
-				return f.Redirect(to, http.StatusSeeOther)
-			}
-		}
-		p := &problem{Status: http.StatusBadRequest, Detail: "Nothing was done: see the marked fields."}
+		p := &client.Problem{Status: http.StatusBadRequest, Detail: "Nothing was done: see the marked fields."}
 		if err != nil {
 			*p = c.problemOf(err)
 			typed.take(p)
@@ -97,12 +82,87 @@ func (c *console) act(r fiber.Router, path, done string, form func(f *fiber.Ctx)
 			a.Once = typed.text("once") // otherwise another try is another request
 		}
 		a.Form = typed
-		return c.show(f.Status(p.Status), cmp.Or(a.Page, "action"), view{Title: a.Title, Problem: p, Form: typed, Data: a})
-	})
+		return c.show(f.Status(p.Status), "action", view{Title: a.Title, Problem: p, Data: a})
+	}
+	r.Get(path, handle)
+	r.Post(path, handle)
 }
 
-// follow takes the job that a command has become: the page that follows links to it. A job that has failed is a refusal.
-func (t *form) follow(job client.Job, err error) error {
+// perform does what a form says, unless one of its fields has a fault.
+func (c *console) perform(f *fiber.Ctx, a action, do command, typed *form) error {
+	if a.Typed != "" && oneLine(typed.text("typed")) != a.Typed {
+		typed.Faults["typed"] = "type exactly: " + a.Typed
+	}
+	for _, one := range a.Fields {
+		if one.Required && typed.text(one.Name) == "" {
+			typed.Faults[one.Name] = "is required"
+		}
+	}
+	if len(typed.Faults) > 0 {
+		return nil
+	}
+	typed.values["once"] = cmp.Or(typed.text("once"), uuid.NewString())
+	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+	defer cancel()
+	return do(ctx, c.api(f), typed, client.WithKey(typed.text("once")), client.WithReason(typed.text(reason.Name)))
+}
+
+// oneLine returns a text as a browser shows it.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// deed is an action about the thing whose id is in its path.
+type deed struct {
+	path string // /things/:id/name; a part of the thing may follow as :part
+	action
+	about func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error // adds what is known of the thing; nil: nothing
+	do    doer
+}
+
+type doer func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error
+
+// actOn registers deeds. What follows is the page of the thing, unless they say another.
+func (c *console) actOn(r fiber.Router, deeds ...deed) {
+	for _, d := range deeds {
+		c.act(r, d.path, func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, command, error) {
+			a, id := d.action, pathID(f.Params("id"))
+			a.Path, a.Fields = f.Path(), append(slices.Clone(a.Fields), reason)
+			a.Back = cmp.Or(a.Back, Path+"/"+strings.Split(d.path, "/")[1]+"/"+id.String())
+			var err error
+			if d.about != nil {
+				err = d.about(ctx, api, id, &a)
+			}
+			return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+				typed.part = pathID(f.Params("part"))
+				soon := client.WithWait(2 * time.Second) // a job that fails at once is refused where it was typed
+				return d.do(ctx, api, id, typed, append(options, soon)...)
+			}, err
+		})
+	}
+}
+
+// plain does a command without a body.
+func plain[T any](call func(*client.Client, context.Context, uuid.UUID, ...client.CallOption) (T, error)) doer {
+	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
+		done, err := call(api, ctx, id, options...)
+		return typed.follow(done, err)
+	}
+}
+
+// filled does a command with a body from the form.
+func filled[B, T any](call func(*client.Client, context.Context, uuid.UUID, B, ...client.CallOption) (T, error), from func(typed *form) B) doer {
+	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
+		body := from(typed)
+		if len(typed.Faults) > 0 {
+			return nil
+		}
+		done, err := call(api, ctx, id, body, options...)
+		return typed.follow(done, err)
+	}
+}
+
+// follow takes the job that a command may have become: the page that follows links to it. A job that has failed is a refusal.
+func (t *form) follow(done any, err error) error {
+	job, _ := done.(client.Job)
 	if err == nil && job.State == client.JobStateFailed && job.Problem != nil {
 		failed := client.Error{Problem: *job.Problem}
 		failed.Status = http.StatusConflict // it stays failed: another try is another job
@@ -110,16 +170,4 @@ func (t *form) follow(job client.Job, err error) error {
 	}
 	t.job = job.ID
 	return err
-}
-
-// said is what a page says after a command, by the name in its address: an address has no text of others.
-var said = map[string]string{
-	"revoked": "The key is revoked: it stops working everywhere within five seconds.", "enable": "The endpoint is enabled.", "disable": "The endpoint is disabled.",
-	"test": "The test event is on its way.", "again": "The event is sent again.", "replay": "At most 1,000 events are sent again, the oldest first, 20 a second. What is left can be replayed afterwards.",
-	"published": "The campaign is published.", "paused": "The sale is paused.", "resumed": "The sale goes on.",
-	"saved": "The campaign is saved.", "created": "The campaign is created: it is a draft until it is published.",
-	"blocked": "The positions are blocked.", "unblocked": "The positions are on sale again.",
-	"round": "The round is verified. The draw begins within half a minute.", "draw": "The draw is requested.",
-	"cancelled": "The cancellation is accepted. The page follows the refunds.", "voided": "The void is accepted. If it must be announced, the page says until when.",
-	"asked": "Accepted. The page follows what happens.", "done": "Done.", "swept": "The sweep has run: its report is below.",
 }

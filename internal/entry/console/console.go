@@ -22,6 +22,7 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/lookup"
 	"triprize/internal/key"
+	"triprize/internal/platform/readcache"
 	pages "triprize/web/console"
 )
 
@@ -30,7 +31,6 @@ type Options struct {
 	Sessions *key.Sessions
 	Curves   *Curves
 	API      func(*fiber.Ctx, key.Session) http.RoundTripper // sends the requests of a session
-	As       func(*fiber.Ctx, key.Session)                   // lets the request act for a session, where it goes on to the API itself
 	Find     func(ctx context.Context, text string, kinds ...string) ([]lookup.Hit, error)
 	Charge   func(*fiber.Ctx, error) error      // for a wrong key, to the address that it comes from; returns what is answered
 	Secure   func(*fiber.Ctx) (secure, ok bool) // whether the browser asks over https; not ok: it must not have a session
@@ -47,37 +47,31 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type console struct {
 	Options
 	pages     map[string]*template.Template
-	fragments *fragments
+	readers   map[string]reader // of the pages that move
+	fragments *readcache.Cache[fragment, rendered]
 	crossSite *http.CrossOriginProtection
 }
 
-// Mount registers the console.
-func Mount(app *fiber.App, options Options) error {
-	c := &console{Options: options, crossSite: http.NewCrossOriginProtection()}
-	var err error
-	if c.pages, err = parsePages(pages.Files); err != nil {
-		return err
-	}
-	c.fragments = c.newFragments()
+// Mount registers the console. Its static files are among the public ones.
+func Mount(app *fiber.App, options Options) {
+	c := &console{Options: options, pages: parsePages(pages.Files), readers: make(map[string]reader), crossSite: http.NewCrossOriginProtection()}
+	c.openFragments()
 	app.Get(Path, func(f *fiber.Ctx) error { return f.Redirect(Path+"/now", http.StatusSeeOther) })
 	r := app.Group(Path, c.protect)
-	r.Get("/static/:file", c.sendStatic)
 	r.Get("/sign-in", c.showSignIn)
 	r.Post("/sign-in", c.signIn)
 	r.Post("/sign-out", c.signOut)
 	r.Use(c.requireSession)
-	for _, mount := range []func(fiber.Router){c.mountNow, c.mountDrafts, c.mountCampaigns, c.mountCampaignActions, c.mountFind, c.mountPurchases, c.mountWaiting,
-		c.mountWallets, c.mountFailed, c.mountWebhooks, c.mountKeys, c.mountTrail} {
-		mount(r)
-	}
-	return nil
+	c.mountDrafts(r) // /campaigns/new is not the id of a campaign
+	c.mountPages(r)
+	c.mountCommands(r)
 }
 
 // protect refuses commands from pages of other sites, and answers errors with a page.
 func (c *console) protect(f *fiber.Ctx) error {
 	f.Set(fiber.HeaderContentSecurityPolicy, policy)
-	f.Set(fiber.HeaderReferrerPolicy, "same-origin") // a form of ours says where it comes from
-	request := &http.Request{Method: f.Method(), Host: string(f.Context().Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}}
+	f.Set(fiber.HeaderReferrerPolicy, "same-origin")                                                                                     // a form of ours says where it comes from
+	request := &http.Request{Method: f.Method(), Host: string(f.Context().Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}} // its body is not read yet
 	for _, name := range []string{"Sec-Fetch-Site", fiber.HeaderOrigin} {
 		if value := f.Get(name); value != "" {
 			request.Header.Set(name, value)
@@ -96,44 +90,36 @@ func (c *console) protect(f *fiber.Ctx) error {
 }
 
 // api returns a client of the API that acts for the session of a request.
-func (c *console) api(f *fiber.Ctx) *client.Client { return c.client(c.API(f, sessionOf(f))) }
+func (c *console) api(f *fiber.Ctx) *client.Client { return c.client(c.API(f, SessionOf(f))) }
 
 func (c *console) client(transport http.RoundTripper) *client.Client {
 	api, _ := client.New("http://console", "session", // fails only for a wrong address or credential
-		client.WithHTTPClient(&http.Client{Transport: transport}), client.WithRetry(client.RetryPolicy{Attempts: 1}), client.WithTimeout(c.Timeout+time.Second), client.WithUserAgent("triprize-console"))
+		client.WithHTTPClient(&http.Client{Transport: transport}), client.WithUserAgent("triprize-console"),
+		client.WithRetry(client.RetryPolicy{Attempts: 1}), client.WithTimeout(c.Timeout+time.Second))
 	return api
 }
 
-// problem is what went wrong, as a page says it.
-type problem struct {
-	Status    int
-	Code      string
-	Detail    string
-	RequestID string
-	Fields    []client.FieldError
-}
-
 // problemOf returns what an error says to an operator. The cause of an error of ours is in the log.
-func (c *console) problemOf(err error) problem {
+func (c *console) problemOf(err error) client.Problem {
 	if refused, ok := errors.AsType[*client.Error](err); ok {
-		return problem{refused.Status, refused.Code, refused.Detail, refused.RequestID, refused.Errors}
+		return refused.Problem
 	}
 	if own, ok := errors.AsType[*fault.Error](err); ok {
-		p := problem{Status: resource.Statuses[own.Code.Kind()], Code: string(own.Code), Detail: own.Message}
+		p := client.Problem{Status: resource.Statuses[own.Code.Kind()], Code: string(own.Code), Detail: own.Message}
 		for _, field := range own.Fields {
-			p.Fields = append(p.Fields, client.FieldError{Pointer: field.Pointer, Detail: field.Detail})
+			p.Errors = append(p.Errors, client.FieldError{Pointer: field.Pointer, Detail: field.Detail})
 		}
 		return p
 	}
 	if framework, ok := errors.AsType[*fiber.Error](err); ok {
-		return problem{Status: framework.Code, Detail: "there is no such page"}
+		return client.Problem{Status: framework.Code, Detail: "there is no such page"}
 	}
 	c.Logger.Warn("a page of the console failed", "error", err)
 	detail := "the api does not answer now; try again in a moment"
 	if !errors.Is(err, context.DeadlineExceeded) {
 		detail = "the page cannot be shown now; the log of this api says why"
 	}
-	return problem{Status: http.StatusServiceUnavailable, Detail: detail}
+	return client.Problem{Status: http.StatusServiceUnavailable, Detail: detail}
 }
 
 // showProblem answers with an error: a page, or the fragment of one.
@@ -146,7 +132,11 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	if isFragment(f) {
 		return c.render(f, "problem", "problem", p)
 	}
-	return c.show(f, "problem", view{Title: "Not done", Problem: &p})
+	v := view{Title: "Not done", Problem: &p, Data: f.OriginalURL()}
+	if f.Method() == http.MethodPost {
+		v.Data = newForm(f).values // it can be sent again
+	}
+	return c.show(f, "problem", v)
 }
 
 // isFragment reports whether a script of a page asks for a part of it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize.example/client"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
 )
 
@@ -34,38 +34,39 @@ var draftFields = []field{
 
 // mountDrafts registers the forms that create and change campaigns.
 func (c *console) mountDrafts(r fiber.Router) {
-	for path, done := range map[string]string{"/campaigns/new": "created", "/campaigns/:id/edit": "saved"} {
-		c.act(r, path, done, c.draftForm)
+	for _, path := range []string{"/campaigns/new", "/campaigns/:id/edit"} {
+		c.act(r, path, draftForm)
 		r.Post(path+"/preview", func(f *fiber.Ctx) error {
-			a, _, err := c.draftForm(f)
+			ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+			defer cancel()
+			a, _, err := draftForm(ctx, f, c.api(f))
 			if err != nil {
 				return err
 			}
 			a.Form = newForm(f)
 			draft := draftOf(a.Form)
 			a.Once, a.Preview, a.Facts = a.Form.text("once"), draft, summary(draft)
-			return c.show(f, a.Page, view{Title: a.Title, Data: a})
+			return c.show(f, "action", view{Title: a.Title, Data: a})
 		})
 	}
 }
 
-func (c *console) draftForm(f *fiber.Ctx) (a action, do command, err error) {
-	a = action{Page: "draft", Path: strings.TrimSuffix(f.Path(), "/preview"), Title: "New campaign", Back: Path + "/campaigns"}
+func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do command, err error) {
+	a = action{IsDraft: true, Path: strings.TrimSuffix(f.Path(), "/preview"), Title: "New campaign", Back: Path + "/campaigns"}
 	var edited client.Campaign
-	var now fiberValues // nil: a new campaign
+	var now map[string]string // nil: a new campaign
 	if f.Params("id") != "" {
-		if edited, err = c.campaignOf(f); err != nil {
+		if edited, err = api.GetCampaign(ctx, pathID(f.Params("id"))); err != nil {
 			return a, nil, err
 		}
 		now, a.Title, a.Back = valuesOf(edited), "Edit "+edited.Name, a.Back+"/"+edited.ID.String()
-		a.Text = "Only what you change is saved. A field that another operator has changed meanwhile is marked first."
+		a.Text = "Only the fields that you change are saved."
 	}
 	for _, one := range slices.Concat(draftFields, []field{reason}) {
 		one.Value = now[one.Name]
 		a.Fields = append(a.Fields, one)
 	}
 	return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
-		typed.merge(now)
 		draft := draftOf(typed)
 		if len(typed.Faults) > 0 {
 			return nil
@@ -75,31 +76,17 @@ func (c *console) draftForm(f *fiber.Ctx) (a action, do command, err error) {
 			typed.next = a.Back + "/" + made.ID.String()
 			return err
 		}
-		patch, err := patchOf(now, typed.values, draft)
+		patch, err := patchOf(typed.values, draft)
 		if err != nil {
 			return err
 		}
-		return failed(api.PatchCampaign(ctx, edited.ID, patch, options...))
+		_, err = api.PatchCampaign(ctx, edited.ID, patch, options...)
+		return err
 	}, nil
 }
 
-// merge brings the fields that the operator has left alone to what the campaign has now, so that a save changes nothing
-// else. A field that both have changed is marked once. Between this and the save, the last one wins.
-func (t *form) merge(now fiberValues) {
-	for name, value := range now {
-		was := t.values["was"+name]
-		switch mine, sent := t.values[name]; {
-		case !sent || mine == was:
-			t.values[name] = value
-		case was != value && mine != value:
-			t.mark(name, "another operator has changed it meanwhile; save again to have yours instead of: "+value)
-		}
-		t.values["was"+name] = value
-	}
-}
-
 // valuesOf returns the fields of a campaign as a browser sends them.
-func valuesOf(c client.Campaign) fiberValues {
+func valuesOf(c client.Campaign) map[string]string {
 	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") } // 0: none
 	at := func(t time.Time) string { return strings.TrimSuffix(strings.Replace(utc(t, ""), " ", "T", 1), ":00") }
 	name := func(s string) string { return strings.ReplaceAll(s, "|", "¦") } // as | ends a cell
@@ -115,7 +102,7 @@ func valuesOf(c client.Campaign) fiberValues {
 		}
 		lines = append(lines, line)
 	}
-	return fiberValues{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"), "/purchase_limit": number(c.PurchaseLimit),
+	return map[string]string{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"), "/purchase_limit": number(c.PurchaseLimit),
 		"/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt), "/policies/late_payment": c.Policies.LatePayment, "/policies/unsold": c.Policies.Unsold,
 		"/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil)}
 }
@@ -178,16 +165,17 @@ func (t *form) layers(base int) (layers []client.LayerDraft) {
 	return layers
 }
 
-// patchOf returns the members of a draft whose texts differ. Shape and policies are changed as a whole.
-func patchOf(now, wanted fiberValues, d client.CampaignDraft) (p client.CampaignPatch, err error) {
+// patchOf returns the members of a draft whose texts are others than they were when the form was opened: what another
+// operator has changed since stays. Shape and policies are changed as a whole.
+func patchOf(typed map[string]string, d client.CampaignDraft) (p client.CampaignPatch, err error) {
 	var members map[string]json.RawMessage
 	changed := make(map[string]json.RawMessage)
 	body, err := json.Marshal(d)
 	if err == nil {
 		err = json.Unmarshal(body, &members)
 	}
-	for name, value := range now {
-		if member, _, _ := strings.Cut(name[1:], "/"); value != wanted[name] {
+	for _, one := range draftFields {
+		if member, _, _ := strings.Cut(one.Name[1:], "/"); typed["was"+one.Name] != typed[one.Name] {
 			changed[member] = members[member] // null, if the draft has none
 			if member == "base_length" || member == "layers" {
 				changed["base_length"], changed["layers"] = members["base_length"], members["layers"]
@@ -195,7 +183,7 @@ func patchOf(now, wanted fiberValues, d client.CampaignDraft) (p client.Campaign
 		}
 	}
 	if err == nil && len(changed) == 0 {
-		err = &client.Error{Problem: client.Problem{Status: http.StatusBadRequest, Detail: "Nothing differs: nothing was saved."}}
+		err = fault.New(fault.InvalidRequest, "Nothing differs: nothing was saved.")
 	} else if body, err = json.Marshal(changed); err == nil {
 		err = json.Unmarshal(body, &p)
 	}
@@ -203,8 +191,8 @@ func patchOf(now, wanted fiberValues, d client.CampaignDraft) (p client.Campaign
 }
 
 // rulesOf says what a campaign sells, at which prices, and by which rules.
-func rulesOf(_ context.Context, _ *client.Client, c client.Campaign) ([]fact, error) {
-	return summary(draftOf(&form{values: valuesOf(c), Faults: make(map[string]string)})), nil
+func rulesOf(c client.Campaign) []fact {
+	return summary(draftOf(&form{values: valuesOf(c), Faults: make(map[string]string)}))
 }
 
 func summary(d client.CampaignDraft) []fact {
@@ -220,8 +208,8 @@ func summary(d client.CampaignDraft) []fact {
 			prizes += prize.Count
 		}
 	}
-	return []fact{{"Positions", fmt.Sprintf("%d in %d layers", positions, len(d.Layers))}, {"Prices", format(lowest, d.Currency) + " to " + format(highest, d.Currency)},
-		{"Income if everything is sold", format(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)}, {"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
+	return []fact{{"Positions", fmt.Sprintf("%d in %d layers", positions, len(d.Layers))}, {"Prices", moneyText(lowest, d.Currency) + " to " + moneyText(highest, d.Currency)},
+		{"Income if everything is sold", moneyText(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)}, {"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
 		{"Policies", fmt.Sprintf("late payment: %s; unsold: %s; users cancel until: %s", d.Policies.LatePayment, d.Policies.Unsold, utc(d.Policies.CancellationUntil, "the end"))}}
 }
 
@@ -230,5 +218,5 @@ func utc(t time.Time, without string) string {
 	if t.IsZero() {
 		return without
 	}
-	return t.UTC().Format("2006-01-02 15:04:05")
+	return t.UTC().Format(time.DateTime)
 }

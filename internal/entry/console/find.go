@@ -11,32 +11,13 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/google/uuid"
 
 	"triprize.example/client"
 	"triprize/internal/entry/lookup"
 )
 
-// mountFind registers the page that says what an id or a word is, the page of a job, and purchases as CSV.
-func (c *console) mountFind(r fiber.Router) {
-	r.Get("/find", c.find)
-	c.livePage(r, "/jobs/:id", "job", "id", "Job", func(ctx context.Context, api *client.Client, id string) (any, error) {
-		return api.GetJob(ctx, pathID(id), client.GetJobParams{})
-	}, nil)
-	r.Get("/campaigns/:id/purchases.csv", func(f *fiber.Ctx) error { // the API sends it, at the pace of its reader
-		defer f.Path(f.Path()) // a page that says why not leads here again
-		f.Path("/v1/campaigns/" + pathID(f.Params("id")).String() + "/purchases")
-		f.Request().Header.Set(fiber.HeaderAccept, "text/csv")
-		c.As(f, sessionOf(f))
-		return f.RestartRouting()
-	})
-}
-
-// pathID returns the id that a path has. What is no id becomes one by which the API finds nothing.
-func pathID(text string) uuid.UUID {
-	id, _ := uuid.Parse(text)
-	return id
-}
+// amounts are the facts that are in minor units.
+var amounts = []string{"amount", "received", "refunded", "balance", "held", "captured", "fee"}
 
 // finding is a hit as a page shows it.
 type finding struct {
@@ -69,6 +50,13 @@ func (c *console) lookUp(ctx context.Context, text string, kinds ...string) (all
 		numbers := json.NewDecoder(bytes.NewReader(h.Facts))
 		numbers.UseNumber()
 		_ = numbers.Decode(&found.Known) // the database has made it
+		currency, _ := found.Known["currency"].(string)
+		for name, value := range found.Known {
+			if amount, isNumber := value.(json.Number); isNumber && currency != "" && slices.Contains(amounts, name) {
+				n, _ := amount.Int64()
+				found.Known[name] = moneyText(n, currency)
+			}
+		}
 		for _, name := range []string{"endpoint", "wallet", "purchase"} {
 			if id, known := found.Known[name]; known && (found.Page == "" || h.What == "job") {
 				found.Page = pageOf(name, id)
@@ -80,16 +68,14 @@ func (c *console) lookUp(ctx context.Context, text string, kinds ...string) (all
 }
 
 // find shows what a text names. Where everything that it names is on one page, it leads there.
-func (c *console) find(f *fiber.Ctx) error {
+func (c *console) find(ctx context.Context, f *fiber.Ctx, _ *client.Client) (any, error) {
 	text := strings.TrimSpace(f.Query("q"))
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-	defer cancel()
 	found, err := c.lookUp(ctx, text)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(found) > 0 && found[0].Page != "" && !slices.ContainsFunc(found, func(other finding) bool { return other.Page != found[0].Page }) {
-		return f.Redirect(found[0].Page, http.StatusSeeOther)
+		return nil, f.Redirect(found[0].Page, http.StatusSeeOther)
 	}
-	return c.show(f, "find", view{Title: "Find", Data: fiber.Map{"Text": text, "Found": found, "Kinds": strings.Join(lookup.Kinds(), ", ")}})
+	return fiber.Map{"Text": text, "Found": found, "Kinds": strings.Join(lookup.Kinds(), ", ")}, nil
 }

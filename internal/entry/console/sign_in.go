@@ -7,22 +7,19 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
+	"triprize.example/client"
 	"triprize/internal/domain/fault"
 	"triprize/internal/key"
 )
 
-// The names of the cookie: a browser accepts one that begins with __Host- over https only, and for this host only.
-const (
-	secureCookie = "__Host-triprize"
-	plainCookie  = "triprize-console"
-)
-
+// cookieName is that of the cookie: a browser accepts one that begins with __Host- over https only, and for this host only.
 func cookieName(secure bool) string {
 	if secure {
-		return secureCookie
+		return "__Host-triprize"
 	}
-	return plainCookie
+	return "triprize-console"
 }
 
 // Session returns the session of a browser's request, or an unauthenticated Error.
@@ -39,9 +36,16 @@ func (o Options) Session(f *fiber.Ctx, byOperator bool) (key.Session, error) {
 
 type sessionKey struct{}
 
-func sessionOf(f *fiber.Ctx) key.Session {
+// SessionOf returns the session for which a request acts: one of a page, or one to the API from the console. Without one
+// its key has no prefix.
+func SessionOf(f *fiber.Ctx) key.Session {
 	session, _ := f.Locals(sessionKey{}).(key.Session)
 	return session
+}
+
+// ActFor lets a request to the API act for a session.
+func ActFor(request *fasthttp.RequestCtx, session key.Session) {
+	request.SetUserValue(sessionKey{}, session)
 }
 
 func (c *console) requireSession(f *fiber.Ctx) error {
@@ -69,39 +73,37 @@ func (c *console) askToSignIn(f *fiber.Ctx) error {
 }
 
 func (c *console) showSignIn(f *fiber.Ctx) error {
-	if _, err := c.Session(f, false); err == nil {
-		return f.Redirect(local(f.Query("to"), Path+"/now"), http.StatusSeeOther)
+	if _, ok := c.Secure(f); !ok {
+		return errInTheClear
 	}
 	return c.askForKey(f, newForm(f), nil)
 }
 
-func (c *console) askForKey(f *fiber.Ctx, filled *form, p *problem) error {
-	_, ok := c.Secure(f)
-	if p != nil {
-		f.Status(p.Status)
-	}
-	return c.show(f, "sign-in", view{Title: "Sign in", Form: filled, Problem: p, Data: struct {
-		To        string
-		Forbidden bool // a cookie would travel in the clear
-	}{local(f.Query("to"), Path+"/now"), !ok}})
+// errInTheClear refuses a session whose cookie would travel in the clear.
+var errInTheClear = fault.New(fault.Forbidden, "a session would travel in the clear: sign in over https (a proxy must say so by X-Forwarded-Proto), or from this machine")
+
+func (c *console) askForKey(f *fiber.Ctx, filled *form, p *client.Problem) error {
+	return c.show(f, "sign-in", view{Title: "Sign in", Problem: p, Data: fiber.Map{"Form": filled, "To": local(f.Query("to"), Path+"/now")}})
 }
 
 func (c *console) signIn(f *fiber.Ctx) error {
-	filled := newForm(f)
 	secure, ok := c.Secure(f)
 	if !ok {
-		return c.askForKey(f, filled, &problem{Status: http.StatusForbidden, Detail: "sign in over https, or from this machine"})
+		return errInTheClear
 	}
+	filled := newForm(f)
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	cookie, err := c.Sessions.Open(ctx, filled.text("/key"), filled.text("/operator"))
+	opened, cookie, err := c.Sessions.Open(ctx, filled.text("/key"), filled.text("/operator"))
 	if err = c.Charge(f, err); err != nil {
 		p := c.problemOf(err)
 		filled.take(&p)
-		filled.values.Del("/key")
-		return c.askForKey(f, filled, &p)
+		delete(filled.values, "/key")
+		return c.askForKey(f.Status(p.Status), filled, &p)
 	}
+	_ = c.Sessions.Close(ctx, f.Cookies(cookieName(secure))) // otherwise it ends by itself
 	c.setCookie(f, secure, cookie)
+	c.Logger.Info("an operator has signed in to the console", "key_prefix", opened.KeyPrefix, "operator", opened.Operator)
 	return f.Redirect(local(f.Query("to"), Path+"/now"), http.StatusSeeOther)
 }
 

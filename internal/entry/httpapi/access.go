@@ -56,7 +56,7 @@ func (s *server) ofKey(ctx context.Context, credentials string) (call.Caller, er
 // the operation is open to them. An anonymous caller has paid for the request by the limit of
 // its address.
 func (s *server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, err error) {
-	if session, ok := sessionOf(c); ok {
+	if session := console.SessionOf(c); session.KeyPrefix != "" {
 		return call.Caller{Role: resource.Operator, Client: session.Client, App: session.Client, KeyPrefix: session.KeyPrefix, Console: true}, nil
 	}
 	authorization := c.Get(fiber.HeaderAuthorization)

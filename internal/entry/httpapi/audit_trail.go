@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
@@ -32,7 +33,7 @@ func (s *server) actorOf(c *fiber.Ctx, o *openapi.Operation, who call.Caller) (a
 	if a.Reason, err = statedIn(c, "Triprize-Reason", 500); err != nil {
 		return nil, err
 	}
-	if session, ok := sessionOf(c); ok {
+	if session := console.SessionOf(c); session.KeyPrefix != "" {
 		a.Via, a.Operator = "console", session.Operator
 	} else if a.Operator, err = statedIn(c, "Triprize-Operator", 100); err != nil {
 		return nil, err

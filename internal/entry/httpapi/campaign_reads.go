@@ -154,7 +154,6 @@ func (s *server) openCaches() {
 	s.draws = readcache.New(bounds, func(ctx context.Context, id uuid.UUID) (drawAnswer, error) {
 		return readDraw(ctx, s.db, id, call.Caller{Role: resource.Anonymous})
 	}, func(a drawAnswer) int { return len(a.body) })
-	s.openFailures()
 	bounds.MaxAge, bounds.MaxBytes = positionsAge, positionsBytes
 	s.boards = readcache.New(bounds, func(ctx context.Context, of boardCopy) (*positions.Board, error) {
 		return readBoard(ctx, s.db, of)

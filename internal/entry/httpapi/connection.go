@@ -21,6 +21,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
@@ -81,11 +82,12 @@ func endWithConnection(r *fasthttp.RequestCtx, connection *httpconn.Conn) {
 }
 
 // beginBody is called with the head of each request. A body that is too long for any
-// operation is not waited for, and neither is a long one that nobody known sends: the
-// request goes on without it, and is refused when it is known who sends it.
+// operation is not waited for, and neither is a long one that nobody known sends, or that is a
+// sign-in: the request goes on without it, and is refused when it is known who sends it.
 func (s *server) beginBody(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	length := h.ContentLength()
-	if length > s.settings.API.BodyLimitBytes || length > body.AtOnce && bytes.HasPrefix(h.RequestURI(), []byte("/v1/")) && !s.isKnown(h) {
+	if length > s.settings.API.BodyLimitBytes || length > body.AtOnce && (bytes.HasPrefix(h.RequestURI(), []byte("/v1/")) && !s.isKnown(h) ||
+		bytes.HasPrefix(h.RequestURI(), []byte(console.Path+"/sign-in"))) {
 		h.Del(fiber.HeaderExpect)
 		h.SetContentLength(0)
 		h.SetConnectionClose()

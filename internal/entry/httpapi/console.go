@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"triprize/internal/entry/console"
 	"triprize/internal/entry/lookup"
@@ -17,18 +18,14 @@ import (
 
 // mountConsole registers the pages for operators. They are a client of the API in the same process, so a form is
 // checked, limited, done once and recorded as a request is.
-func (s *server) mountConsole() error {
-	sessions, err := key.NewSessions(s.db, s.keys, s.settings.Draw.SecretKey)
-	if err != nil {
-		return err
-	}
-	s.sessions, s.curves = sessions, &console.Curves{}
-	return console.Mount(s.app, console.Options{
-		Sessions: sessions, Curves: s.curves, Logger: s.logger, Timeout: s.settings.API.RequestTimeout,
+func (s *server) mountConsole() {
+	s.sessions, s.curves = key.NewSessions(s.db, s.keys, s.settings.Draw.SecretKey), &console.Curves{}
+	console.Mount(s.app, console.Options{
+		Sessions: s.sessions, Curves: s.curves, Logger: s.logger, Timeout: s.settings.API.RequestTimeout, Secure: s.isSecure,
 		API: func(c *fiber.Ctx, session key.Session) http.RoundTripper {
-			return inProcess{s.app.Handler(), session, origin{remote: c.Context().RemoteAddr(), local: c.Context().LocalAddr()}, c.Get(fiber.HeaderXForwardedFor)}
+			forwarded := bytes.Join(c.Request().Header.PeekAll(fiber.HeaderXForwardedFor), []byte(","))
+			return inProcess{s.app.Handler(), session, c.Context().RemoteAddr(), string(forwarded)}
 		},
-		As: func(c *fiber.Ctx, session key.Session) { c.Context().SetUserValue(sessionKey{}, session) },
 		Find: func(ctx context.Context, text string, kinds ...string) ([]lookup.Hit, error) {
 			return lookup.Find(ctx, s.db, text, kinds...)
 		},
@@ -37,7 +34,6 @@ func (s *server) mountConsole() error {
 			defer cancel()
 			return s.chargeWrong(ctx, c, err)
 		},
-		Secure: s.isSecure,
 	})
 }
 
@@ -49,64 +45,27 @@ func (s *server) isSecure(c *fiber.Ctx) (secure, ok bool) {
 		secure = c.Get(fiber.HeaderXForwardedProto) == "https"
 		return secure, secure
 	}
-	return false, isTCP && remote.IP.IsLoopback()
+	return false, isTCP && remote.IP.IsLoopback() && c.Get(fiber.HeaderXForwardedFor) == "" && c.Get(fiber.HeaderXForwardedProto) == "" // another proxy is no browser
 }
 
 // inProcess sends the requests of a session to the API in this process.
 type inProcess struct {
 	handle    fasthttp.RequestHandler
 	session   key.Session
-	from      origin
-	forwarded string // X-Forwarded-For of the browser's request
-}
-
-// origin is the connection of a request that has none: it has the browser's address.
-type origin struct {
-	net.Conn
-	remote, local net.Addr
-}
-
-// RemoteAddr implements net.Conn.
-func (o origin) RemoteAddr() net.Addr { return o.remote }
-
-// LocalAddr implements net.Conn.
-func (o origin) LocalAddr() net.Addr { return o.local }
-
-type sessionKey struct{}
-
-// sessionOf returns the session of a request from the console.
-func sessionOf(c *fiber.Ctx) (session key.Session, ok bool) {
-	session, ok = c.Context().UserValue(sessionKey{}).(key.Session)
-	return session, ok
+	from      net.Addr // of the browser's connection
+	forwarded string   // X-Forwarded-For of the browser's request
 }
 
 // RoundTrip implements http.RoundTripper.
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	var sent fasthttp.RequestCtx
-	sent.Init2(p.from, nil, false)
-	request := &sent.Request
-	request.Header.SetMethod(r.Method)
-	request.SetRequestURI(r.URL.RequestURI())
-	request.Header.SetHost(r.URL.Host)
-	for name, values := range r.Header {
-		for _, value := range values {
-			request.Header.Add(name, value)
-		}
-	}
-	request.Header.Del(fiber.HeaderAuthorization) // the session is who asks
+	sent.Init(new(fasthttp.Request), p.from, nil)
+	fasthttpadaptor.ConvertNetHTTPRequestToFastHTTPRequest(r, &sent.Request)
+	sent.Request.Header.Del(fiber.HeaderAuthorization) // the session is who asks
 	if p.forwarded != "" {
-		request.Header.Set(fiber.HeaderXForwardedFor, p.forwarded)
+		sent.Request.Header.Set(fiber.HeaderXForwardedFor, p.forwarded)
 	}
-	if r.Body != nil {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, err
-		}
-		if len(body) > 0 {
-			request.SetBodyStream(bytes.NewReader(body), len(body))
-		}
-	}
-	sent.SetUserValue(sessionKey{}, p.session)
+	console.ActFor(&sent, p.session)
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -115,6 +74,10 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	select { // an api whose Postgres hangs answers within its own bounds; nobody may wait for them
 	case <-answered:
 	case <-r.Context().Done():
+		go func() {
+			<-answered
+			_ = sent.Response.CloseBodyStream() // its room is free again
+		}()
 		return nil, context.Cause(r.Context())
 	}
 	answer := &http.Response{StatusCode: sent.Response.StatusCode(), Header: make(http.Header), Request: r, ProtoMajor: 1, ProtoMinor: 1}

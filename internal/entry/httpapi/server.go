@@ -108,7 +108,6 @@ type server struct {
 	lists         *readcache.Cache[listCopy, response.Tagged]
 	boards        *readcache.Cache[boardCopy, *positions.Board]
 	draws         *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
-	failures      *readcache.Cache[failureSpan, contract.FailureList]
 	proof         *drawing.Proofs
 	proofs        documents
 	exports       documents
@@ -194,9 +193,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	}
 	s.app.Use(s.requireStarted)
 	s.mountDashboard(s.app, rdb)
-	if err := s.mountConsole(); err != nil {
-		return nil, err
-	}
+	s.mountConsole()
 	s.mount(s.app)
 	return s.Run, nil
 }

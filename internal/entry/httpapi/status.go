@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
 	"triprize/internal/drawing"
 	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/contract"
@@ -56,11 +57,12 @@ var checks = []struct {
 	{"test_mode", "", "note", 0, "", "money.md#triprizepaymentstestmode", "The payment provider is in test mode: card purchases are free."},
 	{"redis_memory", "redis", "late", 80, "%", "redis.md#triprizeredismemory", "Redis uses %.0f %% of its maxmemory."},
 	{"sweeps", "redis", "late", 0, "n", "processes.md#triprizesweepstale", "Sweeps that fail or do not run: %.0f"},
+	{"failed_by_us", "postgres", "late", 0, "n", "sales.md#triprizejobsgivenup", "Jobs that failed by our fault, of those of the last five minutes: %.0f"},
 	{"jobs", "postgres", "broken", 60, "s", "sales.md#triprizejobsstuck", "The oldest unfinished job has waited for %s."},
 	{"draws", "postgres", "broken", 600, "s", "draws.md#triprizedrawstuck", "The oldest draw has been under way for %s."},
 	{"draws_waiting", "postgres", "note", 0, "n", "draws.md#triprizedrawstuck", "%.0f draws wait for the beacon, or are tried again."},
 	{"execution_locks", "postgres", "late", 60, "s", "draws.md#triprizeexecutionlockheld", "The oldest execution lock was renewed %s ago."},
-	{"card_provider", "postgres", "late", 0, "n", "money.md#triprizeprovideraway", "%.0f payments wait for the provider, which does not answer or is busy."},
+	{"card_provider", "postgres", "late", 0, "n", "money.md#triprizeprovideraway", "%.0f payments have waited for three minutes for the provider, which does not answer or is busy."},
 	{"payments_without_key", "postgres", "broken", 0, "n", "money.md#triprizepaymentswaitforkey", "%.0f payments wait because the workers have no key of the provider."},
 	{"payments", "postgres", "late", 0, "n", "money.md#triprizepaymentswaitforoperator", "%.0f payments wait for an operator."},
 	{"refunds", "postgres", "late", 0, "n", "money.md#triprizerefundswaitforoperator", "%.0f refunds wait for an operator."},
@@ -158,7 +160,7 @@ func (s *server) readPostgres(ctx context.Context, st *status) {
 	if waiting, err := job.ReadBacklog(ctx, s.db, queuedKinds...); st.could("postgres", err) {
 		for _, kind := range queuedKinds {
 			st.Figures.Backlog = append(st.Figures.Backlog, contract.Backlog{Kind: string(kind), Count: int64(waiting[kind].Jobs), AgeSeconds: float32(waiting[kind].Oldest.Seconds())})
-			if kind != job.KindDraw { // draws wait for their beacon
+			if kind != job.KindDraw && kind != job.KindCampaignCancellation { // they wait for their beacon, and for refunds
 				st.values["jobs"] = max(st.values["jobs"], waiting[kind].Oldest.Seconds())
 			}
 		}
@@ -166,12 +168,18 @@ func (s *server) readPostgres(ctx context.Context, st *status) {
 	if draws, err := drawing.CountUnderWay(ctx, s.db); st.could("postgres", err) {
 		st.values["draws"], st.values["draws_waiting"], st.values["execution_locks"] = draws.Oldest.Seconds(), float64(draws.Waits), draws.OldestClaim.Seconds()
 	}
+	if failures, _, err := job.ListFailures(ctx, s.db, st.At.Add(-5*time.Minute), st.At.Add(time.Minute), fault.Ours, 20_000); st.could("postgres", err) {
+		for _, f := range failures {
+			st.values["failed_by_us"] += float64(f.Count)
+			st.also["failed_by_us"] += fmt.Sprintf(", %s", f.Code)
+		}
+	}
 	locked, err := campaign.ListLocked(ctx, s.db, cmp.Or(s.settings.Draw.Lease, drawing.Lease), 100)
 	st.could("postgres", err)
 	for _, one := range locked {
 		st.ExecutionLocks = append(st.ExecutionLocks, contract.ExecutionLock{CampaignID: one.CampaignID, Lock: one.LockID, Worker: one.Holder, Since: one.RenewedAt, Stale: one.Stale})
 	}
-	if waiting, err := payment.CountWaiting(ctx, s.db); st.could("postgres", err) {
+	if waiting, err := payment.CountWaiting(ctx, s.db, 3*time.Minute); st.could("postgres", err) {
 		for reason, name := range map[payment.BlockedReason]string{payment.WaitsForOperator: "payments", payment.WaitsForKey: "payments_without_key", payment.WaitsForProvider: "card_provider"} {
 			st.values[name] = float64(waiting[reason])
 		}
@@ -195,8 +203,8 @@ func (s *server) readPostgres(ctx context.Context, st *status) {
 	}
 	if now, err := webhook.CountWaiting(ctx, s.db); st.could("postgres", err) {
 		st.values["webhooks"], st.values["webhooks_failing"], st.values["webhooks_disabled"] = now.Oldest.Seconds(), now.Failing.Seconds(), float64(now.Disabled)
-		if due, err := webhook.CountDue(ctx, s.db); st.could("postgres", err) {
-			st.Figures.Backlog = append(st.Figures.Backlog, contract.Backlog{Kind: "webhook", Count: int64(due), AgeSeconds: float32(now.Oldest.Seconds())})
+		if due, oldest, err := webhook.CountDue(ctx, s.db); st.could("postgres", err) {
+			st.Figures.Backlog = append(st.Figures.Backlog, contract.Backlog{Kind: "webhook", Count: int64(due), AgeSeconds: float32(oldest.Seconds())})
 		}
 	}
 }

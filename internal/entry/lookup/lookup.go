@@ -103,7 +103,7 @@ func facts(pairs string) string { return `json_strip_nulls(json_build_object(` +
 
 // jobs selects from jobs j.
 func jobs(from string) string {
-	return `SELECT j.id::text, j.state, ` + facts(`'kind', j.kind, 'client', j.client, 'user', j.user_id, 'key', j.idempotency_key, 'campaign', j.campaign_id,
+	return `SELECT j.id::text, j.state, ` + facts(`'kind', j.kind, 'client', j.client, 'user', j.user_id, 'idempotency_key', j.idempotency_key, 'campaign', j.campaign_id,
 		'purchase', coalesce(j.purchase_id::text, j.result ->> 'purchase_id'), 'problem', j.problem ->> 'code', 'request', j.request_id, 'accepted', j.accepted_at`) + from
 }
 

@@ -131,7 +131,7 @@ const gaugesTimeout = 2 * time.Second
 type add func(name, help string, value float64, label ...string)
 
 func (w *Worker) waitingGauges(ctx context.Context, add add) error {
-	waiting, err1 := payment.CountWaiting(ctx, w.db)
+	waiting, err1 := payment.CountWaiting(ctx, w.db, 0)
 	refunds, err2 := payment.CountRefundsForOperator(ctx, w.db)
 	open, err3 := reconciliation.CountOpen(ctx, w.db)
 	draws, err4 := drawing.CountUnderWay(ctx, w.db)

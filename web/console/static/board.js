@@ -133,12 +133,16 @@
     const figure = document.getElementById("board"); // there is none before the campaign is published
     if (figure && figure !== shown?.figure) shown = open(figure);
     // Version 0 stands for no version: while nothing is taken, nothing has changed.
-    const isIdle = shown?.isWhole && shown.version === 0 && !document.getElementById("layers").dataset.taken;
+    const {final, taken} = document.getElementById("layers").dataset;
+    const isIdle = shown?.isWhole && (shown.version === 0 && !taken || shown.isFinal);
     if (shown && !isIdle && !document.hidden) {
       try {
-        const answer = await fetch(`${shown.figure.dataset.from}?since=${shown.version}`, {headers: {"HX-Request": "true"}}); // as a poll it keeps no session alive
+        const answer = await fetch(`${shown.figure.dataset.from}?since=${shown.version}`, {signal: AbortSignal.timeout(12000), headers: {"HX-Request": "true"}}); // as a poll it keeps no session alive
         if (answer.status === 409) shown.version = 0; // the server has been restored to an older state
-        else if (answer.ok) shown.apply(await answer.json());
+        else if (answer.ok) {
+          shown.apply(await answer.json());
+          shown.isFinal = Boolean(final); // what was read after the end stays
+        }
       } catch { /* the api does not answer, as the page says */ }
     }
     timer = setTimeout(follow, 2000);

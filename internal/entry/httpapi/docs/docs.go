@@ -15,6 +15,8 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
+	"mime"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +31,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/web/console"
 )
 
 // Mount registers the pages.
@@ -44,8 +47,8 @@ func Mount(router fiber.Router, contractJSON []byte) error {
 	serve := func(content []byte, contentType, policy string, paths ...string) {
 		a := newFile(contentType, policy, content)
 		a.budget = budget
-		for _, path := range paths {
-			router.Get(path, a.send)
+		for _, at := range paths {
+			router.Get(at, a.send)
 		}
 	}
 	page := func(content []byte, policy string, paths ...string) {
@@ -59,6 +62,10 @@ func Mount(router fiber.Router, contractJSON []byte) error {
 	serve(read(files, "reference.js"), script, "", "/docs/start.js")
 	serve(read(static.FS, "swagger-ui-bundle.js.gz"), script, "", "/docs/swagger-ui-bundle.js")
 	serve(read(static.FS, "swagger-ui.css.gz"), "text/css; charset=utf-8", "", "/docs/swagger-ui.css")
+	names, _ := fs.Glob(console.Files, "static/*")
+	for _, name := range names {
+		serve(read(console.Files, name), mime.TypeByExtension(path.Ext(name)), "", "/console/"+name)
+	}
 	return err
 }
 

@@ -4,75 +4,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
 	"triprize.example/client"
-	"triprize/internal/domain/fault"
 )
-
-// mountCampaigns registers the list of campaigns, and their pages. The commands have a file of their own.
-func (c *console) mountCampaigns(r fiber.Router) {
-	c.livePage(r, "/campaigns", "campaigns", "?state&cursor", "Campaigns", listCampaigns, func(f *fiber.Ctx, v *view) error {
-		v.Data = f.Query("state")
-		return nil
-	})
-	c.live(r, "/campaigns/:id/board", "board", "id?since", readBoard)
-	c.livePage(r, "/campaigns/:id", "campaign", "id", "Campaign", readCampaign, func(f *fiber.Ctx, v *view) error {
-		found, err := c.campaignOf(f)
-		v.Title = found.Name
-		return err
-	})
-}
-
-func idOf(text, what string) (uuid.UUID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil {
-		return id, fault.New(fault.NotFound, "%.100q is not the id of a %s", text, what)
-	}
-	return id, nil
-}
-
-// campaignList is what the list of campaigns shows.
-type campaignList struct {
-	client.CampaignPage
-	Next string // the query of the next page; empty: this is the last one
-}
-
-func listCampaigns(ctx context.Context, api *client.Client, query string) (any, error) {
-	asked, err := url.ParseQuery(strings.TrimPrefix(query, "?"))
-	if err != nil {
-		return nil, err
-	}
-	params := client.ListCampaignsParams{State: client.CampaignState(asked.Get("state")), Limit: 50}
-	if asked.Has("cursor") {
-		if params.Cursor, err = idOf(asked.Get("cursor"), "page"); err != nil {
-			return nil, err
-		}
-	}
-	page, err := api.ListCampaigns(ctx, params)
-	list := campaignList{CampaignPage: page}
-	if page.NextCursor != uuid.Nil {
-		asked.Set("cursor", page.NextCursor.String())
-		list.Next = "?" + asked.Encode()
-	}
-	return list, err
-}
-
-// readBoard passes on the positions of a campaign, or what has changed on them, as the API encodes them.
-func readBoard(ctx context.Context, _ *client.Client, argument string) (any, error) {
-	text, query, _ := strings.Cut(argument, "?")
-	id, err := idOf(text, "campaign")
-	if err != nil {
-		return nil, err
-	}
-	return raw(ctx, "/v1/campaigns/"+id.String()+"/positions?"+query)
-}
 
 const (
 	shownRows    = 10 // of holds and of purchases
@@ -82,47 +22,47 @@ const (
 // campaignPage is what the page of a campaign shows.
 type campaignPage struct {
 	client.Campaign
-	Layers    []layerRow
-	Income    int64
 	Commands  []action
 	Steps     []drawStep
 	Draw      client.Draw
+	Ending    *client.Job     // its cancellation, or the void of its draw; nil: none
 	Winners   []client.Winner // the first ones
 	Holds     client.HoldList
 	Purchases client.PurchaseList
 }
 
-// layerRow is a layer with what it has brought in.
-type layerRow struct {
-	client.Layer
-	Income int64
+// title is that of the page.
+func (p campaignPage) title() string { return p.Name }
+
+// Income is what its sold positions have brought in.
+func (p campaignPage) Income() client.Money { return incomeOf(p.Layers...) }
+
+func incomeOf(layers ...client.Layer) (sum client.Money) {
+	for _, layer := range layers {
+		sum += client.Money(layer.Positions.Sold) * layer.Price
+	}
+	return sum
 }
 
-func readCampaign(ctx context.Context, api *client.Client, text string) (any, error) {
-	id, err := idOf(text, "campaign")
-	if err != nil {
-		return nil, err
-	}
+func readCampaign(ctx context.Context, api *client.Client, id uuid.UUID, _ url.Values) (any, error) {
 	var p campaignPage
-	if p.Campaign, err = api.GetCampaign(ctx, id); err != nil {
-		return nil, err
+	var errs [5]error
+	p.Campaign, errs[0] = api.GetCampaign(ctx, id)
+	p.Draw, errs[1] = api.GetDraw(ctx, id)
+	p.Holds, errs[2] = api.ListHolds(ctx, client.ListHoldsParams{CampaignID: id, State: client.HoldStateActive, Limit: shownRows})
+	p.Purchases, errs[3] = api.ListCampaignPurchases(ctx, id, client.ListCampaignPurchasesParams{Limit: shownRows})
+	if p.State == client.CampaignStateCancelled || !p.Draw.VoidsAt.IsZero() {
+		var ends client.JobList
+		if ends, errs[4] = api.ListJobs(ctx, client.ListJobsParams{CampaignID: id, Kind: "campaign-cancellation", Limit: 1}); len(ends.Jobs) > 0 {
+			p.Ending = &ends.Jobs[0]
+		}
 	}
-	if p.Draw, err = api.GetDraw(ctx, id); err != nil {
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
-	}
-	if p.Holds, err = api.ListHolds(ctx, client.ListHoldsParams{CampaignID: id, State: client.HoldStateActive, Limit: shownRows}); err != nil {
-		return nil, err
-	}
-	if p.Purchases, err = api.ListCampaignPurchases(ctx, id, client.ListCampaignPurchasesParams{Limit: shownRows}); err != nil {
-		return nil, err
-	}
-	for _, l := range p.Campaign.Layers {
-		row := layerRow{l, int64(l.Positions.Sold) * l.Price}
-		p.Layers = append(p.Layers, row)
-		p.Income += row.Income
 	}
 	p.Commands = actionsOf(p.Campaign)
 	p.Winners = p.Draw.Winners[:min(len(p.Draw.Winners), shownWinners)]
+	var err error
 	p.Steps, err = p.drawSteps(time.Now())
 	return p, err
 }

@@ -1,0 +1,252 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
+	"triprize.example/client"
+	"triprize/internal/domain/fault"
+)
+
+// deeds are what can be done about other things than campaigns.
+var deeds = []deed{
+	{"/purchases/:id/cancel", action{Title: "Cancel the purchase", Text: "Its positions are free again. ", Danger: true}, aboutPurchase, cancelPurchase(true)},
+	{"/purchases/:id/cancel-positions", action{Title: "Cancel the chosen positions", Danger: true,
+		Text: "They are free again, and their price is returned. For all of them: "}, aboutPurchase, cancelPurchase(false)},
+	{"/purchases/:id/payment/retry", action{Title: "Ask the provider now", Text: "The payment is checked with the provider at once, and not at its next time."}, nil,
+		plain((*client.Client).RetryPayment)},
+	{"/purchases/:id/payment/resolve", action{Title: "Resolve the payment", Danger: true, Text: "What have you found at the provider? Unpaid: nothing was paid, or it is returned already; " +
+		"the positions are released. Paid: all of it was paid; the positions are sold, or the money is refunded if they are gone.", Fields: []field{
+		{Name: "/outcome", Label: "Outcome", Type: "select", Required: true, Options: []string{"", string(client.PaymentOutcomeUnpaid), string(client.PaymentOutcomePaid)}}}}, nil,
+		filled((*client.Client).ResolvePayment, func(typed *form) client.PaymentResolutionRequest {
+			return client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(typed.text("/outcome")), Reason: typed.text(reason.Name)}
+		})},
+	{"/refunds/:id/retry", action{Title: "Retry the refund", Text: "%s are refunded anew by the provider."}, aboutRefund, plain((*client.Client).RetryRefund)},
+	{"/refunds/:id/resolve", action{Title: "Mark the refund as made by hand", Danger: true,
+		Text: "%s count as returned. No money moves: say how it was returned. The buyer can read it."}, aboutRefund, filled((*client.Client).ResolveRefund, byHand)},
+	{"/campaigns/:id/refunds/resolve", action{Title: "Mark all refunds as made by hand", Danger: true, Back: Path + "/waiting",
+		Text: "All card refunds of the campaign that the provider rejected, or does not know, count as made: 1,000 at a time. No money moves: say how it was returned. The buyers can read it."},
+		func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+			return aboutCampaign(ctx, api, id, a, nil)
+		},
+		filled((*client.Client).ResolveRefunds, byHand)},
+	{"/discrepancies/:id/explain", action{Title: "Explain the difference", Text: "It no longer counts in alerts. Payments and refunds do not change.", Back: Path + "/waiting"}, nil,
+		filled((*client.Client).ExplainPaymentDiscrepancy, func(typed *form) client.PaymentDiscrepancyExplanationRequest {
+			return client.PaymentDiscrepancyExplanationRequest{Reason: typed.text(reason.Name)}
+		})},
+	{"/wallets/:id/credit", action{Title: "Credit the wallet", Text: "Money from outside is added to the balance of ", Fields: []field{
+		{Name: "/amount", Label: "Amount, in minor units", Type: "number", Required: true},
+		{Name: "/reference", Label: "Reference", Hint: "used once: a second credit with it is refused", Type: "text"},
+		{Name: "/description", Label: "Description", Hint: "stands in the history of the wallet", Type: "text"}}}, aboutWallet,
+		filled((*client.Client).CreditWallet, func(typed *form) client.Movement {
+			return client.Movement{Amount: typed.number("/amount"), Reference: typed.text("/reference"), Description: typed.text("/description")}
+		})},
+	{"/webhooks/:id/test", action{Title: "Send a test event", Text: "It goes to this endpoint only, whatever it subscribes to."}, nil, plain((*client.Client).TestWebhookEndpoint)},
+	{"/webhooks/:id/replay", action{Title: "Replay events", Text: "At most 1,000 events since then are sent again, the oldest first, 20 a second, with the same id and body. " +
+		"What is left can be replayed afterwards. Repair the receiver first.", Fields: []field{
+		{Name: "/from", Label: "Since, UTC", Type: "datetime-local", Required: true},
+		{Name: "/state", Label: "Only those that", Hint: "missed: while the endpoint was disabled", Type: "select", Options: []string{"failed", "missed", "delivered"}}}}, nil,
+		filled((*client.Client).ReplayWebhookDeliveries, func(typed *form) client.WebhookReplay { // without an end, so that a form that is sent twice is one request
+			return client.WebhookReplay{From: typed.time("/from"), To: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), State: client.WebhookReplayState(typed.text("/state"))}
+		})},
+	{"/webhooks/:id/enable", action{Title: "Enable the endpoint",
+		Text: "It gets what happens from now on; what it has missed can be replayed. It is your key's from then on: revoking that key disables it."}, nil, plain((*client.Client).EnableWebhookEndpoint)},
+	{"/webhooks/:id/disable", action{Title: "Disable the endpoint", Danger: true,
+		Text: "Events that wait fail, and it misses new ones. Both can be replayed when it is enabled again."}, nil, plain((*client.Client).DisableWebhookEndpoint)},
+	{"/webhooks/:id/again/:part", action{Title: "Replay the event", Text: "It is sent again, with the same id and body, even if it was delivered."}, nil,
+		func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
+			_, err := api.ReplayWebhookDelivery(ctx, id, typed.part, options...)
+			return err
+		}},
+}
+
+func byHand(typed *form) client.RefundResolutionRequest {
+	return client.RefundResolutionRequest{Reason: typed.text(reason.Name)}
+}
+
+func aboutWallet(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	wallet, err := api.GetWallet(ctx, id)
+	a.Text += moneyText(wallet.Balance, wallet.Currency) + ". 1234 are " + moneyText(1234, wallet.Currency) + "."
+	return err
+}
+
+// cancelPurchase cancels a purchase, or the positions that the form has: not all but those that are left, so that a form that
+// is sent twice is the same request.
+func cancelPurchase(whole bool) doer {
+	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
+		request := client.CancellationRequest{Reason: typed.text(reason.Name)}
+		for name := range typed.values {
+			if number, isPosition := strings.CutPrefix(name, "position/"); isPosition {
+				n, _ := strconv.Atoi(number) // the API refuses 0
+				request.Positions = append(request.Positions, client.PlaceDraft{Number: n})
+			}
+		}
+		if !whole && len(request.Positions) == 0 {
+			return fault.Invalid(fault.Field{Pointer: "/positions", Detail: "choose at least one"})
+		}
+		slices.SortFunc(request.Positions, func(a, b client.PlaceDraft) int { return a.Number - b.Number })
+		job, err := api.CancelPurchase(ctx, id, request, options...)
+		return typed.follow(job, err)
+	}
+}
+
+// returns says what a cancellation returns, by how the purchase was paid.
+var returns = map[client.PaymentMethod]string{client.PaymentMethodWallet: "%s are credited to the wallet.", client.PaymentMethodCard: "%s are refunded to the card, as far as it was charged.",
+	client.PaymentMethodExternal: "A refund of %s is listed: the app that took the money returns it."}
+
+func aboutPurchase(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	purchase, err := api.GetPurchase(ctx, id, client.GetPurchaseParams{})
+	var sum int64
+	for _, at := range purchase.Positions {
+		if sum += at.Price; strings.HasSuffix(a.Path, "-positions") {
+			a.Fields = append(a.Fields, field{Name: "position/" + strconv.Itoa(at.Number), Type: "checkbox", Label: at.Label + ": " + moneyText(at.Price, purchase.Currency)})
+		}
+	}
+	a.Text += fmt.Sprintf(returns[purchase.Payment.Method], moneyText(sum, purchase.Currency)) + " The buyer can read the reason."
+	return err
+}
+
+// aboutRefund leads back to the purchase, and puts the amount into the text.
+func aboutRefund(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	refund, err := api.GetRefund(ctx, id)
+	a.Back, a.Text = Path+"/purchases/"+refund.PurchaseID.String(), fmt.Sprintf(a.Text, moneyText(refund.Amount, refund.Currency))
+	return err
+}
+
+// chosen is the field for positions.
+var chosen = field{Name: "/positions", Label: "Positions", Hint: "layer/column or layer/first-last: 2/1-5, 3/4", Type: "textarea", Required: true}
+
+// campaignActions are what can be done with campaigns, in these states; active: and not paused. The path is that on the page of the campaign.
+var campaignActions = []struct {
+	path, states string
+	facts        func(client.Campaign) []fact
+	action       // Danger: the campaign's name is typed
+	do           doer
+}{
+	{"publish", "pending", rulesOf, action{Title: "Publish",
+		Text: "The sale opens, and what stands here is fixed. Only the name, a higher limit and, without the policy draw, a later end can be changed then."}, plain((*client.Client).PublishCampaign)},
+	{"pause", "active", nil, action{Title: "Pause the sale", Text: "No purchase is accepted until the sale is resumed."}, plain((*client.Client).PauseCampaign)},
+	{"resume", "paused", nil, action{Title: "Resume the sale", Text: "Purchases are accepted again."}, plain((*client.Client).ResumeCampaign)},
+	{"block", "active paused", nil, action{Title: "Block positions", Fields: []field{chosen},
+		Text: "Free positions leave the sale and the draw until they are unblocked: all of these, or none. The campaign must have the policy draw."},
+		filled((*client.Client).BlockPositions, func(typed *form) client.PositionsBlock {
+			return client.PositionsBlock{Positions: typed.places(), Reason: typed.text(reason.Name)}
+		})},
+	{"unblock", "active paused", nil, action{Title: "Unblock positions", Text: "Blocked positions are on sale again: all of these, or none.", Fields: []field{chosen}},
+		filled((*client.Client).UnblockPositions, func(typed *form) client.PositionsUnblock { return client.PositionsUnblock{Positions: typed.places()} })},
+	{"draw", "active paused drawing", nil, action{Title: "Request the draw",
+		Text: "A campaign is drawn by itself when everything is sold, or when its sale ends with the policy draw. A request does no harm: if positions are left, nothing changes."}, plain((*client.Client).RequestDraw)},
+	{"round", "drawing", nil, action{Title: "Bring the round", Text: "If the relays of the beacon do not answer, its round can be brought by hand. A wrong signature changes nothing.", Fields: []field{
+		{Name: "/signature", Label: "Signature of the round", Hint: "48 bytes in lower-case hex, from any relay of the chain", Type: "text", Required: true}}},
+		filled((*client.Client).SubmitDrawRound, func(typed *form) client.DrawRoundSignature {
+			return client.DrawRoundSignature{Signature: typed.text("/signature")}
+		})},
+	{"void", "drawing", refundsOf, action{Title: "Void the draw", Danger: true, Text: "The campaign is cancelled and never drawn; every purchase is refunded. A draw must not be voided for its outcome: " +
+		"where that may be known, the void is announced seven days ahead. The reason is public."}, filled((*client.Client).VoidDraw, why)},
+	{"cancel", "pending active paused", refundsOf, action{Title: "Cancel the campaign", Danger: true, Text: "The sale stops, holds end, payments that are not captured are cancelled, and every purchase is refunded: " +
+		"to the wallet, to the card, or by the app that has collected the money. The reason is public."}, filled((*client.Client).CancelCampaign, why)},
+}
+
+func why(typed *form) client.CampaignCancellation {
+	return client.CampaignCancellation{Reason: typed.text(reason.Name)}
+}
+
+// actionsOf returns links to what can be done with a campaign in its state, for its page.
+func actionsOf(c client.Campaign) (links []action) {
+	state, page := string(c.State), Path+"/campaigns/"+c.ID.String()+"/"
+	if c.Paused && c.State == client.CampaignStateActive {
+		state = "paused"
+	}
+	if strings.Contains("pending active paused", state) {
+		links = append(links, action{Path: page + "edit", Title: "Edit"})
+	}
+	for _, one := range campaignActions {
+		useless := one.path == "block" && c.Policies.Unsold != "draw" || one.path == "unblock" && c.Positions.Blocked == 0 || one.path == "round" && !c.Policies.Beacon
+		if strings.Contains(one.states, state) && !useless {
+			links = append(links, action{Path: page + one.path, Title: one.Title, Danger: one.Danger})
+		}
+	}
+	return links
+}
+
+// mountCommands registers what operators do, beside the forms of drafts.
+func (c *console) mountCommands(r fiber.Router) {
+	c.actOn(r, deeds...)
+	for _, one := range campaignActions {
+		c.actOn(r, deed{"/campaigns/:id/" + one.path, one.action, func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+			return aboutCampaign(ctx, api, id, a, one.facts)
+		}, one.do})
+	}
+	c.act(r, "/sweeps/:sweep", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, command, error) {
+		name := f.Params("sweep")
+		return action{Path: f.Path(), Title: "Run the sweep " + name, Text: "It runs now, beside the scheduler. Running it twice at once does no harm.", Fields: []field{reason}, Back: Path + "/now"},
+			func(ctx context.Context, api *client.Client, _ *form, options ...client.CallOption) error {
+				report, err := api.RunSweep(ctx, name, options...)
+				if err == nil && report.Error != "" {
+					err = fault.New(fault.Unavailable, "%s", report.Error)
+				}
+				return err
+			}, nil
+	})
+	c.act(r, "/keys/:prefix/revoke", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, command, error) {
+		prefix := f.Params("prefix")
+		successor := field{Name: "/transfer_endpoints_to", Label: "Transfer its webhook endpoints to", Hint: "the prefix of another key of its client; empty: they are disabled", Type: "text"}
+		return action{Path: f.Path(), Title: "Revoke the key " + prefix, Danger: true, Typed: prefix, Fields: []field{reason, successor}, Back: Path + "/keys",
+				Text: "The key stops working everywhere within five seconds, and so do its streams and its sessions of this console. This cannot be undone."},
+			func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+				_, err := api.RevokeKey(ctx, prefix, client.KeyRevocation{TransferEndpointsTo: typed.text(successor.Name)}, options...)
+				return err
+			}, nil
+	})
+}
+
+// aboutCampaign shows the campaign, whose name must be typed before what cannot be undone.
+func aboutCampaign(ctx context.Context, api *client.Client, id uuid.UUID, a *action, facts func(client.Campaign) []fact) error {
+	found, err := api.GetCampaign(ctx, id)
+	a.Facts = []fact{{"Campaign", found.Name + " (" + string(found.State) + ")"}}
+	if a.Danger {
+		a.Typed = cmp.Or(oneLine(found.Name), id.String())
+	}
+	if facts != nil {
+		a.Facts = append(a.Facts, facts(found)...)
+	}
+	return err
+}
+
+var place = regexp.MustCompile(`^(\d{1,6})/(\d{1,6})(?:-(\d{1,6}))?$`)
+
+// places reads positions such as 2/1-5, 3/4. What is not like that becomes a place without a position: the API refuses
+// it, and all.
+func (t *form) places() (places []client.PlaceDraft) {
+	const tooMany = 1001
+	t.parts = make(map[string][]string)
+	for text := range strings.FieldsFuncSeq(t.text(chosen.Name), func(r rune) bool { return strings.ContainsRune(", \n", r) }) {
+		m := append(place.FindStringSubmatch(text), "", "", "", "")
+		layer, _ := strconv.Atoi(m[1])
+		first, _ := strconv.Atoi(m[2])
+		last, err := strconv.Atoi(m[3])
+		if err != nil {
+			last = first
+		} else if last < first {
+			layer, first, last = 0, 0, 0
+		}
+		for column := first; column <= last && len(places) < tooMany; column++ {
+			places, t.parts[chosen.Name] = append(places, client.PlaceDraft{Layer: layer, Column: column}), append(t.parts[chosen.Name], text)
+		}
+	}
+	return places
+}
+
+// refundsOf says what is refunded if a campaign ends now.
+func refundsOf(c client.Campaign) []fact {
+	return []fact{{"Refunded", fmt.Sprintf("%d positions, %s", c.Positions.Sold, moneyText(incomeOf(c.Layers...), c.Currency))}}
+}

@@ -1,0 +1,141 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
+	"triprize.example/client"
+	"triprize/internal/trail"
+)
+
+// pageSize is how many entries a page of a list has.
+const pageSize = 50
+
+// mountPages registers the pages that show things.
+func (c *console) mountPages(r fiber.Router) {
+	c.livePage(r, "/now", "now", "Now", func(ctx context.Context, api *client.Client, _ uuid.UUID, _ url.Values) (any, error) {
+		status, err1 := api.GetStatus(ctx)
+		sweeps, err2 := api.ListSweeps(ctx)
+		return struct {
+			client.Status
+			Sweeps []client.Sweep
+		}{status, sweeps.Sweeps}, errors.Join(err1, err2)
+	})
+	r.Get("/now/curves", func(f *fiber.Ctx) error { return f.JSON(c.Curves.all()) })
+
+	c.livePage(r, "/campaigns", "campaigns", "Campaigns", func(ctx context.Context, api *client.Client, _ uuid.UUID, query url.Values) (any, error) {
+		state := query.Get("state")
+		page, err := api.ListCampaigns(ctx, client.ListCampaignsParams{State: client.CampaignState(state), Cursor: pathID(query.Get("cursor")), Limit: pageSize})
+		return struct {
+			client.CampaignPage
+			State string
+		}{page, state}, err
+	})
+	c.livePage(r, "/campaigns/:id", "campaign", "Campaign", readCampaign)
+	c.forward(r, "/campaigns/:id/board", "/positions", fiber.MIMEApplicationJSON)
+	c.forward(r, "/campaigns/:id/purchases.csv", "/purchases", "text/csv")
+
+	c.livePage(r, "/purchases/:id", "purchase", "Purchase", c.readPurchase)
+	c.livePage(r, "/jobs/:id", "job", "Job", func(ctx context.Context, api *client.Client, id uuid.UUID, _ url.Values) (any, error) {
+		return api.GetJob(ctx, id, client.GetJobParams{})
+	})
+	c.livePage(r, "/wallets/:id", "wallet", "Wallet", func(ctx context.Context, api *client.Client, id uuid.UUID, query url.Values) (any, error) {
+		wallet, err1 := api.GetWallet(ctx, id)
+		history, err2 := api.ListWalletEvents(ctx, id, client.ListWalletEventsParams{Cursor: query.Get("cursor"), Limit: pageSize})
+		return struct {
+			client.Wallet
+			History client.WalletEventPage
+		}{wallet, history}, errors.Join(err1, err2)
+	})
+	c.livePage(r, "/waiting", "waiting", "Waiting for a person", func(ctx context.Context, api *client.Client, _ uuid.UUID, _ url.Values) (any, error) {
+		payments, err1 := api.ListPayments(ctx, client.ListPaymentsParams{Limit: 100})
+		refunds, err2 := api.ListWaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator, Limit: 100})
+		differences, err3 := api.ListPaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen, Limit: 100})
+		return fiber.Map{"Payments": payments, "Refunds": refunds, "Differences": differences}, errors.Join(err1, err2, err3)
+	})
+
+	c.livePage(r, "/webhooks", "webhooks", "Webhooks", func(ctx context.Context, api *client.Client, _ uuid.UUID, _ url.Values) (any, error) {
+		return api.ListWebhookEndpoints(ctx, client.ListWebhookEndpointsParams{Limit: 200})
+	})
+	c.livePage(r, "/webhooks/:id", "webhook", "Webhook endpoint", func(ctx context.Context, api *client.Client, id uuid.UUID, query url.Values) (any, error) {
+		state := client.WebhookDeliveryState(query.Get("state"))
+		endpoint, err1 := api.GetWebhookEndpoint(ctx, id)
+		deliveries, err2 := api.ListWebhookDeliveries(ctx, id, client.ListWebhookDeliveriesParams{State: state, Cursor: pathID(query.Get("cursor")), Limit: pageSize})
+		return fiber.Map{"Endpoint": endpoint, "Page": deliveries, "State": state}, errors.Join(err1, err2)
+	})
+	c.livePage(r, "/webhooks/:id/delivery", "delivery", "Webhook delivery", func(ctx context.Context, api *client.Client, id uuid.UUID, query url.Values) (any, error) {
+		return api.GetWebhookDelivery(ctx, id, pathID(query.Get("event")))
+	})
+
+	c.page(r, "/failed", "failed", "Failed by us", func(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, error) {
+		length, known := spans[f.Query("span", "hour")]
+		if !known {
+			return nil, fiber.ErrNotFound
+		}
+		return api.ListFailures(ctx, client.ListFailuresParams{Since: time.Now().UTC().Add(-length)})
+	})
+	c.page(r, "/keys", "keys", "API keys", func(ctx context.Context, _ *fiber.Ctx, api *client.Client) (any, error) {
+		return api.ListKeys(ctx)
+	})
+	c.page(r, "/trail", "trail", "Trail", func(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, error) {
+		target := f.Query("target")
+		page, err := api.ListAuditTrail(ctx, client.ListAuditTrailParams{Target: target, Cursor: f.Query("cursor"), Limit: pageSize})
+		return fiber.Map{"Target": target, "Page": page, "Operations": trail.Operations}, err
+	})
+	c.page(r, "/find", "find", "Find", c.find)
+}
+
+// spans are those that a link of the page names.
+var spans = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7*24*time.Hour - time.Minute}
+
+// page registers a page that does not move. Without data, read has answered.
+func (c *console) page(r fiber.Router, path, page, title string, read func(context.Context, *fiber.Ctx, *client.Client) (any, error)) {
+	r.Get(path, func(f *fiber.Ctx) error {
+		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+		defer cancel()
+		data, err := read(ctx, f, c.api(f))
+		if err != nil || data == nil {
+			return err
+		}
+		return c.show(f, page, view{Title: title, Data: data})
+	})
+}
+
+// forward registers a path at which the API itself answers with a part of a campaign.
+func (c *console) forward(r fiber.Router, path, part, accept string) {
+	r.Get(path, func(f *fiber.Ctx) error {
+		defer f.Path(f.Path()) // a page that says why not leads here again
+		f.Path("/v1/campaigns/" + pathID(f.Params("id")).String() + part)
+		f.Request().Header.Set(fiber.HeaderAccept, accept)
+		return f.RestartRouting()
+	})
+}
+
+// purchasePage is what the page of a purchase shows.
+type purchasePage struct {
+	client.Purchase
+	Job  *client.Job // nil: it is not kept any more
+	Card []finding   // its payment, if that is by card
+}
+
+func (c *console) readPurchase(ctx context.Context, api *client.Client, id uuid.UUID, _ url.Values) (any, error) {
+	found, err := api.GetPurchase(ctx, id, client.GetPurchaseParams{Include: client.WithPurchaseCampaign})
+	if err != nil {
+		return nil, err
+	}
+	p := purchasePage{Purchase: found}
+	job, err := api.GetJob(ctx, p.JobID, client.GetJobParams{})
+	if refused, ok := errors.AsType[*client.Error](err); err == nil {
+		p.Job = &job
+	} else if !ok || refused.Status != http.StatusNotFound {
+		return nil, err
+	}
+	p.Card, err = c.lookUp(ctx, id.String(), "payment")
+	return p, err
+}
