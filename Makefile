@@ -136,7 +136,10 @@ contract: go ## Check generated code and unlisted breaking changes of the contra
 	@tools/contract-changes.sh $(SINCE)
 
 .PHONY: generate
-generate: go npm ## Generate Go and TypeScript code from the contract (api/openapi.yaml)
+generate: go npm ## Generate code from the contract (api/openapi.yaml), and copy the console's libraries
+	cp tools/npm/node_modules/htmx.org/dist/htmx.min.js web/console/static/htmx.js
+	cp tools/npm/node_modules/uplot/dist/uPlot.iife.min.js web/console/static/uPlot.js
+	cp tools/npm/node_modules/uplot/dist/uPlot.min.css web/console/static/uPlot.css
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
 	clients/typescript/generate.sh
 	go -C tools run ./postman

@@ -1,6 +1,7 @@
 // Package console has the files of the console: templates, styles and scripts.
 //
-// static/htmx.js and static/uPlot.js are from npm (tools/npm/package.json); tools/npm.sh writes them.
+// htmx (0BSD) and uPlot (MIT, (c) 2022 Leon Sorokin) are copies from npm: tools/npm/package.json pins them, and
+// make generate writes them.
 package console
 
 import "embed"
