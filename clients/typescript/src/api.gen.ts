@@ -1308,6 +1308,106 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tell whether anything is wrong
+         * @description One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks; notes count as well. It answers without Redis and without Postgres, too: then what they know is unknown.
+         */
+        get: operations["getStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/failures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List failures by cause
+         * @description Jobs that failed by a fault of the installation or of its provider, and not by a refusal, by cause, the most frequent first. A job counts at the time at which it was accepted. The span is at most seven days, and at most the newest 200,000 jobs in it are read. The answer may be two seconds old.
+         */
+        get: operations["listFailures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit-trail": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List changes by operators
+         * @description Who changed what, when and why, the newest first: every change by an operator over the API, the console and the command line. It is written in the transaction of the change and is never changed afterwards; the sweep `trail-seals` seals it every hour. Applications are not in it.
+         */
+        get: operations["listAuditTrail"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List API keys
+         * @description Every key, the newest first, without its secret. `triprize key create` creates one.
+         */
+        get: operations["listKeys"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{prefix}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Revoke an API key
+         * @description The key stops working everywhere within five seconds, for ever; its webhook endpoints are disabled, or transferred to another key. Revoking twice is no error, so this needs no Idempotency-Key. A key cannot revoke itself.
+         */
+        post: operations["revokeKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/webhook-endpoints": {
         parameters: {
             query?: never;
@@ -3208,6 +3308,8 @@ export interface components {
              * @description Since when every attempt has failed; null if the last one succeeded.
              */
             failing_since: string | null;
+            /** @description Events that wait to be delivered; 1,000 stands for that many or more. Only in lists. */
+            pending?: number;
             /** @description The current signing secrets, the newest first. */
             secrets: components["schemas"]["WebhookSecret"][];
             /** @description `whsec_…`: verifies signatures. Only in the response that creates it, not in its replays. */
@@ -3404,6 +3506,162 @@ export interface components {
         };
         SweepList: {
             sweeps: components["schemas"]["Sweep"][];
+        };
+        Status: {
+            state: components["schemas"]["CheckState"];
+            at: components["schemas"]["Time"];
+            /** @description What is wrong comes first. */
+            checks: components["schemas"]["StatusCheck"][];
+            figures: components["schemas"]["StatusFigures"];
+            /** @description The oldest first, 100 at most. */
+            execution_locks: components["schemas"]["ExecutionLock"][];
+        };
+        /**
+         * @description `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+         * @enum {string}
+         */
+        CheckState: "well" | "note" | "unknown" | "late" | "broken";
+        StatusCheck: {
+            /** @description Such as `postgres`, `redis`, `jobs`, `webhooks`, or a cause of /readyz. Names may be added. */
+            name: string;
+            state: components["schemas"]["CheckState"];
+            /** @description Human-readable. */
+            detail: string;
+            /**
+             * Format: date-time
+             * @description Since when, if known.
+             */
+            since: string | null;
+            /** @description The page of the runbooks, such as `redis.md#triprizeredisaway`. */
+            runbook: string | null;
+        };
+        /** @description Null: not known now. */
+        StatusFigures: {
+            /**
+             * Format: double
+             * @description Purchase jobs that succeeded, of those accepted in the last ten seconds that are final.
+             */
+            purchases_per_second: number | null;
+            /**
+             * Format: double
+             * @description Purchase jobs that failed, likewise.
+             */
+            refusals_per_second: number | null;
+            /**
+             * Format: double
+             * @description From acceptance to the final state, of these.
+             */
+            final_p50_ms: number | null;
+            /** Format: double */
+            final_p99_ms: number | null;
+            /** @description Workers that are alive. */
+            workers: number | null;
+            /** @description Schedulers that lead: 0 or 1. */
+            schedulers: number | null;
+            /** @description The scheduler that leads. */
+            leader: string | null;
+            backlog: components["schemas"]["Backlog"][];
+        };
+        Backlog: {
+            /** @description A kind of jobs, or `webhook`. */
+            kind: string;
+            /**
+             * Format: int64
+             * @description Jobs in the outbox, or due webhook events; 20,000 of these at most.
+             */
+            count: number;
+            /** @description Of the oldest. */
+            age_seconds: number;
+        };
+        ExecutionLock: {
+            campaign_id: components["schemas"]["ID"];
+            /**
+             * Format: uuid
+             * @description The lock's own UUID.
+             */
+            lock: string;
+            /** @description The worker that has it. */
+            worker: string;
+            /** @description When the worker renewed it last. */
+            since: components["schemas"]["Time"];
+            /** @description It was not renewed in time: the sweep `stale-locks` releases it. */
+            stale: boolean;
+        };
+        FailureList: {
+            since: components["schemas"]["Time"];
+            until: components["schemas"]["Time"];
+            causes: components["schemas"]["Failure"][];
+            /** @description False: the span has more jobs than one request reads; the newest were read. */
+            complete: boolean;
+        };
+        Failure: {
+            code: components["schemas"]["ProblemCode"];
+            /** @description The kind of the jobs. */
+            kind: string;
+            count: number;
+            /** @description When the last of them failed. */
+            last_at: components["schemas"]["Time"];
+            /** @description The newest ten. */
+            jobs: components["schemas"]["ID"][];
+        };
+        AuditTrailPage: {
+            audit_trail: components["schemas"]["AuditTrailEntry"][];
+            next_cursor: components["schemas"]["NextCursor"];
+        };
+        AuditTrailEntry: {
+            id: components["schemas"]["ID"];
+            at: components["schemas"]["Time"];
+            /** @description The name that the person gave. It proves nothing. */
+            operator: string | null;
+            /** @description The client of the key; the role of the database for the command line. */
+            client: string;
+            /** @description Null: a token, or the command line on the database. */
+            key_prefix: string | null;
+            address: string | null;
+            /** @enum {string} */
+            via: "api" | "console" | "cli";
+            /** @description The operation of this contract, such as `pauseCampaign`, or the command, such as `key create`. */
+            operation: string;
+            /** @description The id of the resource. */
+            target: string;
+            /** Format: uuid */
+            job_id: string | null;
+            reason: string | null;
+            /** @description The changed members before, or null. */
+            before: {
+                [key: string]: unknown;
+            } | null;
+            /** @description The changed members afterwards, or null. */
+            after: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Format: int64
+             * @description The seal that covers it; null: the next one.
+             */
+            seal: number | null;
+        };
+        KeyList: {
+            keys: components["schemas"]["Key"][];
+        };
+        Key: {
+            prefix: string;
+            /** @enum {string} */
+            role: "operator" | "app";
+            client: string;
+            created_at: components["schemas"]["Time"];
+            /**
+             * Format: date-time
+             * @description To about a minute; null: never.
+             */
+            last_used_at: string | null;
+            /** Format: date-time */
+            revoked_at: string | null;
+        };
+        /** @description How to revoke a key. */
+        KeyRevocation: {
+            /** @description The prefix of another key of the client. It gets the webhook endpoints of the revoked key. Default: they are disabled. */
+            transfer_endpoints_to?: string;
         };
         SweepReport: {
             sweep: components["schemas"]["SweepName"];
@@ -3740,6 +3998,8 @@ export interface components {
         IfMatch: string;
         /** @description The id of a job. */
         JobID: components["schemas"]["ID"];
+        /** @description The prefix of a key: the part after `tp_`. */
+        KeyPrefix: string;
         /** @description The name of a sweep. */
         SweepPath: components["schemas"]["SweepName"];
         /** @description The app's own id of a user. */
@@ -3994,6 +4254,19 @@ export type ProblemCode = components['schemas']['ProblemCode'];
 export type SweepName = components['schemas']['SweepName'];
 export type Sweep = components['schemas']['Sweep'];
 export type SweepList = components['schemas']['SweepList'];
+export type Status = components['schemas']['Status'];
+export type CheckState = components['schemas']['CheckState'];
+export type StatusCheck = components['schemas']['StatusCheck'];
+export type StatusFigures = components['schemas']['StatusFigures'];
+export type Backlog = components['schemas']['Backlog'];
+export type ExecutionLock = components['schemas']['ExecutionLock'];
+export type FailureList = components['schemas']['FailureList'];
+export type Failure = components['schemas']['Failure'];
+export type AuditTrailPage = components['schemas']['AuditTrailPage'];
+export type AuditTrailEntry = components['schemas']['AuditTrailEntry'];
+export type KeyList = components['schemas']['KeyList'];
+export type Key = components['schemas']['Key'];
+export type KeyRevocation = components['schemas']['KeyRevocation'];
 export type SweepReport = components['schemas']['SweepReport'];
 export type Health = components['schemas']['Health'];
 export type Readiness = components['schemas']['Readiness'];
@@ -4035,6 +4308,7 @@ export type ParameterEndpointId = components['parameters']['EndpointID'];
 export type ParameterEventId = components['parameters']['EventID'];
 export type ParameterIfMatch = components['parameters']['IfMatch'];
 export type ParameterJobId = components['parameters']['JobID'];
+export type ParameterKeyPrefix = components['parameters']['KeyPrefix'];
 export type ParameterSweepPath = components['parameters']['SweepPath'];
 export type ParameterUserParam = components['parameters']['UserParam'];
 export type ParameterLayerNumber = components['parameters']['LayerNumber'];
@@ -6779,6 +7053,164 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["BodyTooLarge"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The state of the installation. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listFailures: {
+        parameters: {
+            query?: {
+                /** @description The beginning of the span. Default: an hour before its end. */
+                since?: components["schemas"]["Time"];
+                /** @description The end of the span. Default: now. */
+                until?: components["schemas"]["Time"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The causes. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FailureList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listAuditTrail: {
+        parameters: {
+            query?: {
+                /** @description Only changes of this resource: its id, the prefix of a key, or the name of a sweep. */
+                target?: string;
+                /** @description The `next_cursor` of the previous page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
+                /** @description The maximum number of elements per page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditTrailPage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listKeys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The keys. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    revokeKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The prefix of a key: the part after `tp_`. */
+                prefix: components["parameters"]["KeyPrefix"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["KeyRevocation"];
+            };
+        };
+        responses: {
+            /** @description The key. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Key"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
