@@ -161,7 +161,7 @@ func TestTheSettingsThatAreNamedExist(t *testing.T) {
 	var settings map[string]map[string]any
 	servers.NoError(t, yaml.Unmarshal([]byte(document(t, "../configs/triprize.yaml")), &settings))
 	sections := strings.Join(slices.Collect(maps.Keys(settings)), "|")
-	for _, file := range []string{readme, guide, operations, walkThrough, "../docs/settings.md", "../docs/deployment.md", "../docs/availability.md", "../docs/capacity.md"} {
+	for _, file := range []string{readme, guide, operations, walkThrough, "../docs/console.md", "../docs/settings.md", "../docs/deployment.md", "../docs/availability.md", "../docs/capacity.md"} {
 		for _, found := range regexp.MustCompile("`("+sections+`)\.([a-z_]+)`).FindAllStringSubmatch(document(t, file), -1) {
 			if _, ok := settings[found[1]][found[2]]; !ok {
 				t.Errorf("%s names the setting %s.%s", file, found[1], found[2])
