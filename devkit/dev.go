@@ -102,7 +102,7 @@ Triprize is running. Ctrl-C stops it.
 
   api           %[1]s        (readiness: %[1]s/readyz)
   metrics       %[7]s   (the others are in dev.json)
-  queues        %[1]s/asynqmon   (any user name, the operator key as password)
+  console       %[1]s/console   (the operator key and any name; it opens %[1]s/asynqmon, too)
   operator key  %[2]s
   app key       %[3]s
   sandbox       %[8]s   (simulates Stripe, key %[9]s; see docs/test-cards.md)%[10]s
