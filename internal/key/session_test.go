@@ -1,0 +1,55 @@
+package key_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"triprize/internal/domain/fault"
+	"triprize/internal/key"
+	"triprize/internal/testkit/servers"
+)
+
+// opens reports whether a cookie is a session's.
+func opens(t *testing.T, s *key.Sessions, cookie string) bool {
+	t.Helper()
+	_, err := s.Find(t.Context(), cookie, false)
+	if err != nil && fault.CodeOf(err) != fault.Unauthenticated {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func sessions(t *testing.T, db *pgxpool.Pool, secret string) *key.Sessions {
+	t.Helper()
+	s, err := key.NewSessions(db, verifier(t, db, 0), secret) // nothing is cached
+	servers.NoError(t, err)
+	return s
+}
+
+func TestASessionEndsAndItsRowAloneOpensNothing(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	ours, same, other := sessions(t, db, "ours"), sessions(t, db, "ours"), sessions(t, db, "another")
+	for what, ends := range map[string]string{
+		"its operator has left":  `UPDATE console_sessions SET seen_at = seen_at - interval '30 minutes' WHERE key_prefix = $1`,
+		"it is twelve hours old": `UPDATE console_sessions SET created_at = created_at - interval '12 hours' WHERE key_prefix = $1`,
+		"its key is revoked":     `UPDATE api_keys SET revoked_at = clock_timestamp() WHERE prefix = $1`,
+	} {
+		text, prefix, _ := create(t, db, key.Operator, "ops")
+		cookie, err := ours.Open(t.Context(), text, "Ada")
+		servers.NoError(t, err)
+		if !opens(t, ours, cookie) || !opens(t, same, cookie) {
+			t.Errorf("%s: before that it is no session of every api", what)
+		}
+		written, err := other.Open(t.Context(), text, "Eve") // its row is as ours; its MAC is by a key that is not ours
+		servers.NoError(t, err)
+		if opens(t, ours, written) || opens(t, ours, cookie[:20]+written[20:]) || opens(t, ours, "") {
+			t.Error("a row opens a session")
+		}
+		servers.Exec(t, db, ends, prefix)
+		if opens(t, ours, cookie) || opens(t, same, cookie) {
+			t.Errorf("%s: it goes on", what)
+		}
+	}
+}
