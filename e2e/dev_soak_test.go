@@ -177,7 +177,7 @@ func TestTheToolFindsNothingWrongWithAFreshDev(t *testing.T) {
 		_, _, status := tool("status")
 		return status == 0
 	})
-	for _, args := range [][]string{{"failed"}, {"trail"}, {"user", "nobody"}, {"doctor", "--config", filepath.Join(dir, "triprize.yaml")}} {
+	for _, args := range [][]string{{"failed"}, {"user", "nobody"}, {"doctor", "--config", filepath.Join(dir, "triprize.yaml")}} {
 		if stdout, stderr, status := tool(args...); status != 0 || stderr != "" || strings.Contains(stdout, "wrong") {
 			t.Errorf("%s: status %d\n%s%s", args, status, stdout, stderr)
 		}

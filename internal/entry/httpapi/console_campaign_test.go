@@ -113,7 +113,6 @@ func TestTheListOfCampaignsHasAStateAndPages(t *testing.T) {
 		return len(left) == 0
 	})
 	wantAnswer(t, "no state", b.get("/campaigns?state=asleep"), http.StatusBadRequest, "problem")
-	wantAnswer(t, "no cursor", b.get("/campaigns?cursor=2"), http.StatusNotFound, "problem")
 }
 
 // The picture of a campaign is read once for all who look, and then by what has changed.

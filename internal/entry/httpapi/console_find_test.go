@@ -50,7 +50,7 @@ func TestFindLeadsToThePageOfWhatIsNamed(t *testing.T) {
 	} {
 		wantAnswer(t, text, b.get("/find?q="+url.QueryEscape(text)), http.StatusSeeOther, valued{"Location", "/console" + leads})
 	}
-	wantAnswer(t, "a user with several things", b.get("/find?q="+user), 200, `href="/console`+page("wallets", wallet), `href="/console`+page("purchases", bought.Result.PurchaseID), "<dt>balance</dt><dd>100000</dd>")
+	wantAnswer(t, "a user with several things", b.get("/find?q="+user), 200, `href="/console`+page("wallets", wallet), `href="/console`+page("purchases", bought.Result.PurchaseID), "<dt>balance</dt><dd>100000 JPY</dd>")
 	wantAnswer(t, "what has no page", b.get("/find?q="+hold.ID.String()), 200, "<h2>hold <code>"+hold.ID.String(), `href="/console`+page("campaigns", campaign))
 	wantAnswer(t, "nothing yet", b.get("/find"), 200, "webhook endpoint", without("Nothing is named"))
 	for _, text := range []string{uuid.NewString(), "\x00", "\xff", `"><script>alert(1)</script>`} {

@@ -24,10 +24,14 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/swaggest/swgui/v5/static"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/time/rate"
 
 	"triprize.example/draw/web"
+	documents "triprize/docs"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
@@ -62,6 +66,16 @@ func Mount(router fiber.Router, contractJSON []byte) error {
 	serve(read(files, "reference.js"), script, "", "/docs/start.js")
 	serve(read(static.FS, "swagger-ui-bundle.js.gz"), script, "", "/docs/swagger-ui-bundle.js")
 	serve(read(static.FS, "swagger-ui.css.gz"), "text/css; charset=utf-8", "", "/docs/swagger-ui.css")
+	markdown := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+	err = errors.Join(err, fs.WalkDir(documents.Files, ".", func(name string, _ fs.DirEntry, failed error) error {
+		if failed != nil || path.Ext(name) != ".md" {
+			return failed
+		}
+		html := bytes.NewBufferString(`<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>` + name + "</title><main>")
+		failed = markdown.Convert(read(documents.Files, name), html)
+		page(html.Bytes(), plainPolicy, "/docs/"+name)
+		return failed
+	}))
 	names, _ := fs.Glob(console.Files, "static/*")
 	for _, name := range names {
 		serve(read(console.Files, name), mime.TypeByExtension(path.Ext(name)), "", "/console/"+name)
