@@ -76,13 +76,13 @@ func Waiting(ctx context.Context, db postgres.DB, waiter BlockedReason, after uu
 	return list, fault.At(err, "payment.Waiting(%s)", waiter)
 }
 
-// CountWaiting counts the payments that have waited for some time, by what for.
+// CountWaiting counts the payments that wait, by what for; those for the provider, if they have waited for some time.
 func CountWaiting(ctx context.Context, db postgres.DB, length time.Duration) (counts map[BlockedReason]int, err error) {
 	counts = map[BlockedReason]int{WaitsForOperator: 0, WaitsForKey: 0, WaitsForProvider: 0}
 	var waiter BlockedReason
 	var n int
 	err = postgres.Scan(ctx, db, func() { counts[waiter] = n }, []any{&waiter, &n}, `SELECT `+waiterSQL+`, count(*) FROM payments
-		WHERE waiting_for IS NOT NULL AND waiting_since <= clock_timestamp() - $1 * interval '1 second' GROUP BY 1`, length.Seconds())
+		WHERE waiting_for IS NOT NULL AND (waiting_for IN ('operator', 'key') OR waiting_since <= clock_timestamp() - $1 * interval '1 second') GROUP BY 1`, length.Seconds())
 	return counts, fault.At(err, "payment.CountWaiting")
 }
 

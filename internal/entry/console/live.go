@@ -3,13 +3,14 @@ package console
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/etag"
 	"github.com/google/uuid"
 
 	"triprize.example/client"
@@ -29,8 +30,8 @@ type reader func(ctx context.Context, api *client.Client, id uuid.UUID, query ur
 
 // rendered is a fragment as it is sent. Title is that of its page; empty: the usual one.
 type rendered struct {
-	title string
-	body  []byte
+	title, tag string
+	body       []byte
 }
 
 type transportKey struct{}
@@ -52,7 +53,8 @@ func (c *console) openFragments() {
 		}
 		var b bytes.Buffer
 		err = c.pages[f.page].ExecuteTemplate(&b, "live", data)
-		r.body = b.Bytes()
+		sum := sha256.Sum256(b.Bytes())
+		r.tag, r.body = fmt.Sprintf(`W/"%x"`, sum[:12]), b.Bytes()
 		return r, err
 	}, func(r rendered) int { return len(r.body) })
 }
@@ -60,12 +62,16 @@ func (c *console) openFragments() {
 // livePage registers a page whose content moves, at path and path/live. An id in the path is its parameter :id.
 func (c *console) livePage(r fiber.Router, path, page, title string, read reader) {
 	c.readers[page] = read
-	r.Get(path+"/live", etag.New(etag.Config{Weak: true}), func(f *fiber.Ctx) error {
+	r.Get(path+"/live", func(f *fiber.Ctx) error {
 		found, _, err := c.fragmentOf(f, page)
 		if err != nil {
 			return err
 		}
+		f.Set(fiber.HeaderETag, found.tag)
 		f.Set(fiber.HeaderCacheControl, "private, no-cache") // a browser keeps it, and asks whether it has changed
+		if f.Get(fiber.HeaderIfNoneMatch) == found.tag {
+			return f.SendStatus(http.StatusNotModified)
+		}
 		f.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
 		return f.Send(found.body)
 	})
@@ -77,7 +83,7 @@ func (c *console) livePage(r fiber.Router, path, page, title string, read reader
 		if found.title != "" {
 			title = found.title
 		}
-		return c.show(f, page, view{Title: title, Query: query, Live: template.HTML(found.body)}) //nolint:gosec // a template has written it
+		return c.show(f, page, view{Title: title, Query: query, Tag: found.tag, Live: template.HTML(found.body)}) //nolint:gosec // a template has written it
 	})
 }
 

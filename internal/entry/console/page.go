@@ -29,6 +29,7 @@ type view struct {
 	Job      string          // that goes on with it; empty: none
 	Problem  *client.Problem // why it was not done; nil: it was, or there was none
 	Live     template.HTML   // the part that moves, as it is now
+	Tag      string          // of that part
 	Data     any
 }
 

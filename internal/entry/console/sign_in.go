@@ -98,6 +98,9 @@ func (c *console) signIn(f *fiber.Ctx) error {
 	if err = c.Charge(f, err); err != nil {
 		p := c.problemOf(err)
 		filled.take(&p)
+		if p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden {
+			filled.mark("/key", p.Detail)
+		}
 		delete(filled.values, "/key")
 		return c.askForKey(f.Status(p.Status), filled, &p)
 	}

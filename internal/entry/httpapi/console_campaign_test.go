@@ -133,7 +133,7 @@ func TestThePictureFollowsTheBoardByItsChanges(t *testing.T) {
 	s.MustHold(fleet.HoldOrder{Campaign: id, User: "a", At: []shape.Position{fixture.At(4, 1)}})
 	var known, now boardSeen
 	first, a := read(0)
-	mustAnswer(t, "the whole board", a, http.StatusOK, valued{"Content-Type", "application/json; charset=utf-8"}, `"user_id":"a"`)
+	mustAnswer(t, "the whole board", a, http.StatusOK, valued{"Content-Type", "application/json"}, `"user_id":"a"`)
 	known.apply(first)
 	now.apply(readBoard(s, 0, s.Operator, id, ""))
 	if first.Since != nil || len(first.Positions) != 1035 || !maps.Equal(known.states, now.states) {
