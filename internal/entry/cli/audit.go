@@ -48,9 +48,7 @@ the violations that it found.`,
 		if *stored {
 			return reportStored(cmd, db, *asJSON)
 		}
-		done, end := progress(cmd.ErrOrStderr(), "checking invariants", len(upkeep.Invariants))
-		found, err := upkeep.Check(cmd.Context(), db, *limit, done)
-		end()
+		found, err := upkeep.Check(cmd.Context(), db, *limit)
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ func migrateCommand() *cobra.Command {
 	add := func(c *cobra.Command, nothing string, run func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command) ([]string, error)) {
 		c.Args = cobra.NoArgs
 		// It waits for Postgres as the processes of the fleet do, so that both may be started at the same time.
-		parent.AddCommand(onDatabase(c, migrationTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
+		parent.AddCommand(withProgress(onDatabase(c, migrationTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
 			ctx, wait := cmd.Context(), settings.Postgres.StartWait
 			waiting := sync.OnceFunc(func() {
 				say(cmd.ErrOrStderr(), "waiting for postgres, at most %s (setting postgres.start_wait)", wait)
@@ -41,9 +41,7 @@ func migrateCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = m.Close() }()
-			_, end := progress(cmd.ErrOrStderr(), "migrating", 0)
 			lines, err := run(ctx, m, cmd)
-			end()
 			var hasTrail bool // what reverts the trail is not in it
 			if err == nil && len(lines) > 0 && c.Name() != "status" {
 				err = db.QueryRow(ctx, `SELECT to_regclass('audit_trail') IS NOT NULL`).Scan(&hasTrail)
@@ -58,7 +56,7 @@ func migrateCommand() *cobra.Command {
 				say(cmd.OutOrStdout(), "%s", line)
 			}
 			return err
-		}))
+		})))
 	}
 	add(&cobra.Command{Use: "up", Short: "Apply all pending migrations"}, "nothing to do: the schema is up to date",
 		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) { return m.Up(ctx) })

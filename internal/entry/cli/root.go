@@ -29,7 +29,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		// before a PreRunE looks at the flags that are there: all missing ones are named together
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
-	root.AddCommand(migrateCommand(), keyCommand(), auditCommand(), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), readyCommand(), withProgress(command.New("verify"), "verifying"))
+	root.AddCommand(migrateCommand(), keyCommand(), withProgress(auditCommand()), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), readyCommand(), withProgress(command.New("verify")))
 	root.AddCommand(append(showCommands(), statusCommand(), failedCommand(), doctorCommand())...)
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/spf13/cobra"
 
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/schema"
@@ -245,19 +246,19 @@ func TestTheDoctorNamesWhoBlocksWhomWithoutLiterals(t *testing.T) {
 func TestProgressIsALineThatIsOverwrittenAndRemoved(t *testing.T) {
 	t.Parallel()
 	ticks, out := make(chan time.Time), new(strings.Builder)
-	done, end := showProgress(out, "counting", 7, ticks)
-	done(3)
+	end := countSeconds(out, "audit", ticks)
 	ticks <- time.Time{} // what takes a second shows nothing
 	ticks <- time.Time{}
 	end()
-	if want := "\r\x1b[Kcounting: 3 of 7, 2 s\r\x1b[K"; out.String() != want {
+	if want := "\r\x1b[Kaudit: 2 s\r\x1b[K"; out.String() != want {
 		t.Errorf("%q, want %q", out, want)
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "no terminal"))
 	servers.NoError(t, err)
-	done, end = progress(file, "counting", 7)
-	done(1)
-	end()
+	c := withProgress(&cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }})
+	c.SetArgs(nil)
+	c.SetErr(file)
+	servers.NoError(t, c.Execute())
 	if text, err := os.ReadFile(file.Name()); err != nil || len(text) != 0 || file.Close() != nil {
 		t.Errorf("a file gets %q, %v", text, err)
 	}

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -62,9 +61,8 @@ func readCampaign(ctx context.Context, api *client.Client, id uuid.UUID, _ url.V
 	}
 	p.Commands = actionsOf(p.Campaign)
 	p.Winners = p.Draw.Winners[:min(len(p.Draw.Winners), shownWinners)]
-	var err error
-	p.Steps, err = p.drawSteps(time.Now())
-	return p, err
+	p.Steps = p.drawSteps(time.Now())
+	return p, nil
 }
 
 // drawStep is a step on the way to the winners.
@@ -80,15 +78,9 @@ type drawStep struct {
 }
 
 // drawSteps returns the steps of a draw, and says of the first that is not done what it waits for.
-func (p campaignPage) drawSteps(now time.Time) ([]drawStep, error) {
-	var frozen struct {
-		At time.Time `json:"frozen_at"`
-	}
+func (p campaignPage) drawSteps(now time.Time) []drawStep {
 	var commitment, list []fact
 	if f := p.Draw.Freeze; f != nil {
-		if err := json.Unmarshal(f.Record, &frozen); err != nil {
-			return nil, fmt.Errorf("console: the freeze record of campaign %s: %w", p.ID, err)
-		}
 		list = []fact{{Name: "root of the list", Value: p.Draw.Root}, {Name: "hash of the freeze record", Value: f.Hash}}
 	}
 	if p.Commitment != "" {
@@ -97,7 +89,7 @@ func (p campaignPage) drawSteps(now time.Time) ([]drawStep, error) {
 	isDrawn := !p.Draw.ExecutedAt.IsZero()
 	first := drawStep{Title: "The commitment is published", At: p.PublishedAt, Done: p.Commitment != "", Proof: commitment,
 		Waits: "The campaign is a draft.", Do: "Publish it. From then on shape, prices and prizes are fixed."}
-	freeze := drawStep{Title: "The list of buyers is frozen", At: frozen.At, Done: p.Draw.Freeze != nil, Proof: list,
+	freeze := drawStep{Title: "The list of buyers is frozen", Done: p.Draw.Freeze != nil, Proof: list,
 		Do: "Nothing, for a minute. Then see Now: without a worker nothing is drawn, and a beacon's relay has to confirm the clock."}
 	steps := []drawStep{first, p.endOfSale(now), freeze}
 	if p.Policies.Beacon {
@@ -126,7 +118,7 @@ func (p campaignPage) drawSteps(now time.Time) ([]drawStep, error) {
 		}
 		break
 	}
-	return steps, nil
+	return steps
 }
 
 // endOfSale is the step that the policy for unsold positions decides.

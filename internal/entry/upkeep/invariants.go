@@ -23,8 +23,8 @@ var Invariants = slices.Concat(job.Invariants, campaign.Invariants, inventory.In
 	drawing.Invariants, webhook.Invariants, trail.Invariants)
 
 // Check returns the violations of [Invariants] in one snapshot of the database, see [audit.Check].
-func Check(ctx context.Context, db postgres.Beginner, limit int, checked ...func(n int)) ([]audit.Violation, error) {
-	return audit.Check(ctx, db, Invariants, limit, checked...)
+func Check(ctx context.Context, db postgres.Beginner, limit int) ([]audit.Violation, error) {
+	return audit.Check(ctx, db, Invariants, limit)
 }
 
 // NewAuditor returns an auditor of [Invariants], which walks over a running system.

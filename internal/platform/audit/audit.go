@@ -37,8 +37,8 @@ type Invariant struct {
 const beginSnapshot = `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
 
 // Check returns the violations of all in one snapshot of the database: at most limit for each
-// query, and every wrong draw. checked is told how many invariants have been checked.
-func Check(ctx context.Context, db postgres.Beginner, all []Invariant, limit int, checked ...func(n int)) (found []Violation, err error) {
+// query, and every wrong draw.
+func Check(ctx context.Context, db postgres.Beginner, all []Invariant, limit int) (found []Violation, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, beginSnapshot); err != nil {
 			return err
@@ -46,7 +46,7 @@ func Check(ctx context.Context, db postgres.Beginner, all []Invariant, limit int
 		if err := postgres.AllowScans(ctx, tx); err != nil {
 			return err
 		}
-		found, err = CheckIn(ctx, tx, all, limit, checked...)
+		found, err = CheckIn(ctx, tx, all, limit)
 		return err
 	})
 	if err != nil {
@@ -56,11 +56,8 @@ func Check(ctx context.Context, db postgres.Beginner, all []Invariant, limit int
 }
 
 // CheckIn is Check in the caller's transaction.
-func CheckIn(ctx context.Context, tx pgx.Tx, all []Invariant, limit int, checked ...func(n int)) (found []Violation, err error) {
-	for n, i := range all {
-		for _, tell := range checked {
-			tell(n)
-		}
+func CheckIn(ctx context.Context, tx pgx.Tx, all []Invariant, limit int) (found []Violation, err error) {
+	for _, i := range all {
 		subjects, err := i.Broken(ctx, tx, i.SQL, limit)
 		if err != nil {
 			return nil, err
