@@ -90,7 +90,13 @@ type tab struct {
 // as an error fails the test.
 func open(t *testing.T, address string) *tab {
 	t.Helper()
-	ctx, closeTab := chromedp.NewContext(browser)
+	return openIn(t, browser, address)
+}
+
+// openIn is open in the browser of parent, the context of a tab, unless an option says another.
+func openIn(t *testing.T, parent context.Context, address string, options ...chromedp.ContextOption) *tab {
+	t.Helper()
+	ctx, closeTab := chromedp.NewContext(parent, options...)
 	t.Cleanup(closeTab)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	t.Cleanup(cancel)

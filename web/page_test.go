@@ -4,7 +4,6 @@ package web_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
@@ -283,10 +281,7 @@ func TestThePageIsAccessible(t *testing.T) {
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1200, 320} {
 			p := open(t, newSite(t, nil).URL+"/verify")
-			p.run(chromedp.EmulateViewport(width, 800), func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-				_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-				return chromedp.Void{}, err
-			})
+			p.run(chromedp.EmulateViewport(width, 800), set(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}))
 			p.eval("(() => {"+string(axe)+"\ndocument.querySelectorAll('details').forEach((d) => { d.open = true; });})()", nil)
 			for i, files := range [][][]byte{nil, {good, purchase}, {bad}} {
 				if files != nil {
