@@ -51,6 +51,8 @@ func TestThePageOfACampaignShowsWhatTheAPISays(t *testing.T) {
 	if live := b.live("/campaigns/" + id.String()); !fleet.Contains(page.Body, string(live.Body)) {
 		t.Errorf("the part that moves is another than that of the page: %v\n%s\n\n%s", live, live.Body, page.Body)
 	}
+	wantAnswer(t, "paused", b.post("/campaigns/"+id.String()+"/pause", "/reason", "a test"), http.StatusSeeOther)
+	wantAnswer(t, "the page at once", b.get("/campaigns/"+id.String()), http.StatusOK, "active, paused")
 	wantAnswer(t, "the script", b.get("/static/board.js"), http.StatusOK, valued{"Content-Type", "text/javascript; charset=utf-8"})
 }
 
