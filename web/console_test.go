@@ -149,7 +149,7 @@ func TestAnOperatorSignsInAndComesBackToThePage(t *testing.T) {
 	p.press(200, "main button", "/key", s.Operator, "/operator", "Mina")
 	p.isAt(page + "/pause")
 	p.press(200, "main button", "/reason", "a test")
-	p.shows("The sale is paused.")
+	p.shows("active, paused")
 
 	p.press(200, "header button")
 	p.isAt("/console/sign-in")
@@ -172,14 +172,14 @@ func TestACampaignIsDraftedChangedAndPublishedByForms(t *testing.T) {
 		t.Errorf("the preview has made %d campaigns", n)
 	}
 	p.press(200, save)
-	p.shows("The campaign is created", "pending", "Row B")
+	p.shows("Done.", "pending", "Row B")
 	p.press(200, `a[href$="/edit"]`)
 	p.press(200, save, "/name", "The great hall", "/reason", "it is great")
-	p.shows("The campaign is saved.", "The great hall")
+	p.shows("Done.", "The great hall")
 	p.press(200, `a[href$="/publish"]`)
 	p.shows("6 in 2 layers", "7800 JPY")
 	p.press(200, "main button", "/reason", "it begins")
-	p.shows("The campaign is published.", "The great hall", "4 positions", "active", "6 free")
+	p.shows("Done.", "The great hall", "4 positions", "active", "6 free")
 }
 
 // pictured waits until so many positions of the picture are in a state.
@@ -246,10 +246,10 @@ func TestOperatorsPauseRefundAndCancelByForms(t *testing.T) {
 	p := operator(s, "Mina", page)
 	p.press(200, `a[href$="/pause"]`)
 	p.press(200, "main button", "/reason", "a pause")
-	p.shows("The sale is paused.", "active, paused", "Resume the sale")
+	p.shows("Done.", "active, paused", "Resume the sale")
 	p.press(200, `a[href$="/resume"]`)
 	p.press(200, "main button", "/reason", "it goes on")
-	p.shows("The sale goes on.", "Pause the sale")
+	p.shows("Done.", "Pause the sale")
 
 	p.press(200, `#purchases a[href$="`+bought.Result.PurchaseID.String()+`"]`)
 	p.press(200, `a[href$="/cancel-positions"]`)
@@ -265,12 +265,12 @@ func TestOperatorsPauseRefundAndCancelByForms(t *testing.T) {
 	p.until(`document.querySelector("details").open`)
 
 	p.run(chromedp.Navigate(s.URLs[0] + page + "/cancel"))
-	p.shows("1 positions, 300 JPY", "1 purchases, 300 JPY")
+	p.shows("1 positions, 300 JPY")
 	p.press(400, "main button", "/reason", "no hall", "typed", "the hall")
 	p.says("typed", "", "type exactly: The hall")
 	p.says("/reason", "no hall", "")
 	p.press(200, "main button", "typed", "The hall")
-	p.shows("The cancellation is accepted.", "Cancelled", "no hall")
+	p.shows("Accepted: ", "Cancelled", "no hall")
 	s.ExpectWallet(wallet, 10_000, 0)
 }
 
@@ -291,7 +291,7 @@ func TestADrawIsVoidedByItsForm(t *testing.T) {
 	p.press(400, "main button", "/reason", "the beacon is silent", "typed", "another")
 	p.says("typed", "", "type exactly: "+s.CampaignNow(id).Name)
 	p.press(200, "main button", "typed", s.CampaignNow(id).Name)
-	p.shows("The void is accepted.", "Cancelled", "the beacon is silent", "0 of 6 sold")
+	p.shows("Accepted: ", "Cancelled", "the beacon is silent", "0 of 6 sold")
 }
 
 // Two operators publish at once: one does, the other is told why not, and both see it on a page that they have open.
