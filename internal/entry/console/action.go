@@ -46,12 +46,12 @@ type fact struct{ Name, Value string }
 // reason is the field for why an operator does something; each action has it.
 var reason = field{Name: "/reason", Label: "Reason", Hint: "for the trail", Type: "text", Required: true}
 
-// command does what an action says. The request has the idempotency key of the form, so that a form that is sent
+// run does what an action says. The request has the idempotency key of the form, so that a form that is sent
 // twice is done once.
-type command func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error
+type run func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error
 
 // act registers an action. show returns it for a request, and the command.
-func (c *console) act(r fiber.Router, path string, show func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, command, error)) {
+func (c *console) act(r fiber.Router, path string, show func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, run, error)) {
 	handle := func(f *fiber.Ctx) error {
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 		defer cancel()
@@ -89,7 +89,7 @@ func (c *console) act(r fiber.Router, path string, show func(ctx context.Context
 }
 
 // perform does what a form says, unless one of its fields has a fault.
-func (c *console) perform(f *fiber.Ctx, a action, do command, typed *form) error {
+func (c *console) perform(f *fiber.Ctx, a action, do run, typed *form) error {
 	if a.Typed != "" && oneLine(typed.text("typed")) != a.Typed {
 		typed.Faults["typed"] = "type exactly: " + a.Typed
 	}
@@ -110,27 +110,28 @@ func (c *console) perform(f *fiber.Ctx, a action, do command, typed *form) error
 // oneLine returns a text as a browser shows it.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// deed is an action about the thing whose id is in its path.
-type deed struct {
+// command is an action about the thing whose id is in its path.
+type command struct {
 	path string // /things/:id/name; a part of the thing may follow as :part
 	action
 	about func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error // adds what is known of the thing; nil: nothing
-	do    doer
+	do    runOn
 }
 
-type doer func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error
+type runOn func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error
 
-// actOn registers deeds. What follows is the page of the thing, unless they say another.
-func (c *console) actOn(r fiber.Router, deeds ...deed) {
-	for _, d := range deeds {
-		c.act(r, d.path, func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, command, error) {
+// actOn registers commands. What follows is the page of the thing, unless they say another.
+func (c *console) actOn(r fiber.Router, commands ...command) {
+	for _, d := range commands {
+		c.act(r, d.path, func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, run, error) {
 			a, id := d.action, pathID(f.Params("id"))
-			a.Path, a.Fields = f.Path(), append(slices.Clone(a.Fields), reason)
+			a.Path, a.Fields = f.Path(), slices.Clone(a.Fields)
 			a.Back = cmp.Or(a.Back, Path+"/"+strings.Split(d.path, "/")[1]+"/"+id.String())
 			var err error
 			if d.about != nil {
 				err = d.about(ctx, api, id, &a)
 			}
+			a.Fields = append(a.Fields, reason)
 			return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
 				typed.part = pathID(f.Params("part"))
 				soon := client.WithWait(2 * time.Second) // a job that fails at once is refused where it was typed
@@ -141,7 +142,7 @@ func (c *console) actOn(r fiber.Router, deeds ...deed) {
 }
 
 // plain does a command without a body.
-func plain[T any](call func(*client.Client, context.Context, uuid.UUID, ...client.CallOption) (T, error)) doer {
+func plain[T any](call func(*client.Client, context.Context, uuid.UUID, ...client.CallOption) (T, error)) runOn {
 	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
 		done, err := call(api, ctx, id, options...)
 		return typed.follow(done, err)
@@ -149,7 +150,7 @@ func plain[T any](call func(*client.Client, context.Context, uuid.UUID, ...clien
 }
 
 // filled does a command with a body from the form.
-func filled[B, T any](call func(*client.Client, context.Context, uuid.UUID, B, ...client.CallOption) (T, error), from func(typed *form) B) doer {
+func filled[B, T any](call func(*client.Client, context.Context, uuid.UUID, B, ...client.CallOption) (T, error), from func(typed *form) B) runOn {
 	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
 		body := from(typed)
 		if len(typed.Faults) > 0 {

@@ -17,8 +17,8 @@ import (
 	"triprize/internal/domain/fault"
 )
 
-// deeds are what can be done about other things than campaigns.
-var deeds = []deed{
+// otherCommands are those that are not about a campaign.
+var otherCommands = []command{
 	{"/purchases/:id/cancel", action{Title: "Cancel the purchase", Text: "Its positions are free again. ", Danger: true}, aboutPurchase, cancelPurchase(true)},
 	{"/purchases/:id/cancel-positions", action{Title: "Cancel the chosen positions", Danger: true,
 		Text: "They are free again, and their price is returned. For all of them: "}, aboutPurchase, cancelPurchase(false)},
@@ -81,7 +81,7 @@ func aboutWallet(ctx context.Context, api *client.Client, id uuid.UUID, a *actio
 
 // cancelPurchase cancels a purchase, or the positions that the form has: not all but those that are left, so that a form that
 // is sent twice is the same request.
-func cancelPurchase(whole bool) doer {
+func cancelPurchase(whole bool) runOn {
 	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
 		request := client.CancellationRequest{Reason: typed.text(reason.Name)}
 		for name := range typed.values {
@@ -125,12 +125,12 @@ func aboutRefund(ctx context.Context, api *client.Client, id uuid.UUID, a *actio
 // chosen is the field for positions.
 var chosen = field{Name: "/positions", Label: "Positions", Hint: "layer/column or layer/first-last: 2/1-5, 3/4", Type: "textarea", Required: true}
 
-// campaignActions are what can be done with campaigns, in these states; active: and not paused. The path is that on the page of the campaign.
-var campaignActions = []struct {
+// campaignCommands are what can be done with campaigns, in these states; active: and not paused. The path is that on the page of the campaign.
+var campaignCommands = []struct {
 	path, states string
 	facts        func(client.Campaign) []fact
 	action       // Danger: the campaign's name is typed
-	do           doer
+	do           runOn
 }{
 	{"publish", "pending", rulesOf, action{Title: "Publish",
 		Text: "The sale opens, and what stands here is fixed. Only the name, a higher limit and, without the policy draw, a later end can be changed then."}, plain((*client.Client).PublishCampaign)},
@@ -169,7 +169,7 @@ func actionsOf(c client.Campaign) (links []action) {
 	if strings.Contains("pending active paused", state) {
 		links = append(links, action{Path: page + "edit", Title: "Edit"})
 	}
-	for _, one := range campaignActions {
+	for _, one := range campaignCommands {
 		useless := one.path == "block" && c.Policies.Unsold != "draw" || one.path == "unblock" && c.Positions.Blocked == 0 || one.path == "round" && !c.Policies.Beacon
 		if strings.Contains(one.states, state) && !useless {
 			links = append(links, action{Path: page + one.path, Title: one.Title, Danger: one.Danger})
@@ -180,13 +180,13 @@ func actionsOf(c client.Campaign) (links []action) {
 
 // mountCommands registers what operators do, beside the forms of drafts.
 func (c *console) mountCommands(r fiber.Router) {
-	c.actOn(r, deeds...)
-	for _, one := range campaignActions {
-		c.actOn(r, deed{"/campaigns/:id/" + one.path, one.action, func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	c.actOn(r, otherCommands...)
+	for _, one := range campaignCommands {
+		c.actOn(r, command{"/campaigns/:id/" + one.path, one.action, func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
 			return aboutCampaign(ctx, api, id, a, one.facts)
 		}, one.do})
 	}
-	c.act(r, "/sweeps/:sweep", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, command, error) {
+	c.act(r, "/sweeps/:sweep", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, run, error) {
 		name := f.Params("sweep")
 		return action{Path: f.Path(), Title: "Run the sweep " + name, Text: "It runs now, beside the scheduler. Running it twice at once does no harm.", Fields: []field{reason}, Back: Path + "/now"},
 			func(ctx context.Context, api *client.Client, _ *form, options ...client.CallOption) error {
@@ -197,7 +197,7 @@ func (c *console) mountCommands(r fiber.Router) {
 				return err
 			}, nil
 	})
-	c.act(r, "/keys/:prefix/revoke", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, command, error) {
+	c.act(r, "/keys/:prefix/revoke", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, run, error) {
 		prefix := f.Params("prefix")
 		successor := field{Name: "/transfer_endpoints_to", Label: "Transfer its webhook endpoints to", Hint: "the prefix of another key of its client; empty: they are disabled", Type: "text"}
 		return action{Path: f.Path(), Title: "Revoke the key " + prefix, Danger: true, Typed: prefix, Fields: []field{reason, successor}, Back: Path + "/keys",

@@ -51,7 +51,7 @@ func (c *console) mountDrafts(r fiber.Router) {
 	}
 }
 
-func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do command, err error) {
+func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
 	a = action{IsDraft: true, Path: strings.TrimSuffix(f.Path(), "/preview"), Title: "New campaign", Back: Path + "/campaigns"}
 	var edited client.Campaign
 	var now map[string]string // nil: a new campaign

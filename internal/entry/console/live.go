@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -37,7 +38,8 @@ type rendered struct {
 type transportKey struct{}
 
 func (c *console) openFragments() {
-	bounds := readcache.Settings{MaxAge: 1900 * time.Millisecond, Pause: time.Second, Timeout: c.Timeout + time.Second, MaxEntries: 1000, MaxBytes: 64 << 20}
+	bounds := readcache.Settings{MaxAge: 1900 * time.Millisecond, Pause: time.Second, Timeout: c.Timeout + time.Second,
+		MaxEntries: 1000, MaxBytes: 64 << 20}
 	c.fragments = readcache.New(bounds, func(ctx context.Context, f fragment) (r rendered, err error) {
 		transport, _ := ctx.Value(transportKey{}).(http.RoundTripper)
 		query, err := url.ParseQuery(f.query)
@@ -80,10 +82,8 @@ func (c *console) livePage(r fiber.Router, path, page, title string, read reader
 		if err != nil {
 			return err
 		}
-		if found.title != "" {
-			title = found.title
-		}
-		return c.show(f, page, view{Title: title, Query: query, Tag: found.tag, Live: template.HTML(found.body)}) //nolint:gosec // a template has written it
+		v := view{Title: cmp.Or(found.title, title), Query: query, Tag: found.tag, Live: template.HTML(found.body)} //nolint:gosec // a template has written it
+		return c.show(f, page, v)
 	})
 }
 

@@ -47,7 +47,7 @@ func parsePages(files fs.FS) map[string]*template.Template {
 // functions are those of templates, beside the standard ones.
 var functions = template.FuncMap{
 	"money": moneyText,
-	"when": func(t time.Time) template.HTML { // the server's clock; the script adds how long ago
+	"when": func(t time.Time) template.HTML {
 		if t.IsZero() {
 			return "–"
 		}
