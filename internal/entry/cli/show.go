@@ -55,7 +55,8 @@ func showCommands() []*cobra.Command {
 			return err
 		}),
 		reader(user, writeYAML, func(ctx context.Context, api *client.Client, id string) error {
-			return cmp.Or(only(api.ListPurchases(ctx, id, client.ListPurchasesParams{Limit: mostOfUser})), only(api.ListUserHolds(ctx, id, client.ListUserHoldsParams{Limit: mostOfUser})),
+			return cmp.Or(only(api.ListPurchases(ctx, id, client.ListPurchasesParams{Limit: mostOfUser})),
+				only(api.ListUserHolds(ctx, id, client.ListUserHoldsParams{Limit: mostOfUser})),
 				only(api.ListWallets(ctx, client.ListWalletsParams{OwnerID: id, Limit: mostOfUser})))
 		}),
 	}
@@ -90,9 +91,14 @@ func writeStatus(out io.Writer, document []byte) error {
 		return fmt.Sprint(*value)
 	}
 	f := s.Figures
-	say(out, "%s: %s purchases/s, %s refusals/s, final after %s ms (p99); leader %s\n", s.State, figure(f.PurchasesPerSecond), figure(f.RefusalsPerSecond), figure(f.FinalP99Ms), cell(f.Leader))
-	checks := table[client.StatusCheck]{head: "STATE\tCHECK\tDETAIL\tSINCE\tRUNBOOK", row: func(c client.StatusCheck) string { return cells(c.State, c.Name, c.Detail, c.Since, c.Runbook) }}
-	backlog := table[client.Backlog]{head: "\nWAITING\tCOUNT\tOLDEST", row: func(b client.Backlog) string { return cells(b.Kind, b.Count, fmt.Sprintf("%.0f s", b.AgeSeconds)) }}
+	say(out, "%s: %s purchases/s, %s refusals/s, final after %s ms (p99); leader %s\n",
+		s.State, figure(f.PurchasesPerSecond), figure(f.RefusalsPerSecond), figure(f.FinalP99Ms), cell(f.Leader))
+	checks := table[client.StatusCheck]{head: "STATE\tCHECK\tDETAIL\tSINCE\tRUNBOOK", row: func(c client.StatusCheck) string {
+		return cells(c.State, c.Name, c.Detail, c.Since, c.Runbook)
+	}}
+	backlog := table[client.Backlog]{head: "\nWAITING\tCOUNT\tOLDEST", row: func(b client.Backlog) string {
+		return cells(b.Kind, b.Count, fmt.Sprintf("%.0f s", b.AgeSeconds))
+	}}
 	return cmp.Or(checks.print(out, s.Checks, false), backlog.print(out, f.Backlog, false))
 }
 

@@ -55,8 +55,9 @@ var otherCommands = []command{
 		"What is left can be replayed afterwards. Repair the receiver first.", Fields: []field{
 		{Name: "/from", Label: "Since, UTC", Type: "datetime-local", Required: true},
 		{Name: "/state", Label: "Only those that", Hint: "missed: while the endpoint was disabled", Type: "select", Options: []string{"failed", "missed", "delivered"}}}}, nil,
-		filled((*client.Client).ReplayWebhookDeliveries, func(typed *form) client.WebhookReplay { // without an end, so that a form that is sent twice is one request
-			return client.WebhookReplay{From: typed.time("/from"), To: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), State: client.WebhookReplayState(typed.text("/state"))}
+		filled((*client.Client).ReplayWebhookDeliveries, func(typed *form) client.WebhookReplay {
+			until := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) // not now: a form that is sent twice is one request
+			return client.WebhookReplay{From: typed.time("/from"), To: until, State: client.WebhookReplayState(typed.text("/state"))}
 		})},
 	{"/webhooks/:id/enable", action{Title: "Enable the endpoint",
 		Text: "It gets what happens from now on; what it has missed can be replayed. It is your key's from then on: revoking that key disables it."}, nil, plain((*client.Client).EnableWebhookEndpoint)},
@@ -100,8 +101,11 @@ func cancelPurchase(whole bool) runOn {
 }
 
 // returns says what a cancellation returns, by how the purchase was paid.
-var returns = map[client.PaymentMethod]string{client.PaymentMethodWallet: "%s are credited to the wallet.", client.PaymentMethodCard: "%s are refunded to the card, as far as it was charged.",
-	client.PaymentMethodExternal: "A refund of %s is listed: the app that took the money returns it."}
+var returns = map[client.PaymentMethod]string{
+	client.PaymentMethodWallet:   "%s are credited to the wallet.",
+	client.PaymentMethodCard:     "%s are refunded to the card, as far as it was charged.",
+	client.PaymentMethodExternal: "A refund of %s is listed: the app that took the money returns it.",
+}
 
 func aboutPurchase(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
 	purchase, err := api.GetPurchase(ctx, id, client.GetPurchaseParams{})
@@ -170,8 +174,9 @@ func actionsOf(c client.Campaign) (links []action) {
 		links = append(links, action{Path: page + "edit", Title: "Edit"})
 	}
 	for _, one := range campaignCommands {
-		useless := one.path == "block" && c.Policies.Unsold != "draw" || one.path == "unblock" && c.Positions.Blocked == 0 || one.path == "round" && !c.Policies.Beacon
-		if strings.Contains(one.states, state) && !useless {
+		isUseless := one.path == "block" && c.Policies.Unsold != "draw" || one.path == "unblock" && c.Positions.Blocked == 0 ||
+			one.path == "round" && !c.Policies.Beacon
+		if strings.Contains(one.states, state) && !isUseless {
 			links = append(links, action{Path: page + one.path, Title: one.Title, Danger: one.Danger})
 		}
 	}
@@ -188,7 +193,8 @@ func (c *console) mountCommands(r fiber.Router) {
 	}
 	c.act(r, "/sweeps/:sweep", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, run, error) {
 		name := f.Params("sweep")
-		return action{Path: f.Path(), Title: "Run the sweep " + name, Text: "It runs now, beside the scheduler. Running it twice at once does no harm.", Fields: []field{reason}, Back: Path + "/now"},
+		return action{Path: f.Path(), Title: "Run the sweep " + name, Fields: []field{reason}, Back: Path + "/now",
+				Text: "It runs now, beside the scheduler. Running it twice at once does no harm."},
 			func(ctx context.Context, api *client.Client, _ *form, options ...client.CallOption) error {
 				report, err := api.RunSweep(ctx, name, options...)
 				if err == nil && report.Error != "" {
@@ -199,7 +205,8 @@ func (c *console) mountCommands(r fiber.Router) {
 	})
 	c.act(r, "/keys/:prefix/revoke", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, run, error) {
 		prefix := f.Params("prefix")
-		successor := field{Name: "/transfer_endpoints_to", Label: "Transfer its webhook endpoints to", Hint: "the prefix of another key of its client; empty: they are disabled", Type: "text"}
+		successor := field{Name: "/transfer_endpoints_to", Label: "Transfer its webhook endpoints to", Type: "text",
+			Hint: "the prefix of another key of its client; empty: they are disabled"}
 		return action{Path: f.Path(), Title: "Revoke the key " + prefix, Danger: true, Typed: prefix, Fields: []field{reason, successor}, Back: Path + "/keys",
 				Text: "The key stops working everywhere within five seconds, and so do its streams and its sessions of this console. This cannot be undone."},
 			func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {

@@ -42,7 +42,8 @@ type Options struct {
 const Path = "/console"
 
 // policy lets pages load and run what this server serves, and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'"
 
 type console struct {
 	Options
@@ -70,8 +71,9 @@ func Mount(app *fiber.App, options Options) {
 // protect refuses commands from pages of other sites, and answers errors with a page.
 func (c *console) protect(f *fiber.Ctx) error {
 	f.Set(fiber.HeaderContentSecurityPolicy, policy)
-	f.Set(fiber.HeaderReferrerPolicy, "same-origin")                                                                                     // a form of ours says where it comes from
-	request := &http.Request{Method: f.Method(), Host: string(f.Context().Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}} // its body is not read yet
+	f.Set(fiber.HeaderReferrerPolicy, "same-origin") // a form of ours says where it comes from
+	// Its body is not read yet.
+	request := &http.Request{Method: f.Method(), Host: string(f.Context().Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}}
 	for _, name := range []string{"Sec-Fetch-Site", fiber.HeaderOrigin} {
 		if value := f.Get(name); value != "" {
 			request.Header.Set(name, value)
@@ -145,7 +147,8 @@ func isFragment(f *fiber.Ctx) bool { return f.Get("HX-Request") == "true" }
 // local returns a path of this server, or another one.
 func local(path, otherwise string) string {
 	u, err := url.Parse(path)
-	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(path, Path+"/") && !strings.HasPrefix(path, "/asynqmon") || strings.Contains(path, `\`) {
+	isOurs := strings.HasPrefix(path, Path+"/") || strings.HasPrefix(path, "/asynqmon")
+	if err != nil || u.IsAbs() || u.Host != "" || !isOurs || strings.Contains(path, `\`) {
 		return otherwise
 	}
 	return path

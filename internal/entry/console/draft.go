@@ -22,13 +22,18 @@ var draftFields = []field{
 	{Name: "/name", Label: "Name", Type: "text", Required: true},
 	{Name: "/currency", Label: "Currency", Hint: "ISO 4217, such as JPY", Type: "text", Required: true},
 	{Name: "/base_length", Label: "Base length of a triangle", Hint: "its layer k has k positions; empty: another shape", Type: "number"},
-	{Name: "/layers", Label: "Layers", Hint: "one a line: positions | label | price in minor units | aisles 10,20 | Gold x1, Silver x2. Label, aisles and prizes may be missing. A triangle needs no positions, and may have fewer lines: the last price goes on.", Type: "textarea", Required: true},
+	{Name: "/layers", Label: "Layers", Type: "textarea", Required: true,
+		Hint: "one a line: positions | label | price in minor units | aisles 10,20 | Gold x1, Silver x2. Label, aisles and prizes may be missing. " +
+			"A triangle needs no positions, and may have fewer lines: the last price goes on."},
 	{Name: "/purchase_limit", Label: "Limit for a user", Hint: "positions; empty: none", Type: "number"},
 	{Name: "/sale_starts_at", Label: "Sale begins (UTC)", Hint: "empty: with the publication", Type: "datetime-local"},
 	{Name: "/sale_ends_at", Label: "Sale ends (UTC)", Hint: "empty: when everything is sold", Type: "datetime-local"},
-	{Name: "/policies/late_payment", Label: "Late payment", Hint: "by card, after its reservation has ended: refund it, or reassign positions that are free", Type: "select", Options: []string{"refund", "reassign"}},
-	{Name: "/policies/unsold", Label: "Unsold at the end", Hint: "stay: nothing happens; cancel: everything is refunded; draw: the sold positions are drawn", Type: "select", Options: []string{"stay", "cancel", "draw"}},
-	{Name: "/policies/beacon", Label: "Beacon", Hint: "the draw waits for public randomness; default: as this installation does", Type: "select", Options: []string{"default", "yes", "no"}},
+	{Name: "/policies/late_payment", Label: "Late payment", Type: "select", Options: []string{"refund", "reassign"},
+		Hint: "by card, after its reservation has ended: refund it, or reassign positions that are free"},
+	{Name: "/policies/unsold", Label: "Unsold at the end", Type: "select", Options: []string{"stay", "cancel", "draw"},
+		Hint: "stay: nothing happens; cancel: everything is refunded; draw: the sold positions are drawn"},
+	{Name: "/policies/beacon", Label: "Beacon", Type: "select", Options: []string{"default", "yes", "no"},
+		Hint: "the draw waits for public randomness; default: as this installation does"},
 	{Name: "/policies/cancellation_until", Label: "Users cancel until (UTC)", Hint: "empty: as long as the campaign is active", Type: "datetime-local"},
 }
 
@@ -102,8 +107,9 @@ func valuesOf(c client.Campaign) map[string]string {
 		}
 		lines = append(lines, line)
 	}
-	return map[string]string{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"), "/purchase_limit": number(c.PurchaseLimit),
-		"/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt), "/policies/late_payment": c.Policies.LatePayment, "/policies/unsold": c.Policies.Unsold,
+	return map[string]string{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"),
+		"/purchase_limit": number(c.PurchaseLimit), "/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt),
+		"/policies/late_payment": c.Policies.LatePayment, "/policies/unsold": c.Policies.Unsold,
 		"/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil)}
 }
 
@@ -116,9 +122,10 @@ func draftOf(t *form) client.CampaignDraft {
 		}
 		return int(n)
 	}
-	d := client.CampaignDraft{Name: t.text("/name"), Currency: t.text("/currency"), BaseLength: count("/base_length"), PurchaseLimit: count("/purchase_limit"),
-		SaleStartsAt: t.time("/sale_starts_at"), SaleEndsAt: t.time("/sale_ends_at"), Policies: client.PoliciesDraft{LatePayment: client.PoliciesDraftLatePayment(t.text("/policies/late_payment")),
-			Unsold: client.PoliciesDraftUnsold(t.text("/policies/unsold")), CancellationUntil: t.time("/policies/cancellation_until")}}
+	d := client.CampaignDraft{Name: t.text("/name"), Currency: t.text("/currency"), BaseLength: count("/base_length"),
+		PurchaseLimit: count("/purchase_limit"), SaleStartsAt: t.time("/sale_starts_at"), SaleEndsAt: t.time("/sale_ends_at")}
+	d.Policies = client.PoliciesDraft{LatePayment: client.PoliciesDraftLatePayment(t.text("/policies/late_payment")),
+		Unsold: client.PoliciesDraftUnsold(t.text("/policies/unsold")), CancellationUntil: t.time("/policies/cancellation_until")}
 	if beacon := t.text("/policies/beacon"); beacon == "yes" || beacon == "no" {
 		d.Policies.Beacon = new(beacon == "yes")
 	}
@@ -208,8 +215,10 @@ func summary(d client.CampaignDraft) []fact {
 			prizes += prize.Count
 		}
 	}
-	return []fact{{"Positions", fmt.Sprintf("%d in %d layers", positions, len(d.Layers))}, {"Prices", moneyText(lowest, d.Currency) + " to " + moneyText(highest, d.Currency)},
-		{"Income if everything is sold", moneyText(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)}, {"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
+	return []fact{{"Positions", fmt.Sprintf("%d in %d layers", positions, len(d.Layers))},
+		{"Prices", moneyText(lowest, d.Currency) + " to " + moneyText(highest, d.Currency)},
+		{"Income if everything is sold", moneyText(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)},
+		{"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
 		{"Policies", fmt.Sprintf("late payment: %s; unsold: %s; users cancel until: %s", d.Policies.LatePayment, d.Policies.Unsold, utc(d.Policies.CancellationUntil, "the end"))}}
 }
 

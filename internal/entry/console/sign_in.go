@@ -80,7 +80,8 @@ func (c *console) showSignIn(f *fiber.Ctx) error {
 }
 
 // errInTheClear refuses a session whose cookie would travel in the clear.
-var errInTheClear = fault.New(fault.Forbidden, "a session would travel in the clear: sign in over https (a proxy must say so by X-Forwarded-Proto), or from this machine")
+var errInTheClear = fault.New(fault.Forbidden,
+	"a session would travel in the clear: sign in over https (a proxy must say so by X-Forwarded-Proto), or from this machine")
 
 func (c *console) askForKey(f *fiber.Ctx, filled *form, p *client.Problem) error {
 	return c.show(f, "sign-in", view{Title: "Sign in", Problem: p, Data: fiber.Map{"Form": filled, "To": local(f.Query("to"), Path+"/now")}})
@@ -127,6 +128,7 @@ func (c *console) setCookie(f *fiber.Ctx, secure bool, value string) {
 	if value == "" {
 		age = -1
 	}
-	cookie := http.Cookie{Name: cookieName(secure), Value: value, Path: "/", MaxAge: age, Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode} //nolint:gosec // over http from this machine only
+	cookie := http.Cookie{Name: cookieName(secure), Value: value, Path: "/", MaxAge: age, //nolint:gosec // over http from this machine only
+		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 	f.Append(fiber.HeaderSetCookie, cookie.String())
 }

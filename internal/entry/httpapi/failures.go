@@ -23,7 +23,8 @@ func (s *server) ListFailures(ctx context.Context, r operations.ListFailuresRequ
 		return nil, fault.Invalid(fault.Field{Pointer: "?since", Detail: "must be before the end of the span, and at most seven days"})
 	}
 	all, complete, err := job.ListFailures(ctx, s.db, since, until, fault.Ours, 200_000)
-	return operations.ListFailures200(contract.FailureList{Since: since, Until: until, Complete: complete, Causes: response.Documents(all, func(f job.Failures) contract.Failure {
+	causes := response.Documents(all, func(f job.Failures) contract.Failure {
 		return contract.Failure{Code: string(f.Code), Kind: string(f.Kind), Count: f.Count, LastAt: f.LastAt, Jobs: f.Newest}
-	})}, err)
+	})
+	return operations.ListFailures200(contract.FailureList{Since: since, Until: until, Complete: complete, Causes: causes}, err)
 }
