@@ -71,7 +71,7 @@ func statusCommand() *cobra.Command {
 		s, err := api.GetStatus(ctx)
 		if refused, answered := errors.AsType[*client.Error](err); err != nil && (!answered || refused.Status >= http.StatusInternalServerError) {
 			return fmt.Errorf("%w\nWithout the api, run: triprize doctor", err)
-		} else if s.State != client.CheckStateWell {
+		} else if err == nil && s.State != client.CheckStateWell {
 			return &statusError{fmt.Errorf("something is %s", s.State), 1}
 		}
 		return err
