@@ -169,6 +169,7 @@ func (s *server) readPostgres(ctx context.Context, st *status) {
 		st.values["draws"], st.values["draws_waiting"], st.values["execution_locks"] = draws.Oldest.Seconds(), float64(draws.Waits), draws.OldestClaim.Seconds()
 	}
 	if failures, _, err := job.ListFailures(ctx, s.db, st.At.Add(-5*time.Minute), st.At.Add(time.Minute), fault.Ours, 20_000); st.could("postgres", err) {
+		st.values["failed_by_us"] = 0
 		for _, f := range failures {
 			st.values["failed_by_us"] += float64(f.Count)
 			st.also["failed_by_us"] += fmt.Sprintf(", %s", f.Code)
