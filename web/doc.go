@@ -1,2 +1,2 @@
-// Package web tests the page /verify (draw/web) in a browser, alone and at a server.
+// Package web tests the pages in a browser: /verify (draw/web), alone and at a server, and the console.
 package web
