@@ -90,7 +90,7 @@ func (p campaignPage) drawSteps(now time.Time) []drawStep {
 	first := drawStep{Title: "The commitment is published", At: p.PublishedAt, Done: p.Commitment != "", Proof: commitment,
 		Waits: "The campaign is a draft.", Do: "Publish it. From then on shape, prices and prizes are fixed."}
 	freeze := drawStep{Title: "The list of buyers is frozen", Done: p.Draw.Freeze != nil, Proof: list,
-		Do: "Nothing, for a minute. Then see Now: without a worker nothing is drawn, and a beacon's relay has to confirm the clock."}
+		Do: "It takes less than a minute. If it takes longer, see on Now whether a worker runs; a relay of the beacon must answer, too."}
 	steps := []drawStep{first, p.endOfSale(now), freeze}
 	if p.Policies.Beacon {
 		round := drawStep{Title: "The beacon's round is here", At: p.Draw.RoundDueAt, Done: isDrawn, Waits: "The round is not due yet."}
@@ -99,14 +99,14 @@ func (p campaignPage) drawSteps(now time.Time) []drawStep {
 		}
 		if !round.At.IsZero() && round.At.Before(now) {
 			round.Waits = "The round is due."
-			round.Do = "If no relay gives it within a minute: get it from any relay of the chain and bring it. 24 hours after it was due, the draw can be voided."
+			round.Do = "If no relay gives it within a minute: get it from any relay of the chain and submit it. 24 hours after it was due, the void of the draw can be announced."
 		}
 		if !p.Draw.VoidsAt.IsZero() {
-			round.Do = "The draw is voided at " + p.Draw.VoidsAt.UTC().Format(time.DateTime) + " UTC. Until then the round can still be brought."
+			round.Do = "The draw is voided at " + p.Draw.VoidsAt.UTC().Format(time.DateTime) + " UTC. Until then the round can still be submitted."
 		}
 		steps = append(steps, round)
 	}
-	steps = append(steps, drawStep{Title: "The prizes are drawn", At: p.Draw.ExecutedAt, Done: isDrawn, Do: "Nothing, for a minute. Then see Now, or request the draw: it is safe at any time."})
+	steps = append(steps, drawStep{Title: "The prizes are drawn", At: p.Draw.ExecutedAt, Done: isDrawn, Do: "It takes less than a minute. If it takes longer, see Now, or request the draw: it is safe at any time."})
 	for i := range steps {
 		step := &steps[i]
 		if step.Done {

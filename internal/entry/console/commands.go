@@ -21,7 +21,7 @@ import (
 var otherCommands = []command{
 	{"/purchases/:id/cancel", action{Title: "Cancel the purchase", Text: "Its positions are free again. ", Danger: true}, aboutPurchase, cancelPurchase(true)},
 	{"/purchases/:id/cancel-positions", action{Title: "Cancel the chosen positions", Danger: true,
-		Text: "They are free again, and their price is returned. For all of them: "}, aboutPurchase, cancelPurchase(false)},
+		Text: "They are free again, and their price is returned. If you choose all: "}, aboutPurchase, cancelPurchase(false)},
 	{"/purchases/:id/payment/retry", action{Title: "Ask the provider now", Text: "The payment is checked with the provider at once, and not at its next time."}, nil,
 		plain((*client.Client).RetryPayment)},
 	{"/purchases/:id/payment/resolve", action{Title: "Resolve the payment", Danger: true, Text: "What have you found at the provider? Unpaid: nothing was paid, or it is returned already; " +
@@ -39,7 +39,7 @@ var otherCommands = []command{
 			return aboutCampaign(ctx, api, id, a, nil)
 		},
 		filled((*client.Client).ResolveRefunds, byHand)},
-	{"/discrepancies/:id/explain", action{Title: "Explain the difference", Text: "It no longer counts in alerts. Payments and refunds do not change.", Back: Path + "/waiting"}, nil,
+	{"/discrepancies/:id/explain", action{Title: "Explain the discrepancy", Text: "It no longer counts in alerts. Payments and refunds do not change.", Back: Path + "/waiting"}, nil,
 		filled((*client.Client).ExplainPaymentDiscrepancy, func(typed *form) client.PaymentDiscrepancyExplanationRequest {
 			return client.PaymentDiscrepancyExplanationRequest{Reason: typed.text(reason.Name)}
 		})},
@@ -149,7 +149,7 @@ var campaignCommands = []struct {
 		filled((*client.Client).UnblockPositions, func(typed *form) client.PositionsUnblock { return client.PositionsUnblock{Positions: typed.places()} })},
 	{"draw", "active paused drawing", nil, action{Title: "Request the draw",
 		Text: "A campaign is drawn by itself when everything is sold, or when its sale ends with the policy draw. A request does no harm: if positions are left, nothing changes."}, plain((*client.Client).RequestDraw)},
-	{"round", "drawing", nil, action{Title: "Bring the round", Text: "If the relays of the beacon do not answer, its round can be brought by hand. A wrong signature changes nothing.", Fields: []field{
+	{"round", "drawing", nil, action{Title: "Submit the round", Text: "If the relays of the beacon do not answer, its round can be submitted by hand. A wrong signature changes nothing.", Fields: []field{
 		{Name: "/signature", Label: "Signature of the round", Hint: "48 bytes in lower-case hex, from any relay of the chain", Type: "text", Required: true}}},
 		filled((*client.Client).SubmitDrawRound, func(typed *form) client.DrawRoundSignature {
 			return client.DrawRoundSignature{Signature: typed.text("/signature")}

@@ -134,8 +134,8 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	if isFragment(f) {
 		return c.render(f, "problem", "problem", p)
 	}
-	v := view{Title: "Not done", Problem: &p, Data: f.OriginalURL()}
-	if f.Method() == http.MethodPost {
+	v := view{Title: "Error", Problem: &p, Data: f.OriginalURL()}
+	if f.Method() == http.MethodPost && p.Status >= http.StatusInternalServerError {
 		v.Data = newForm(f).values // it can be sent again
 	}
 	return c.show(f, "problem", v)

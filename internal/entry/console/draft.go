@@ -23,8 +23,8 @@ var draftFields = []field{
 	{Name: "/currency", Label: "Currency", Hint: "ISO 4217, such as JPY", Type: "text", Required: true},
 	{Name: "/base_length", Label: "Base length of a triangle", Hint: "its layer k has k positions; empty: another shape", Type: "number"},
 	{Name: "/layers", Label: "Layers", Type: "textarea", Required: true,
-		Hint: "one a line: positions | label | price in minor units | aisles 10,20 | Gold x1, Silver x2. Label, aisles and prizes may be missing. " +
-			"A triangle needs no positions, and may have fewer lines: the last price goes on."},
+		Hint: "one a line: positions | label | price in minor units | aisles 10,20 | Gold x1, Silver x2. Label, aisles and prizes may be left out. " +
+			"A triangle needs no positions, and may have fewer lines: the last price is that of all further layers."},
 	{Name: "/purchase_limit", Label: "Limit for a user", Hint: "positions; empty: none", Type: "number"},
 	{Name: "/sale_starts_at", Label: "Sale begins (UTC)", Hint: "empty: with the publication", Type: "datetime-local"},
 	{Name: "/sale_ends_at", Label: "Sale ends (UTC)", Hint: "empty: when everything is sold", Type: "datetime-local"},

@@ -53,7 +53,7 @@ func (c *console) mountPages(r fiber.Router) {
 			History client.WalletEventPage
 		}{wallet, history}, errors.Join(err1, err2)
 	})
-	c.livePage(r, "/waiting", "waiting", "Waiting for a person", func(ctx context.Context, api *client.Client, _ uuid.UUID, _ url.Values) (any, error) {
+	c.livePage(r, "/waiting", "waiting", "Waiting", func(ctx context.Context, api *client.Client, _ uuid.UUID, _ url.Values) (any, error) {
 		payments, err1 := api.ListPayments(ctx, client.ListPaymentsParams{Limit: 100})
 		refunds, err2 := api.ListWaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator, Limit: 100})
 		differences, err3 := api.ListPaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen, Limit: 100})

@@ -81,7 +81,7 @@ func (c *console) showSignIn(f *fiber.Ctx) error {
 
 // errInTheClear refuses a session whose cookie would travel in the clear.
 var errInTheClear = fault.New(fault.Forbidden,
-	"a session would travel in the clear: sign in over https (a proxy must say so by X-Forwarded-Proto), or from this machine")
+	"sign in over https (the proxy must be in api.trusted_proxies and send X-Forwarded-Proto: https), or over http from the api's own host")
 
 func (c *console) askForKey(f *fiber.Ctx, filled *form, p *client.Problem) error {
 	return c.show(f, "sign-in", view{Title: "Sign in", Problem: p, Data: fiber.Map{"Form": filled, "To": local(f.Query("to"), Path+"/now")}})

@@ -1,7 +1,7 @@
 // The curves of the page Now. They are read and drawn anew after a poll of the page, at most every ten seconds.
 "use strict";
 (() => {
-  const room = document.getElementById("curves"), names = ["Purchases a second", "Refusals a second", "Milliseconds to final, 99 % of them", "Backlog of jobs and webhook events"];
+  const room = document.getElementById("curves"), names = ["Purchases a second", "Refusals a second", "p99 until final, milliseconds", "Backlog of jobs and webhook events"];
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name), axis = () => ({ stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 } });
   const text = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
   let data = [], readAt = 0;
