@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -23,6 +24,15 @@ const migrationTimeout = time.Hour
 // backupPage says how to keep what a migration would take.
 const backupPage = "docs/operations.md, section \"Backup\""
 
+// writeMigrations records migrations in the audit trail, unless they have just removed it.
+func writeMigrations(ctx context.Context, db *pgxpool.Pool, lines []string) (err error) {
+	var hasTrail bool
+	if err = db.QueryRow(ctx, `SELECT to_regclass('audit_trail') IS NOT NULL`).Scan(&hasTrail); hasTrail {
+		err = trail.Write(ctx, db, nil, map[string]any{"migrations": lines})
+	}
+	return err
+}
+
 func migrateCommand() *cobra.Command {
 	parent := group("migrate", "Migrate the database schema up or down, or show its status")
 	add := func(c *cobra.Command, nothing string, run func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command) ([]string, error)) {
@@ -42,12 +52,8 @@ func migrateCommand() *cobra.Command {
 			}
 			defer func() { _ = m.Close() }()
 			lines, err := run(ctx, m, cmd)
-			var hasTrail bool // what reverts the trail is not in it
-			if err == nil && len(lines) > 0 && c.Name() != "status" {
-				err = db.QueryRow(ctx, `SELECT to_regclass('audit_trail') IS NOT NULL`).Scan(&hasTrail)
-			}
-			if hasTrail {
-				err = trail.Write(acting(cmd, db, "schema"), db, nil, map[string]any{"migrations": lines})
+			if len(lines) > 0 && c.Name() != "status" { // also those before one that has failed
+				err = errors.Join(err, writeMigrations(acting(cmd, db, "schema"), db, lines))
 			}
 			if err == nil && len(lines) == 0 {
 				lines = []string{nothing}

@@ -55,6 +55,9 @@ func TestOperatorsWorkAtTheAPI(t *testing.T) {
 		}
 	}
 	says(t, 1, "payments list --waiting-for godot", "400 invalid-request")
+	says(t, 0, "campaign "+s.Campaign(3).String(), "state: active", "price: 100 # 100 JPY")
+	says(t, 0, "user mina", "purchases: []", "holds: []", "wallets: []")
+	says(t, 1, "status", "no_worker") // there is none
 
 	id := uuid.NewString()
 	servers.Exec(t, s.DB, `INSERT INTO payment_discrepancies (id, kind, object_id, here_amount, here_currency, detail) VALUES

@@ -131,8 +131,11 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	document, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
 	*a, response.Body = append(*a, document), io.NopCloser(bytes.NewReader(document))
-	return response, err
+	return response, nil
 }
 
 // reader makes c a command that makes calls, and writes the documents of their answers, or prints them as JSON, a line each.
@@ -160,8 +163,9 @@ func reader(c *cobra.Command, write func(out io.Writer, document []byte) error, 
 
 // writeYAML writes a document as YAML.
 func writeYAML(out io.Writer, document []byte) error {
-	var root yaml.Node // JSON is YAML
+	var root yaml.Node // JSON is YAML, but for rare characters
 	if err := yaml.Unmarshal(document, &root); err != nil {
+		_, err = out.Write(document)
 		return err
 	}
 	unfold(&root, "")
@@ -189,14 +193,19 @@ func unfold(n *yaml.Node, currency string) {
 			}
 		}
 		n.Content = members
-		for member := range slices.Chunk(members, 2) {
-			var amount int64
-			if slices.Contains(amounts, member[0].Value) && member[1].Decode(&amount) == nil {
-				member[1].LineComment = amountOf(amount, currency)
-			}
-		}
 	}
-	for _, inner := range n.Content {
-		unfold(inner, currency)
+	for i, inner := range n.Content {
+		name, of := "", currency
+		if n.Kind == yaml.MappingNode && i%2 == 1 {
+			name = n.Content[i-1].Value
+		}
+		var amount int64
+		if slices.Contains(amounts, name) && inner.Decode(&amount) == nil {
+			inner.LineComment = amountOf(amount, currency)
+		}
+		if name == "positions" && inner.Kind == yaml.MappingNode { // counts
+			of = ""
+		}
+		unfold(inner, of)
 	}
 }

@@ -92,7 +92,7 @@ func TestADocumentIsShownAsAPersonReadsIt(t *testing.T) {
 			"payment":{"method":"card","reference":"pi_7","expires_at":null,"decline":null},"positions":[{"label":"Row C 5","number":7,"layer":2,"column":5,"price":1250}],"refunds":[],
 			"timeline":[{"at":"2026-11-27T10:00:00Z","event":"declined","detail":"insufficient\u001b[31m funds"}]}`,
 		"/v1/jobs/" + job:               `{"id":"` + job + `","state":"awaiting_action","attempts":2,"next_action":{"type":"redirect","url":"https://bank.example/7","expires_at":null}}`,
-		"/v1/campaigns/" + id:           `{"id":"` + id + `","state":"completed","currency":"JPY","draw_started_at":"2026-11-27T10:00:00Z","positions":{"sold":3},"layers":[{"layer":1,"label":null,"price":100,"positions":{"sold":3}}]}`,
+		"/v1/campaigns/" + id:           `{"id":"` + id + `","state":"completed","currency":"JPY","draw_started_at":"2026-11-27T10:00:00Z","positions":{"sold":3,"available":7},"layers":[{"layer":1,"label":null,"price":100,"positions":{"sold":3}}]}`,
 		"/v1/campaigns/" + id + "/draw": `{"round":null,"winners":[{"prize":1,"name":"A car","label":"7","purchase_id":"` + id + `","user_id":"mina"}]}`,
 		"/v1/users/mina/purchases":      `{"purchases":[],"next_cursor":"more"}`,
 		"/v1/users/mina/holds":          `{"holds":[],"next_cursor":null}`,
@@ -104,7 +104,7 @@ func TestADocumentIsShownAsAPersonReadsIt(t *testing.T) {
 	if strings.Contains(text, "cancellation") || strings.Contains(text, "null") || strings.Contains(text, "\x1b") {
 		t.Errorf("%q", text)
 	}
-	shows(t, 0, "campaign "+id, "positions: sold: 3", "layer: 1 price: 100 # 100 JPY positions: sold: 3", "prize: 1 name: A car label: \"7\"")
+	shows(t, 0, "campaign "+id, "positions: sold: 3 available: 7 layers:", "layer: 1 price: 100 # 100 JPY positions: sold: 3", "prize: 1 name: A car label: \"7\"")
 	shows(t, 0, "user mina", "purchases: []", "holds: []", "balance: 9007199254740993 # 90071992547409.93 USD held: 0 # 0.00 USD")
 	if got := says(t, 0, "user mina --json"); got != documents["/v1/users/mina/purchases"]+"\n"+documents["/v1/users/mina/holds"]+"\n"+documents["/v1/wallets"]+"\n" {
 		t.Error(got)

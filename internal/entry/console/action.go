@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"triprize.example/client"
+	"triprize/internal/domain/fault"
 )
 
 // action is a command of an operator, as a form: it stands alone on a page, where it is shown again if it was refused.
@@ -22,6 +23,7 @@ type action struct {
 	Danger  bool   // it cannot be undone
 	Facts   []fact // what it is about, and what it changes
 	Fields  []field
+	Seen    string // a hash of what the form shows, and what is fixed by the command; empty: nothing is
 	Typed   string // what must be typed before a command that is hard to undo; empty: nothing
 	Back    string // the page that follows
 	IsDraft bool   // of a campaign: it has a preview
@@ -78,7 +80,11 @@ func (c *console) act(r fiber.Router, path string, show func(ctx context.Context
 			*p = c.problemOf(err)
 			typed.take(p)
 		}
-		if p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests {
+		isReused := p.Code == string(fault.KeyReused)
+		if isReused {
+			p.Detail = "An earlier try of this form was accepted as it was then. See what it did before you open the form again."
+		}
+		if p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests || isReused {
 			a.Once = typed.text("once") // otherwise another try is another request
 		}
 		a.Form = typed
@@ -100,6 +106,10 @@ func (c *console) perform(f *fiber.Ctx, a action, do run, typed *form) error {
 	}
 	if len(typed.Faults) > 0 {
 		return nil
+	}
+	if seen := typed.text("seen"); a.Seen != "" && seen != "" && seen != a.Seen {
+		delete(typed.values, "seen")
+		return fault.New(fault.StateConflict, "what the form shows has changed since you opened it: read it again")
 	}
 	typed.values["once"] = cmp.Or(typed.text("once"), uuid.NewString())
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"regexp"
 	"slices"
@@ -225,6 +226,9 @@ func aboutCampaign(ctx context.Context, api *client.Client, id uuid.UUID, a *act
 	}
 	if facts != nil {
 		a.Facts = append(a.Facts, facts(found)...)
+	}
+	if found.State == client.CampaignStatePending { // its facts are fixed by the publication
+		a.Seen = fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, valuesOf(found)))) // fmt sorts maps
 	}
 	return err
 }

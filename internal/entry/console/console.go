@@ -134,9 +134,12 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	if isFragment(f) {
 		return c.render(f, "problem", "problem", p)
 	}
-	v := view{Title: "Error", Problem: &p, Data: f.OriginalURL()}
-	if f.Method() == http.MethodPost && p.Status >= http.StatusInternalServerError {
-		v.Data = newForm(f).values // it can be sent again
+	v := view{Title: "Not done", Problem: &p}
+	switch {
+	case f.Method() != http.MethodPost:
+		v.Title, v.Data = "Not shown", f.OriginalURL()
+	case p.Status >= http.StatusInternalServerError && SessionOf(f).KeyPrefix != "": // never what another site has sent, or a key
+		v.Data = newForm(f).values
 	}
 	return c.show(f, "problem", v)
 }

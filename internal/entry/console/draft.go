@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,6 +42,9 @@ var draftFields = []field{
 func (c *console) mountDrafts(r fiber.Router) {
 	for _, path := range []string{"/campaigns/new", "/campaigns/:id/edit"} {
 		c.act(r, path, draftForm)
+		r.Get(path+"/preview", func(f *fiber.Ctx) error {
+			return f.Redirect(strings.TrimSuffix(f.Path(), "/preview"), http.StatusSeeOther)
+		})
 		r.Post(path+"/preview", func(f *fiber.Ctx) error {
 			ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 			defer cancel()
@@ -90,11 +94,15 @@ func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action,
 	}, nil
 }
 
+var twoInOne = regexp.MustCompile(` x(\d+\s*,)`)
+
 // valuesOf returns the fields of a campaign as a browser sends them.
 func valuesOf(c client.Campaign) map[string]string {
 	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") } // 0: none
 	at := func(t time.Time) string { return strings.TrimSuffix(strings.Replace(utc(t, ""), " ", "T", 1), ":00") }
-	name := func(s string) string { return strings.ReplaceAll(s, "|", "¦") } // as | ends a cell
+	name := func(s string) string { // as | ends a cell, and "x2," a prize
+		return twoInOne.ReplaceAllString(strings.TrimSpace(strings.ReplaceAll(s, "|", "¦")), " ×$1")
+	}
 	var lines []string
 	for _, layer := range c.Layers {
 		line, mark := fmt.Sprintf("%d | %s | %d", layer.Positions.Total, name(layer.Label), layer.Price), " | aisles "
@@ -199,7 +207,12 @@ func patchOf(typed map[string]string, d client.CampaignDraft) (p client.Campaign
 
 // rulesOf says what a campaign sells, at which prices, and by which rules.
 func rulesOf(c client.Campaign) []fact {
-	return summary(draftOf(&form{values: valuesOf(c), Faults: make(map[string]string)}))
+	d := draftOf(&form{values: valuesOf(c), Faults: make(map[string]string)})
+	d.Layers = nil // a text may not have them as they are
+	for _, layer := range c.Layers {
+		d.Layers = append(d.Layers, client.LayerDraft{Positions: layer.Positions.Total, Price: layer.Price, Prizes: layer.Prizes})
+	}
+	return summary(d)
 }
 
 func summary(d client.CampaignDraft) []fact {
@@ -215,11 +228,16 @@ func summary(d client.CampaignDraft) []fact {
 			prizes += prize.Count
 		}
 	}
+	beacon := "as this installation does"
+	if d.Policies.Beacon != nil {
+		beacon = map[bool]string{true: "yes", false: "no"}[*d.Policies.Beacon]
+	}
 	return []fact{{"Positions", fmt.Sprintf("%d in %d layers", positions, len(d.Layers))},
 		{"Prices", moneyText(lowest, d.Currency) + " to " + moneyText(highest, d.Currency)},
 		{"Income if everything is sold", moneyText(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)},
 		{"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
-		{"Policies", fmt.Sprintf("late payment: %s; unsold: %s; users cancel until: %s", d.Policies.LatePayment, d.Policies.Unsold, utc(d.Policies.CancellationUntil, "the end"))}}
+		{"Policies", fmt.Sprintf("late payment: %s; unsold: %s; users cancel until: %s; beacon: %s", d.Policies.LatePayment, d.Policies.Unsold,
+			utc(d.Policies.CancellationUntil, "the end"), beacon)}}
 }
 
 // utc writes a time, or what is said without one.

@@ -92,6 +92,9 @@ func (c *console) signIn(f *fiber.Ctx) error {
 	if !ok {
 		return errInTheClear
 	}
+	if f.Request().Header.ContentLength() > 8<<10 { // nobody knows who sends it
+		return fault.New(fault.BodyTooLarge, "a key and a name are shorter")
+	}
 	filled := newForm(f)
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()

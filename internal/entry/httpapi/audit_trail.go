@@ -71,6 +71,8 @@ func trailEntry(e trail.Entry) contract.AuditTrailEntry {
 }
 
 func members(object string) (all *map[string]any) {
-	_ = json.Unmarshal([]byte(object), &all) // of nothing there are none
+	numbers := json.NewDecoder(strings.NewReader(object))
+	numbers.UseNumber()
+	_ = numbers.Decode(&all) // of nothing there are none
 	return all
 }

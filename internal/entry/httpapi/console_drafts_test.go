@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"encoding/hex"
 	"html"
 	"net/http"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
-	"triprize/sandbox/drandsim"
 )
 
 var inputs = regexp.MustCompile(`<input(?: type="hidden")? name="([^"]+)"(?: type="[^"]*")?(?: value="([^"]*)")?|<textarea name="([^"]+)"[^>]*>([^<]*)|<select name="([^"]+)">(?:<option>[^<]*</option>)*(?:<option selected>([^<]*))?`)
@@ -198,30 +196,4 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 	wantAnswer(t, "the cancellation", ended(a.Header.Get("Location")), `"state":"succeeded"`)
 	wantAnswer(t, "the campaign", s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil), `"state":"cancelled"`, `"cancel_reason":"rain"`)
 	wantAnswer(t, "no campaign", b.get("/campaigns/1/pause"), 404)
-}
-
-func TestAnOperatorBringsTheRoundOfADraw(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Beacon: 1, Schedulers: -1})
-	relay := s.Beacon.Relays()[0]
-	servers.NoError(t, relay.SetFaults(drandsim.Faults{LateRounds: 5}))
-	b := signIn(s)
-	page := created(t, fill(b, "/campaigns/new", hall("A hall", "/policies/beacon", "yes")...))
-	wantAnswer(t, "publish", fill(b, page+"/publish", "/reason", "a test"), 303)
-	s.Buy(fleet.Order{Campaign: uuid.MustParse(strings.TrimPrefix(page, "/campaigns/")), User: "mina", Quantity: 5, Wait: true})
-	type draw struct {
-		State string
-		Round uint64
-	}
-	read := func() draw {
-		return fleet.As[draw](t, s.Do(0, "", http.MethodGet, "/v1"+page+"/draw", nil, nil))
-	}
-	servers.Eventually(t, "it is frozen", func() bool { return read().Round != 0 })
-	right := hex.EncodeToString(s.Beacon.Chain().Sign(read().Round).Signature)
-	wrong := hex.EncodeToString(s.Beacon.Chain().Sign(read().Round + 1).Signature)
-	wantAnswer(t, "the form", b.get(page+"/round"), 200, "Signature of the round")
-	wantAnswer(t, "a wrong round", fill(b, page+"/round", "/signature", wrong, "/reason", "a test"), 400, `<strong class="fault">`, wrong)
-	wantAnswer(t, "the round", fill(b, page+"/round", "/signature", right, "/reason", "a test"), 303)
-	servers.NoError(t, relay.SetFaults(drandsim.Faults{Away: drandsim.AwayRefuse}))
-	servers.Eventually(t, "it is drawn", func() bool { return read().State == "completed" })
 }

@@ -76,7 +76,35 @@ func TestTheConsoleLeadsToTheSignInPageAndBack(t *testing.T) {
 	nobody := browser{s: s}
 	wantAnswer(t, "a page", nobody.get("/now"), http.StatusSeeOther, valued{"Location", "/console/sign-in?to=%2Fconsole%2Fnow"})
 	wantAnswer(t, "a page as JSON", nobody.get("/now", "Accept", "application/json"), http.StatusUnauthorized)
-	wantAnswer(t, "a key of an app", nobody.post("/sign-in", "/key", s.App, "/operator", "Mina"), http.StatusForbidden, "the key of an app")
-	wantAnswer(t, "back", nobody.post("/sign-in?to=/console/campaigns", "/key", s.Operator, "/operator", "Mina"), http.StatusSeeOther, valued{"Location", "/console/campaigns"})
-	wantAnswer(t, "a page with a session", signIn(s).get("/now"), http.StatusOK, "Mina")
+	wantAnswer(t, "a key of an app", nobody.post("/sign-in", "/key", s.App, "/operator", "Mina"), http.StatusForbidden, "the key of an app", `value="Mina"`)
+	for to, leads := range map[string]string{"/console/campaigns": "/console/campaigns", "https://evil.example/": "/console/now", "//evil.example": "/console/now", `/console/\evil`: "/console/now"} {
+		wantAnswer(t, to, nobody.post("/sign-in?to="+url.QueryEscape(to), "/key", s.Operator, "/operator", "Mina"), http.StatusSeeOther, valued{"Location", leads})
+	}
+	wantAnswer(t, "a page with a session", signIn(s).get("/now"), http.StatusOK, "Mina", valued{"Content-Security-Policy",
+		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"})
+}
+
+// Behind a proxy that is trusted, https is what it says, and the address is the one that it has added. Another proxy is no browser of this machine.
+func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
+	t.Parallel()
+	shared := fleet.Shared(t, quiet)
+	s := shared.With("TRIPRIZE_API_TRUSTED_PROXIES=127.0.0.0/8")
+	signIn := func(s *fleet.System, header ...string) fleet.Answer {
+		form := url.Values{"/key": {s.Operator}, "/operator": {"Mina"}}.Encode()
+		return browser{s: s}.send(http.MethodPost, "/sign-in", form, append(header, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
+	}
+	wantAnswer(t, "http behind the proxy", signIn(s, "X-Forwarded-For", "192.0.2.7", "X-Forwarded-Proto", "http"), http.StatusForbidden, without("Try again</button>"))
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto"} {
+		wantAnswer(t, "a proxy that is not trusted: "+name, signIn(shared, name, "https"), http.StatusForbidden)
+	}
+	a := signIn(s, "X-Forwarded-For", "192.0.2.7", "X-Forwarded-Proto", "https")
+	mustAnswer(t, "https", a, http.StatusSeeOther)
+	cookie, rest, _ := strings.Cut(a.Header.Get("Set-Cookie"), ";")
+	if !strings.HasPrefix(cookie, "__Host-triprize=") || rest != " Path=/; Max-Age=43200; HttpOnly; Secure; SameSite=Lax" {
+		t.Error(a.Header.Get("Set-Cookie"))
+	}
+	id := s.Campaign(3).String()
+	wantAnswer(t, "a command", browser{s, cookie}.send(http.MethodPost, "/campaigns/"+id+"/pause", "%2Freason=rain", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin",
+		"X-Forwarded-Proto", "https", "X-Forwarded-For", "6.6.6.6, 192.0.2.7"), http.StatusSeeOther)
+	wantEqual(t, "its address", servers.Value[string](t, s.DB, `SELECT address FROM audit_trail WHERE target = $1`, id), "192.0.2.7")
 }

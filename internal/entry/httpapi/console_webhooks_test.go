@@ -63,6 +63,6 @@ func TestTheConsoleShowsEndpointsAndRepairsThem(t *testing.T) {
 	noted(s, endpoint, "delivered", 2)
 	wantEqual(t, "the replays after one more", good.times(event), 2)
 	for _, path := range []string{"/webhooks/x", "/webhooks/" + uuid.NewString(), page + "/delivery?event=" + uuid.NewString(), page + "/delivery"} {
-		wantAnswer(t, path, b.get(path), 404, "<h1>Error</h1>")
+		wantAnswer(t, path, b.get(path), 404, "<h1>Not shown</h1>")
 	}
 }

@@ -63,6 +63,9 @@ func (m *Migrator) Close() error { return m.db.Close() }
 // Up applies the missing migrations and returns one line for each.
 func (m *Migrator) Up(ctx context.Context) ([]string, error) {
 	results, err := m.provider.Up(ctx)
+	if partial, ok := errors.AsType[*goose.PartialError](err); ok {
+		results = partial.Applied
+	}
 	return lines(results), err
 }
 

@@ -1,23 +1,33 @@
 // What every page does: it says when the api does not answer, and leaves what an operator does just now in its place.
 "use strict";
 (() => {
-  const away = document.getElementById("away");
-  document.body.addEventListener("htmx:afterRequest", (event) => { away.hidden = event.detail.successful || event.detail.xhr.status === 401; });
-  let isDown = false, focused = "", scrolled = [];
+  const away = document.getElementById("away"), tables = () => [...document.querySelectorAll("#live table")];
+  const isRefused = (xhr) => xhr.status >= 400 && xhr.status < 500;
+  let isDown = false, heldSince = 0, href = "", focused = -1, scrolled = [];
   addEventListener("pointerdown", () => { isDown = true; });
-  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { isDown = false; });
-  const tables = () => [...document.querySelectorAll("#live table")];
-  document.body.addEventListener("htmx:beforeSwap", ({detail}) => { // what has not changed stays, and what is clicked or selected now
-    const {xhr, target, serverResponse} = detail, tag = xhr.getResponseHeader("ETag");
-    if (xhr.status === 304 || tag === target.dataset.tag || isDown || !getSelection().isCollapsed) detail.shouldSwap = false;
+  for (const end of ["pointerup", "pointercancel", "contextmenu", "dragend"]) addEventListener(end, () => { isDown = false; });
+  // What is clicked or selected stays for half a minute at most: then what happens is more important.
+  const isHeld = (target) => {
+    const chosen = getSelection(), is = isDown || !chosen.isCollapsed && chosen.containsNode(target, true);
+    heldSince = is ? heldSince || Date.now() : 0;
+    return is && Date.now() - heldSince < 30000;
+  };
+  document.body.addEventListener("htmx:afterRequest", ({detail}) => { away.hidden = detail.successful || isRefused(detail.xhr); });
+  document.body.addEventListener("htmx:beforeSwap", ({detail}) => {
+    const {xhr, target} = detail, tag = xhr.getResponseHeader("ETag") ?? "";
+    if (isRefused(xhr) && xhr.status !== 401) Object.assign(detail, {shouldSwap: true, isError: false}); // it is said where the content was
+    if (isHeld(target) || xhr.status === 304 || tag && tag === target.dataset.tag) detail.shouldSwap = false;
     if (!detail.shouldSwap) return;
-    target.dataset.tag = tag ?? "";
-    focused = document.activeElement?.getAttribute("href");
+    target.dataset.tag = tag;
+    href = document.activeElement?.getAttribute("href");
+    focused = tables().indexOf(document.activeElement);
     scrolled = tables().map((table) => table.scrollLeft);
   });
   document.body.addEventListener("htmx:afterSettle", () => {
     tables().forEach((table, i) => { table.scrollLeft = scrolled[i] ?? 0; });
-    if (focused && document.activeElement === document.body) document.querySelector(`#live [href="${CSS.escape(focused)}"]`)?.focus();
+    if (document.activeElement !== document.body) return;
+    if (focused >= 0) tables()[focused]?.focus({preventScroll: true});
+    else if (href) document.querySelector(`#live [href="${CSS.escape(href)}"]`)?.focus({preventScroll: true});
   });
   // A form that is filled in keeps its session.
   document.body.addEventListener("change", () => fetch(location.href, {method: "HEAD"}).catch(() => {}));
