@@ -90,11 +90,11 @@ type tab struct {
 // as an error fails the test.
 func open(t *testing.T, address string) *tab {
 	t.Helper()
-	return openIn(t, browser, address)
+	return openIn(browser, t, address)
 }
 
 // openIn is open in the browser of parent, the context of a tab, unless an option says another.
-func openIn(t *testing.T, parent context.Context, address string, options ...chromedp.ContextOption) *tab {
+func openIn(parent context.Context, t *testing.T, address string, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	ctx, closeTab := chromedp.NewContext(parent, options...)
 	t.Cleanup(closeTab)

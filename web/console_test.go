@@ -37,7 +37,7 @@ func set[P, R any](command cdp.Command[P, R], params P) chromedp.Action[chromedp
 // visit opens a page of the console in a browser of its own, after what is set before.
 func visit(s *fleet.System, page string, before ...chromedp.Action[chromedp.Void]) *tab {
 	s.T.Helper()
-	p := openIn(s.T, browser, "about:blank", chromedp.WithNewBrowserContext())
+	p := openIn(browser, s.T, "about:blank", chromedp.WithNewBrowserContext())
 	p.run(append(before, chromedp.Navigate(s.URLs[0]+page))...)
 	s.T.Cleanup(func() {
 		s.T.Log(chromedp.Run(p.ctx, chromedp.Evaluate[string](`location + "\n" + document.body.innerText`)))
@@ -138,7 +138,7 @@ func TestAnOperatorSignsInAndComesBackToThePage(t *testing.T) {
 	p.shows("Mina", s.Client("ops"))
 
 	// The session ends: a page that moves leads to the sign-in by itself, a form when it is sent.
-	watching := openIn(t, p.ctx, s.URLs[0]+page)
+	watching := openIn(p.ctx, t, s.URLs[0]+page)
 	servers.Exec(t, s.DB, `UPDATE console_sessions SET seen_at = seen_at - interval '1 hour'`)
 	watching.isAt(to(page))
 	p.press(200, "main button", "/reason", "a test")
@@ -274,7 +274,7 @@ func TestTwoOperatorsPublishAtOnce(t *testing.T) {
 	forms, looking := make([]*tab, 2), make([]*tab, 2)
 	for i, name := range []string{"Mina", "Otto"} {
 		forms[i] = operator(s, name, page+"/publish")
-		looking[i] = openIn(t, forms[i].ctx, s.URLs[0]+page)
+		looking[i] = openIn(forms[i].ctx, t, s.URLs[0]+page)
 		looking[i].eval(mark, nil)
 	}
 	statuses := fleet.AtOnce(2, func(i int) int64 { status, _ := forms[i].send("main button", "/reason", "a test"); return status })
