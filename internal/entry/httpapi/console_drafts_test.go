@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"triprize/internal/testkit/fleet"
-	"triprize/internal/testkit/servers"
 )
 
 var inputs = regexp.MustCompile(`<input(?: type="hidden")? name="([^"]+)"(?: type="[^"]*")?(?: value="([^"]*)")?|<textarea name="([^"]+)"[^>]*>([^<]*)|<select name="([^"]+)">(?:<option>[^<]*</option>)*(?:<option selected>([^<]*))?`)
@@ -145,12 +144,6 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 	page := created(t, fill(b, "/campaigns/new", hall(name)...))
 	id := uuid.MustParse(strings.TrimPrefix(page, "/campaigns/"))
 	wantAnswer(t, "what is fixed by its publication", b.get(page+"/publish"), 200, "5 in 2 layers", "51.00 EUR", "unsold: draw")
-	ended := func(location string) fleet.Answer { // of the job that a page links to
-		at, err := url.Parse(location)
-		servers.NoError(t, err)
-		wantAnswer(t, "the page that follows", b.get(strings.TrimPrefix(location, "/console")), 200, at.Query().Get("job")+`">its job</a>`)
-		return s.Do(0, s.Operator, http.MethodGet, "/v1/jobs/"+at.Query().Get("job"), map[string]string{"Prefer": fleet.UntilFinal}, nil)
-	}
 	for _, c := range []struct {
 		name, field, value string
 		status             int
@@ -181,7 +174,7 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 		a := submit(b, path, form)
 		switch location := a.Header.Get("Location"); {
 		case a.Status == 303 && c.status == 409: // the job has failed after the answer
-			wantAnswer(t, c.name, ended(location), coded(c.says))
+			wantAnswer(t, c.name, b.ended(location), coded(c.says))
 		case c.status == 303:
 			wantAnswer(t, c.name, a, 303, valued{"Location", "/console" + page + "?" + c.says})
 		default:
@@ -193,7 +186,7 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 	wantAnswer(t, "what is refunded", b.get(page+"/cancel"), 200, "3 positions, 37.00 EUR")
 	a := fill(b, page+"/cancel", "typed", name, "/reason", "rain")
 	mustAnswer(t, "cancel", a, 303)
-	wantAnswer(t, "the cancellation", ended(a.Header.Get("Location")), `"state":"succeeded"`)
+	wantAnswer(t, "the cancellation", b.ended(a.Header.Get("Location")), `"state":"succeeded"`)
 	wantAnswer(t, "the campaign", s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil), `"state":"cancelled"`, `"cancel_reason":"rain"`)
 	wantAnswer(t, "no campaign", b.get("/campaigns/1/pause"), 404)
 }

@@ -51,6 +51,15 @@ func (b browser) post(page string, fields ...string) fleet.Answer {
 	return b.send(http.MethodPost, page, form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
 }
 
+// ended waits for the job that a page links to, and returns it.
+func (b browser) ended(location string) fleet.Answer {
+	b.s.T.Helper()
+	at, err := url.Parse(location)
+	servers.NoError(b.s.T, err)
+	wantAnswer(b.s.T, "the page that follows", b.get(strings.TrimPrefix(location, "/console")), http.StatusOK, at.Query().Get("job")+`">its job</a>`)
+	return b.s.Do(0, b.s.Operator, http.MethodGet, "/v1/jobs/"+at.Query().Get("job"), map[string]string{"Prefer": fleet.UntilFinal}, nil)
+}
+
 func (b browser) send(method, page, body string, header ...string) (a fleet.Answer) {
 	b.s.T.Helper()
 	request, err := http.NewRequestWithContext(b.s.T.Context(), method, b.s.URLs[0]+"/console"+page, strings.NewReader(body))
