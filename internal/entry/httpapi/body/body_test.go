@@ -142,6 +142,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"resolveRefund":             func() any { return new(contract.RefundResolutionRequest) },
 		"explainPaymentDiscrepancy": func() any { return new(contract.PaymentDiscrepancyExplanationRequest) },
 		"resolveRefunds":            func() any { return new(contract.RefundResolutionRequest) },
+		"revokeKey":                 func() any { return new(contract.KeyRevocation) },
 		"stripeWebhook":             func() any { return new(map[string]any) },
 	}
 	for i := range document.Operations {
