@@ -35,6 +35,11 @@ TEST := $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pk
 WITH = TRIPRIZE_TEST_BINARIES=$(CURDIR)/bin/failpoint GORACE="atexit_sleep_ms=10 $$GORACE" \
 	$(if $(and $(TRIPRIZE_TEST_POSTGRES_URL),$(TRIPRIZE_TEST_REDIS_URL)),,./bin/failpoint/triprize-dev with-servers)
 
+# Copies the libraries of the console from where npm installs them (cp), or compares them (cmp).
+libraries = $(1) tools/npm/node_modules/htmx.org/dist/htmx.min.js web/console/static/htmx.js && \
+	$(1) tools/npm/node_modules/uplot/dist/uPlot.iife.min.js web/console/static/uPlot.js && \
+	$(1) tools/npm/node_modules/uplot/dist/uPlot.min.css web/console/static/uPlot.css
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -85,6 +90,7 @@ race: deps programs ## Run the tests of concurrent code with the race detector
 
 .PHONY: web
 web: deps npm browser programs ## Run the tests that need Node.js, npm, a browser or Python
+	@$(call libraries,cmp) # otherwise: make generate
 	@tools/deps.sh python
 	@$(WITH) tools/tagged.sh web -p 4
 
@@ -137,9 +143,7 @@ contract: go ## Check generated code and unlisted breaking changes of the contra
 
 .PHONY: generate
 generate: go npm ## Generate code from the contract (api/openapi.yaml), and copy the console's libraries
-	cp tools/npm/node_modules/htmx.org/dist/htmx.min.js web/console/static/htmx.js
-	cp tools/npm/node_modules/uplot/dist/uPlot.iife.min.js web/console/static/uPlot.js
-	cp tools/npm/node_modules/uplot/dist/uPlot.min.css web/console/static/uPlot.css
+	$(call libraries,cp)
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
 	clients/typescript/generate.sh
 	go -C tools run ./postman

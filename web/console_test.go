@@ -366,7 +366,10 @@ func TestEveryPageOfTheConsoleIsAccessible(t *testing.T) {
 	}
 	look := func(p *tab, page string) {
 		p.until(`!document.querySelector("#board:not([data-version])")`)
-		p.eval("(() => {"+string(axe)+"\ndocument.querySelectorAll('details').forEach((d) => { d.open = true; });})()", nil)
+		p.eval("(() => {"+string(axe)+`
+			document.querySelectorAll("details").forEach((d) => { d.open = true; });
+			document.body.addEventListener("htmx:beforeSwap", (e) => e.preventDefault()); // what is looked at stays
+		})()`, nil)
 		for i := range 4 {
 			scheme, width := []string{"light", "dark"}[i/2], []int64{1280, 390}[i%2]
 			p.run(chromedp.EmulateViewport(width, 800), wishing(scheme, "reduce"))

@@ -74,10 +74,20 @@ func (d *doctor) try(ctx context.Context, limit time.Duration, check, do string,
 	return err == nil
 }
 
+// compareClock reads the clock of a server. How long the answer was under way does not count.
+func (d *doctor) compareClock(ctx context.Context, limit time.Duration, server string, read func(context.Context) (time.Time, error)) {
+	check, do, begun := "clock of "+server, "run NTP on this machine and on that of "+server, time.Now()
+	d.try(ctx, limit, check, do, func(ctx context.Context) error {
+		there, err := read(ctx)
+		if ahead := max(time.Until(there), min(there.Sub(begun), 0)); err == nil {
+			d.add(check, cond(ahead.Abs() < 2*time.Second, "ok", "wrong"), do, "%.3f s ahead of this machine", ahead.Seconds())
+		}
+		return err
+	})
+}
+
 // asked are the queries on Postgres. Each returns a state and a detail for all that it finds.
 var asked = []struct{ check, do, sql string }{
-	{"clock of postgres", "run NTP on this machine and on that of Postgres", `SELECT CASE WHEN abs(ahead) < 2 THEN 'ok' ELSE 'wrong' END, format('%s s ahead of this machine', ahead)
-		FROM (SELECT round(extract(epoch FROM clock_timestamp() - '{now}'::timestamptz), 3) AS ahead) s`},
 	{"postgres", "use PostgreSQL 15 or newer, and its primary", `SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 AND NOT pg_is_in_recovery() THEN 'ok' ELSE 'wrong' END,
 		'version ' || current_setting('server_version') || CASE WHEN pg_is_in_recovery() THEN ', a standby' ELSE ', a primary' END`},
 	{"schema", "triprize migrate up, by the newer program", `SELECT CASE WHEN n = {newest} THEN 'ok' WHEN n > {newest} THEN 'note' ELSE 'wrong' END, format('version %s, of this program {newest}', n)
@@ -109,8 +119,12 @@ func (d *doctor) examinePostgres(ctx context.Context, db *pgxpool.Pool, settings
 	if !d.try(ctx, limit, "postgres", "start it, or correct postgres.url; nothing else in it was checked", db.Ping) {
 		return
 	}
+	d.compareClock(ctx, limit, "postgres", func(ctx context.Context) (there time.Time, err error) {
+		err = db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&there)
+		return there, err
+	})
 	newest, _ := schema.Newest() // of the program's own files
-	values := strings.NewReplacer("{newest}", fmt.Sprint(newest), "{required}", fmt.Sprint(settings.Postgres.RequireSyncStandby), "{now}", time.Now().Format(time.RFC3339Nano))
+	values := strings.NewReplacer("{newest}", fmt.Sprint(newest), "{required}", fmt.Sprint(settings.Postgres.RequireSyncStandby))
 	for _, a := range asked {
 		var state, detail string
 		found := len(*d)
@@ -154,12 +168,7 @@ func (d *doctor) examineRedis(ctx context.Context, settings config.Redis) {
 			return err
 		}
 		d.add("redis", "ok", "", "a key was written and deleted")
-		there, err := rdb.Time(ctx).Result()
-		if err != nil {
-			return err
-		}
-		ahead := time.Until(there)
-		d.add("clock of redis", cond(ahead.Abs() < 2*time.Second, "ok", "wrong"), "run NTP on this machine and on that of Redis", "%.3f s ahead of this machine", ahead.Seconds())
+		d.compareClock(ctx, limit, "redis", func(ctx context.Context) (time.Time, error) { return rdb.Time(ctx).Result() })
 		info, err := rdb.Info(ctx, "persistence", "memory").Result() // of a Cluster, of one server
 		if aof, all := strings.Contains(info, "aof_enabled:1"), strings.Contains(info, "maxmemory_policy:noeviction"); err == nil {
 			d.add("durability of redis", cond(!all, "wrong", cond(aof, "ok", "note")), "docs/deployment.md#redis: appendonly yes, maxmemory-policy noeviction", "appendonly %v, noeviction %v", aof, all)

@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -57,11 +56,12 @@ func TestFindLeadsToThePageOfWhatIsNamed(t *testing.T) {
 		wantAnswer(t, text, b.get("/find?q="+url.QueryEscape(text)), 200, "Nothing is named", without("<script>alert"))
 	}
 	wantAnswer(t, "a job that failed", b.get(page("jobs", failed.ID)), 200, failed.Problem.Code, page("campaigns", sold))
-	for _, of := range []string{"jobs", "purchases", "wallets"} {
+	for _, of := range []string{"campaigns", "jobs", "purchases", "wallets"} {
 		wantAnswer(t, "none", b.get(page(of, uuid.New())), 404, "not-found")
 		wantAnswer(t, "no id", b.get("/"+of+"/me"), 404, "not-found")
 		wantAnswer(t, "none, live", b.live(page(of, uuid.New())), 404, `role="alert"`)
 	}
+	wantAnswer(t, "the board of none", b.get(page("campaigns", uuid.New())+"/board?since=0"), 404, "not-found")
 }
 
 // A form that is sent twice returns the money once, although the second one finds another purchase.
@@ -168,27 +168,4 @@ func TestAWalletShowsItsHistoryAndIsCreditedByAForm(t *testing.T) {
 	cursor, _, _ = strings.Cut(cursor, `"`)
 	wantAnswer(t, "the older page", b.get(wallet+"?cursor="+cursor), 200, ">7 JPY</td>", without("credit: a gift"), without("Older</a>"))
 	wantAnswer(t, "a wrong cursor", b.get(wallet+"?cursor=x"), 400, "cursor")
-}
-
-func TestThePurchasesOfACampaignAreTheTableOfTheAPI(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	path, id := openShape(s, nil, row(1, 9, ""))
-	for i := range 5 {
-		mustAnswer(t, "bought", buys(s, path, s.User("mina"), numbered(i+1), fleet.Fields{"method": "external", "reference": fmt.Sprint("=", i)}), job.Succeeded)
-	}
-	b, table := signIn(s), "/v1/campaigns/"+id.String()+"/purchases"
-	_, want, err := plain(t, http.MethodGet, s.URLs[0]+table, map[string]string{"Authorization": "Bearer " + s.App, "Accept": "text/csv"})
-	servers.NoError(t, err)
-	for method, want := range map[string][]byte{http.MethodGet: want, http.MethodHead: nil} {
-		head, got, err := plain(t, method, s.URLs[0]+"/console/campaigns/"+id.String()+"/purchases.csv", map[string]string{"Cookie": b.cookie})
-		if err != nil || head.StatusCode != http.StatusOK || !bytes.Equal(got, want) || !strings.HasPrefix(head.Header.Get("Content-Type"), "text/csv") || head.Header.Get("Content-Disposition") == "" {
-			t.Errorf("%s: %v, %v, %d bytes, not %d", method, head, err, len(got), len(want))
-		}
-	}
-	wantAnswer(t, "of a state", b.get("/campaigns/"+id.String()+"/purchases.csv?state=failed"), 200, "id,created_at", without(id.String()))
-	wantAnswer(t, "without a session", browser{s: s}.get("/campaigns/"+id.String()+"/purchases.csv"), 303, without("created_at"))
-	wantAnswer(t, "of none", b.get(page("campaigns", uuid.New())+"/purchases.csv"), 404, "<h1>Not shown</h1>")
-	wantAnswer(t, "with a parameter that is not known", b.get("/campaigns/"+id.String()+"/purchases.csv?x=1"), 400, "<h1>Not shown</h1>", "x")
-	wantAnswer(t, "the API without a key", s.Do(0, "", http.MethodGet, table, map[string]string{"Cookie": b.cookie}, nil), 401)
 }

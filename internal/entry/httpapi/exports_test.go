@@ -207,3 +207,26 @@ func TestAnAddressReadsOneProofAtATimeAndLeavesOthersTheirs(t *testing.T) { // n
 		}
 	}
 }
+
+func TestTheConsoleHasTheCSVOfTheAPI(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, busy)
+	path, id := openShape(s, nil, row(1, 9, ""))
+	for i := range 5 {
+		mustAnswer(t, "bought", buys(s, path, s.User("mina"), numbered(i+1), fleet.Fields{"method": "external", "reference": fmt.Sprint("=", i)}), job.Succeeded)
+	}
+	b := signIn(s)
+	_, want, err := asCSV(s, id, "")
+	servers.NoError(t, err)
+	for method, want := range map[string][]byte{http.MethodGet: want, http.MethodHead: nil} {
+		head, got, err := plain(t, method, s.URLs[0]+"/console/campaigns/"+id.String()+"/purchases.csv", map[string]string{"Cookie": b.cookie})
+		if err != nil || head.StatusCode != http.StatusOK || !bytes.Equal(got, want) || !strings.HasPrefix(head.Header.Get("Content-Type"), "text/csv") || head.Header.Get("Content-Disposition") == "" {
+			t.Errorf("%s: %v, %v, %d bytes, not %d", method, head, err, len(got), len(want))
+		}
+	}
+	wantAnswer(t, "of a state", b.get("/campaigns/"+id.String()+"/purchases.csv?state=failed"), 200, "id,created_at", without(id.String()))
+	wantAnswer(t, "without a session", browser{s: s}.get("/campaigns/"+id.String()+"/purchases.csv"), 303, without("created_at"))
+	wantAnswer(t, "of none", b.get(page("campaigns", uuid.New())+"/purchases.csv"), 404, "<h1>Not shown</h1>")
+	wantAnswer(t, "with a parameter that is not known", b.get("/campaigns/"+id.String()+"/purchases.csv?x=1"), 400, "<h1>Not shown</h1>", "x")
+	wantAnswer(t, "the API without a key", s.Do(0, "", http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Cookie": b.cookie}, nil), 401)
+}
