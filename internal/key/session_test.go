@@ -51,3 +51,21 @@ func TestASessionEndsAndItsRowAloneOpensNothing(t *testing.T) {
 		}
 	}
 }
+
+// Pages that poll do not keep a session alive whose operator has left.
+func TestASessionIsRenewedByItsOperatorOnly(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	s := sessions(t, db, "ours")
+	text, _, _ := create(t, db, key.Operator, "ops")
+	_, cookie, err := s.Open(t.Context(), text, "Ada")
+	servers.NoError(t, err)
+	for byOperator, state := range map[bool]string{false: "idle", true: "renewed"} {
+		servers.Exec(t, db, `UPDATE console_sessions SET seen_at = clock_timestamp() - interval '20 minutes'`)
+		_, err := s.Find(t.Context(), cookie, byOperator)
+		servers.NoError(t, err)
+		if now := servers.Value[string](t, db, `SELECT CASE WHEN seen_at > clock_timestamp() - interval '15 minutes' THEN 'renewed' ELSE 'idle' END FROM console_sessions`); now != state {
+			t.Errorf("by its operator: %t: it is %s", byOperator, now)
+		}
+	}
+}

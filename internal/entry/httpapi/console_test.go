@@ -97,9 +97,10 @@ func TestTheConsoleLeadsToTheSignInPageAndBack(t *testing.T) {
 func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
 	t.Parallel()
 	shared := fleet.Shared(t, quiet)
-	s := shared.With("TRIPRIZE_API_TRUSTED_PROXIES=127.0.0.0/8")
+	s := shared.With("TRIPRIZE_API_TRUSTED_PROXIES=127.0.0.0/8", "TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5")
+	key := s.Operator
 	signIn := func(s *fleet.System, header ...string) fleet.Answer {
-		form := url.Values{"/key": {s.Operator}, "/operator": {"Mina"}}.Encode()
+		form := url.Values{"/key": {key}, "/operator": {"Mina"}}.Encode()
 		return browser{s: s}.send(http.MethodPost, "/sign-in", form, append(header, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
 	}
 	wantAnswer(t, "http behind the proxy", signIn(s, "X-Forwarded-For", "192.0.2.7", "X-Forwarded-Proto", "http"), http.StatusForbidden, without("Try again</button>"))
@@ -116,4 +117,14 @@ func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
 	wantAnswer(t, "a command", browser{s, cookie}.send(http.MethodPost, "/campaigns/"+id+"/pause", "%2Freason=rain", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin",
 		"X-Forwarded-Proto", "https", "X-Forwarded-For", "6.6.6.6, 192.0.2.7"), http.StatusSeeOther)
 	wantEqual(t, "its address", servers.Value[string](t, s.DB, `SELECT address FROM audit_trail WHERE target = $1`, id), "192.0.2.7")
+	key = "wrong"
+	guess := func(from string) fleet.Answer { return signIn(s, "X-Forwarded-For", from, "X-Forwarded-Proto", "https") }
+	last := guess("192.0.2.7")
+	for i := 0; last.Status == http.StatusUnauthorized && i < 2000; i++ { // more than come back in the time
+		last = guess("192.0.2.7")
+	}
+	wantAnswer(t, "one who guesses", last, http.StatusTooManyRequests, having("Retry-After"))
+	wantAnswer(t, "another behind the same proxy", guess("192.0.2.8"), http.StatusUnauthorized)
+	key = s.Operator
+	wantAnswer(t, "who has a key", guess("192.0.2.7"), http.StatusSeeOther)
 }
