@@ -118,7 +118,9 @@ func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
 		"X-Forwarded-Proto", "https", "X-Forwarded-For", "6.6.6.6, 192.0.2.7"), http.StatusSeeOther)
 	wantEqual(t, "its address", servers.Value[string](t, s.DB, `SELECT address FROM audit_trail WHERE target = $1`, id), "192.0.2.7")
 	key = "wrong"
-	guess := func(from string) fleet.Answer { return signIn(s, "X-Forwarded-For", from, "X-Forwarded-Proto", "https") }
+	guess := func(from string) fleet.Answer {
+		return signIn(s, "X-Forwarded-For", from, "X-Forwarded-Proto", "https")
+	}
 	last := guess("192.0.2.7")
 	for i := 0; last.Status == http.StatusUnauthorized && i < 2000; i++ { // more than come back in the time
 		last = guess("192.0.2.7")
