@@ -1,9 +1,9 @@
 // What every page does: it says when the api does not answer, and leaves what an operator does just now in its place.
 "use strict";
 (() => {
-  const away = document.getElementById("away"), tables = () => [...document.querySelectorAll("#live table")];
+  const away = document.getElementById("away"), all = (what) => [...document.querySelectorAll(`#live ${what}`)], tables = () => all("table");
   const isRefused = (xhr) => xhr.status >= 400 && xhr.status < 500;
-  let isDown = false, heldSince = 0, href = "", focused = -1, scrolled = [];
+  let isDown = false, heldSince = 0, href = "", focused = -1, scrolled = [], opened = [];
   addEventListener("pointerdown", () => { isDown = true; });
   for (const end of ["pointerup", "pointercancel", "contextmenu", "dragend"]) addEventListener(end, () => { isDown = false; });
   // What is clicked or selected stays for half a minute at most: then what happens is more important.
@@ -22,8 +22,10 @@
     href = document.activeElement?.getAttribute("href");
     focused = tables().indexOf(document.activeElement);
     scrolled = tables().map((table) => table.scrollLeft);
+    opened = all("details").map((part) => part.open);
   });
   document.body.addEventListener("htmx:afterSettle", () => {
+    all("details").forEach((part, i) => { part.open = opened[i] ?? false; });
     tables().forEach((table, i) => { table.scrollLeft = scrolled[i] ?? 0; });
     if (document.activeElement !== document.body) return;
     if (focused >= 0) tables()[focused]?.focus({preventScroll: true});

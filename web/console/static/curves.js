@@ -9,7 +9,8 @@
     const figure = document.createElement("figure"), caption = document.createElement("figcaption"), picture = document.createElement("div"), known = values.filter((value) => value !== null);
     caption.textContent = `${names[i]}: ` + (known.length ? `last ${values.at(-1) === null ? "not known" : text(values.at(-1))}, least ${text(Math.min(...known))}, greatest ${text(Math.max(...known))}` : "not known yet");
     picture.setAttribute("aria-hidden", "true"); // the caption says it in words
-    new uPlot({ width: Math.min(room.clientWidth, 560), height: 170, legend: { show: false }, cursor: { show: false }, tzDate: (at) => uPlot.tzDate(new Date(1000 * at), "Etc/UTC"), axes: [axis(), axis()],
+    new uPlot({ width: Math.min(room.clientWidth, 560), height: 170, legend: { show: false }, cursor: { show: false },
+      axes: [{ ...axis(), values: (plot, times) => times.map((at) => new Date(1000 * at).toISOString().slice(11, 19)) }, axis()],
       scales: { y: { range: (plot, least, greatest) => [0, Math.max(1, greatest)] } }, series: [{}, { stroke: color("--link"), width: 2 }] }, [data[0], values], picture);
     figure.append(caption, picture);
     return figure;
