@@ -234,16 +234,16 @@ func SubmitRound(ctx context.Context, db postgres.Pool, id uuid.UUID, signature 
 		if err != nil {
 			return err
 		}
-		if drawing {
-			if err := InsertRound(ctx, tx, chain, round); err != nil {
-				return err
-			}
-			return trail.Write(ctx, tx, nil, map[string]any{"round": number})
-		}
-		if _, known, err := roundWith(ctx, tx, chain, number, round.Randomness[:]); err != nil || known { // it is drawn
+		if _, known, err := roundWith(ctx, tx, chain, number, round.Randomness[:]); err != nil || known { // it is drawn, or about to be
 			return err
 		}
-		return errCancelled
+		if !drawing {
+			return errCancelled
+		}
+		if err := InsertRound(ctx, tx, chain, round); err != nil {
+			return err
+		}
+		return trail.Write(ctx, tx, nil, map[string]any{"round": number})
 	})
 }
 

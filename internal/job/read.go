@@ -317,23 +317,3 @@ func ReadBacklog(ctx context.Context, db postgres.DB, kinds ...Kind) (map[Kind]B
 	}
 	return all, fault.At(err, "job.ReadBacklog")
 }
-
-// Rates are how fast purchases become final that were accepted from 20 to 10 seconds ago: most of them are final.
-type Rates struct {
-	Succeeded, Failed float64  // each second
-	P50, P99          *float64 // from acceptance to the end, in milliseconds; nil: none is final
-}
-
-// ReadRates reads the jobs of that time, the newest 20,000: their ids are ordered by time.
-func ReadRates(ctx context.Context, db postgres.DB) (r Rates, err error) {
-	until := time.Now().Add(-10 * time.Second)
-	err = db.QueryRow(ctx, `
-		WITH j AS MATERIALIZED (
-			SELECT accepted_at, kind = 'purchase' AND state = 'succeeded' AS sold, kind = 'purchase' AND state = 'failed' AS refused, 1000 * extract(epoch FROM finished_at - accepted_at)::float8 AS took
-			FROM jobs WHERE id >= $1 AND id < $2 ORDER BY id DESC LIMIT $3),
-		     span AS (SELECT CASE WHEN count(*) < $3 THEN 10 ELSE greatest(extract(epoch FROM max(accepted_at) - min(accepted_at)), 0.1) END AS seconds FROM j)
-		SELECT round(count(*) FILTER (WHERE sold) / (SELECT seconds FROM span), 1)::float8, round(count(*) FILTER (WHERE refused) / (SELECT seconds FROM span), 1)::float8,
-		       round(percentile_cont(0.5) WITHIN GROUP (ORDER BY took) FILTER (WHERE sold OR refused)), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY took) FILTER (WHERE sold OR refused))
-		FROM j`, uuidv7.FirstAt(until.Add(-10*time.Second)), uuidv7.FirstAt(until), 20_000).Scan(&r.Succeeded, &r.Failed, &r.P50, &r.P99)
-	return r, fault.At(err, "job.ReadRates")
-}

@@ -29,6 +29,9 @@ const (
 	// seenPause is how often the last request of a session is written.
 	seenPause = time.Minute
 
+	// knownPatience bounds the query for a session that is cached.
+	knownPatience = 3 * time.Second
+
 	tokenBytes     = 32
 	longestName    = 100
 	sessionsAtOnce = 1000 // that are cached
@@ -131,6 +134,11 @@ func (s *Sessions) Find(ctx context.Context, cookie string, byOperator bool) (Se
 	if renew {
 		sql = `UPDATE console_sessions s SET seen_at = clock_timestamp() FROM api_keys k WHERE` + valid + ` RETURNING` + columns
 	}
+	if isKnown { // a page that moves must not wait for a database that hangs
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, knownPatience)
+		defer cancel()
+	}
 	var found Session
 	err := s.db.QueryRow(ctx, sql, hash[:], SessionIdle.Seconds(), SessionLength.Seconds()).
 		Scan(&found.Operator, &found.KeyPrefix, &found.Client, &found.CreatedAt, &found.SeenAt)
@@ -142,6 +150,7 @@ func (s *Sessions) Find(ctx context.Context, cookie string, byOperator bool) (Se
 		s.known.Remove(hash)
 		return Session{}, errSignedOut
 	case isKnown && postgres.IsTransient(err) && time.Since(cached.SeenAt) < SessionIdle && time.Since(cached.CreatedAt) < SessionLength:
+		s.known.Add(hash, cachedSession{cached.Session, time.Now()})
 		return cached.Session, nil
 	}
 	return Session{}, fmt.Errorf("key.Sessions.Find: %w", err)

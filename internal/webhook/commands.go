@@ -87,7 +87,7 @@ func (s *Endpoints) Patch(ctx context.Context, owner string, id uuid.UUID, c Cha
 		c.Verified = s.guard.Named(*c.URL)
 	}
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		known, err := s.found(ctx, tx, owner, id)
+		_, known, err := s.lock(ctx, tx, owner, c.Key, id)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (s *Endpoints) Patch(ctx context.Context, owner string, id uuid.UUID, c Cha
 // Delete deletes an endpoint.
 func (s *Endpoints) Delete(ctx context.Context, owner string, id uuid.UUID) error {
 	return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
-		known, err := s.found(ctx, tx, owner, id)
+		_, known, err := s.lock(ctx, tx, owner, "", id)
 		if err != nil {
 			return err
 		}
@@ -117,30 +117,36 @@ func (s *Endpoints) Delete(ctx context.Context, owner string, id uuid.UUID) erro
 	})
 }
 
-// found is an endpoint of owner's, as it is answered with.
-func (s *Endpoints) found(ctx context.Context, tx pgx.Tx, owner string, id uuid.UUID) (any, error) {
-	e, err := FindEndpoint(ctx, tx, owner, id)
-	if err != nil {
-		return nil, err
+// lock locks an endpoint of owner's, and returns it, also as it is answered with. It locks the key that changes it, if
+// there is one, before: so does a revocation. A key that is revoked changes nothing: that is an unauthenticated Error.
+func (s *Endpoints) lock(ctx context.Context, tx pgx.Tx, owner, key string, id uuid.UUID) (e Endpoint, document any, err error) {
+	if err = checkKey(ctx, tx, key); err != nil {
+		return e, nil, err
 	}
-	return s.document(ctx, tx, e)
+	if _, err = tx.Exec(ctx, `SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, id); err != nil {
+		return e, nil, fault.At(err, "webhook.lock(%s)", id)
+	}
+	if e, err = FindEndpoint(ctx, tx, owner, id); err == nil {
+		document, err = s.document(ctx, tx, e)
+	}
+	return e, document, err
 }
 
 // Enable has events sent to an endpoint again, or a challenge, for a key (its prefix).
 func (s *Endpoints) Enable(ctx context.Context, r job.Request, owner, key string, id uuid.UUID) (job.Accepted, error) {
-	return s.change(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (Endpoint, error) { return enable(ctx, tx, id, key) })
+	return s.change(ctx, r, owner, key, id, func(tx pgx.Tx, _ Endpoint) (Endpoint, error) { return enable(ctx, tx, id, key) })
 }
 
 // Disable stops an endpoint. Its pending deliveries fail.
 func (s *Endpoints) Disable(ctx context.Context, r job.Request, owner string, id uuid.UUID) (job.Accepted, error) {
-	return s.change(ctx, r, owner, id, func(tx pgx.Tx, _ Endpoint) (Endpoint, error) { return disable(ctx, tx, id, Asked) })
+	return s.change(ctx, r, owner, "", id, func(tx pgx.Tx, _ Endpoint) (Endpoint, error) { return disable(ctx, tx, id, Asked) })
 }
 
 // Rotate gives an endpoint another secret, and returns it to the first request with a key.
 // The one before signs too for overlap.
 func (s *Endpoints) Rotate(ctx context.Context, r job.Request, owner string, id uuid.UUID, overlap time.Duration) (done job.Accepted, secret string, err error) {
 	secret = sender.NewSecret()
-	done, err = s.change(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (Endpoint, error) {
+	done, err = s.change(ctx, r, owner, "", id, func(tx pgx.Tx, e Endpoint) (Endpoint, error) {
 		return e, addSecret(ctx, tx, id, Seal(s.keys, id, secret), overlap)
 	})
 	return shownOnce(done, secret, err)
@@ -157,10 +163,10 @@ func (s *Endpoints) once(ctx context.Context, r job.Request, owner string, id uu
 	})
 }
 
-// change is once for commands that answer with the endpoint.
-func (s *Endpoints) change(ctx context.Context, r job.Request, owner string, id uuid.UUID, do func(tx pgx.Tx, e Endpoint) (Endpoint, error)) (job.Accepted, error) {
-	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
-		known, err := s.document(ctx, tx, e)
+// change is once for commands that change the endpoint, and answer with it. key is as in lock.
+func (s *Endpoints) change(ctx context.Context, r job.Request, owner, key string, id uuid.UUID, do func(tx pgx.Tx, e Endpoint) (Endpoint, error)) (job.Accepted, error) {
+	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
+		e, known, err := s.lock(ctx, tx, owner, key, id)
 		if err != nil {
 			return nil, err
 		}

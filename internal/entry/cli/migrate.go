@@ -26,6 +26,8 @@ const backupPage = "docs/operations.md, section \"Backup\""
 
 // writeMigrations records migrations in the audit trail, unless they have just removed it.
 func writeMigrations(ctx context.Context, db *pgxpool.Pool, lines []string) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute) // what was applied before an interruption, too
+	defer cancel()
 	var hasTrail bool
 	if err = db.QueryRow(ctx, `SELECT to_regclass('audit_trail') IS NOT NULL`).Scan(&hasTrail); hasTrail {
 		err = trail.Write(ctx, db, nil, map[string]any{"migrations": lines})

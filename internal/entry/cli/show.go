@@ -141,7 +141,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 // reader makes c a command that makes calls, and writes the documents of their answers, or prints them as JSON, a line each.
 func reader(c *cobra.Command, write func(out io.Writer, document []byte) error, call func(ctx context.Context, api *client.Client, arg string) error) *cobra.Command {
 	asJSON, got := c.Flags().Bool("json", false, "print JSON, a line for each document"), new(answers)
-	soon := client.WithRetry(client.RetryPolicy{Attempts: 3}) // a person waits, perhaps before an outage
+	twice := client.WithRetry(client.RetryPolicy{Attempts: 2}) // a person waits, perhaps before an outage, or a monitor
 	return onAPI(c, func(cmd *cobra.Command, args []string, api *client.Client) error {
 		err := call(cmd.Context(), api, strings.Join(args, ""))
 		if _, decided := errors.AsType[*statusError](err); err != nil && !decided {
@@ -158,7 +158,7 @@ func reader(c *cobra.Command, write func(out io.Writer, document []byte) error, 
 			err = cmp.Or(write(cmd.OutOrStdout(), document), err)
 		}
 		return err
-	}, soon, client.WithHTTPClient(&http.Client{Transport: got}))
+	}, twice, client.WithTimeout(10*time.Second), client.WithHTTPClient(&http.Client{Transport: got}))
 }
 
 // writeYAML writes a document as YAML.

@@ -73,7 +73,7 @@ func (c *console) protect(f *fiber.Ctx) error {
 	f.Set(fiber.HeaderContentSecurityPolicy, policy)
 	f.Set(fiber.HeaderReferrerPolicy, "same-origin") // a form of ours says where it comes from
 	// Its body is not read yet.
-	request := &http.Request{Method: f.Method(), Host: string(f.Context().Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}}
+	request := &http.Request{Method: f.Method(), Host: string(f.Request().Header.Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}}
 	for _, name := range []string{"Sec-Fetch-Site", fiber.HeaderOrigin} {
 		if value := f.Get(name); value != "" {
 			request.Header.Set(name, value)
@@ -137,7 +137,7 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	v := view{Title: "Not done", Problem: &p}
 	switch {
 	case f.Method() != http.MethodPost:
-		v.Title, v.Data = "Not shown", f.OriginalURL()
+		v.Title, v.Data = "Not shown", local(f.OriginalURL(), Path+"/now")
 	case p.Status >= http.StatusInternalServerError && SessionOf(f).KeyPrefix != "": // never what another site has sent, or a key
 		v.Data = newForm(f).values
 	}

@@ -98,7 +98,7 @@ func (c *console) mountPages(r fiber.Router) {
 }
 
 // spans are those that a link of the page names.
-var spans = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7*24*time.Hour - time.Minute}
+var spans = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour}
 
 // page registers a page that does not move. Without data, read has answered.
 func (c *console) page(r fiber.Router, path, page, title string, read func(context.Context, *fiber.Ctx, *client.Client) (any, error)) {

@@ -121,6 +121,7 @@ type server struct {
 	endpoints     *webhook.Endpoints
 	sweeper       *upkeep.Sweeper
 	status        *readcache.Cache[struct{}, contract.Status]
+	failures      *readcache.Cache[struct{}, []job.Failures]
 	curves        *console.Curves
 	webhooks      *webhooks // nil: no cards
 }

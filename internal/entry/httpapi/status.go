@@ -23,6 +23,7 @@ import (
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/telemetry"
+	"triprize/internal/purchase"
 	"triprize/internal/webhook"
 )
 
@@ -57,7 +58,8 @@ var checks = []struct {
 	{"test_mode", "", "note", 0, "", "money.md#triprizepaymentstestmode", "The payment provider is in test mode: card purchases are free."},
 	{"redis_memory", "redis", "late", 80, "%", "redis.md#triprizeredismemory", "Redis uses %.0f %% of its maxmemory."},
 	{"sweeps", "redis", "late", 0, "n", "processes.md#triprizesweepstale", "Sweeps that fail or do not run: %.0f"},
-	{"failed_by_us", "postgres", "late", 0, "n", "sales.md#triprizejobsgivenup", "Jobs that failed by our fault, of those of the last five minutes: %.0f"},
+	{"given_up", "postgres", "broken", 0, "n", "sales.md#triprizejobsgivenup", "Jobs of the last 15 minutes that failed with internal-error: %.0f"},
+	{"failed_by_us", "postgres", "late", 0, "n", "money.md#triprizestripekeyrefused", "Jobs of the last 15 minutes that failed by a fault of the provider or of its settings: %.0f"},
 	{"jobs", "postgres", "broken", 60, "s", "sales.md#triprizejobsstuck", "The oldest unfinished job has waited for %s."},
 	{"draws", "postgres", "broken", 600, "s", "draws.md#triprizedrawstuck", "The oldest draw has been under way for %s."},
 	{"draws_waiting", "postgres", "note", 0, "n", "draws.md#triprizedrawstuck", "Draws that wait for the beacon, or are tried again: %.0f"},
@@ -125,6 +127,11 @@ func (s *server) openStatus(rdb redis.UniversalClient) {
 		st.check()
 		return st.Status, nil
 	}, func(contract.Status) int { return 1 })
+	bounds.MaxAge = 15 * time.Second // a job fails by our fault half a minute after it was accepted, or later
+	s.failures = readcache.New(bounds, func(ctx context.Context, _ struct{}) (all []job.Failures, err error) {
+		all, _, err = job.ListFailures(ctx, s.db, time.Now().Add(-15*time.Minute), time.Now().Add(time.Minute), fault.Ours, 100_000)
+		return all, err
+	}, func([]job.Failures) int { return 1 })
 }
 
 func (s *server) readRedis(ctx context.Context, rdb redis.UniversalClient, st *status) {
@@ -154,8 +161,8 @@ func (s *server) readRedis(ctx context.Context, rdb redis.UniversalClient, st *s
 var queuedKinds = []job.Kind{job.KindPurchase, job.KindCancellation, job.KindCampaignCancellation, job.KindDraw}
 
 func (s *server) readPostgres(ctx context.Context, st *status) {
-	if rates, err := job.ReadRates(ctx, s.db); st.could("postgres", err) {
-		st.Figures.PurchasesPerSecond, st.Figures.RefusalsPerSecond, st.Figures.FinalP50Ms, st.Figures.FinalP99Ms = &rates.Succeeded, &rates.Failed, rates.P50, rates.P99
+	if rates, err := purchase.ReadRates(ctx, s.db); st.could("postgres", err) {
+		st.Figures.PurchasesPerSecond, st.Figures.RefusalsPerSecond, st.Figures.FinalP50Ms, st.Figures.FinalP99Ms = &rates.Completed, &rates.Refused, rates.P50, rates.P99
 	}
 	if waiting, err := job.ReadBacklog(ctx, s.db, queuedKinds...); st.could("postgres", err) {
 		for _, kind := range queuedKinds {
@@ -168,11 +175,12 @@ func (s *server) readPostgres(ctx context.Context, st *status) {
 	if draws, err := drawing.CountUnderWay(ctx, s.db); st.could("postgres", err) {
 		st.values["draws"], st.values["draws_waiting"], st.values["execution_locks"] = draws.Oldest.Seconds(), float64(draws.Waits), draws.OldestClaim.Seconds()
 	}
-	if failures, _, err := job.ListFailures(ctx, s.db, st.At.Add(-5*time.Minute), st.At.Add(time.Minute), fault.Ours, 20_000); st.could("postgres", err) {
-		st.values["failed_by_us"] = 0
-		for _, f := range failures {
-			st.values["failed_by_us"] += float64(f.Count)
-			st.also["failed_by_us"] += fmt.Sprintf(", %s", f.Code)
+	if failures, err := s.failures.Get(ctx, struct{}{}, nil); st.could("postgres", err) {
+		st.values["failed_by_us"], st.values["given_up"] = 0, 0
+		for _, f := range failures.Value {
+			name := map[bool]string{false: "failed_by_us", true: "given_up"}[f.Code == fault.InternalError]
+			st.values[name] += float64(f.Count)
+			st.also[name] += fmt.Sprintf(", %s %s", f.Kind, f.Code)
 		}
 	}
 	locked, err := campaign.ListLocked(ctx, s.db, cmp.Or(s.settings.Draw.Lease, drawing.Lease), 100)
