@@ -389,7 +389,7 @@ func TestEveryPageOfTheConsoleIsAccessible(t *testing.T) {
 	p.press(200, "main button", "/key", s.Operator)
 	p.press(400, "main button:last-of-type", "/name", "The hall", "/currency", "yen", "/layers", "wrong", "/reason", "a test")
 	look(p, "a draft that is refused")
-	p.press(200, "[formaction]", "/currency", "JPY", "/layers", "4 | Row A | 100")
+	p.press(200, "[name=preview]", "/currency", "JPY", "/layers", "4 | Row A | 100")
 	look(p, "the preview of a draft")
 	p.press(200, "main button:last-of-type")
 	p.shows("Done.", "The hall", "pending")

@@ -33,30 +33,24 @@ func CheckKeys(ctx context.Context, db postgres.DB, keys keyring.Keyring) error 
 	return fault.At(err, "drawing.CheckKeys")
 }
 
-// OpenSecrets opens the key check and the secret of every unfinished campaign, reading batch rows at a time, and returns how
-// many it has opened and the campaigns whose secret no key opens. It writes nothing.
-func OpenSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring, batch int) (opened int, unopened []uuid.UUID, err error) {
+// OpenSecrets opens the key check and the secret of every unfinished campaign, and returns how many it has opened and the
+// campaigns whose secret no key opens. It writes nothing.
+func OpenSecrets(ctx context.Context, db postgres.DB, keys keyring.Keyring) (opened int, unopened []uuid.UUID, err error) {
 	sealed, err := keyCheck(ctx, db)
 	if err == nil && sealed != nil {
 		_, err = keys.Open(sealed, keyCheckRow)
 	}
-	for page, after := []sealedSecret{{}}, uuid.Nil; err == nil && len(page) > 0; {
-		page, err = postgres.Collect(ctx, db, pgx.RowToStructByPos[sealedSecret], `
-			SELECT s.campaign_id, CASE WHEN c.state IN ('active', 'drawing') THEN s.sealed END FROM draw_secrets s JOIN campaigns c ON c.id = s.campaign_id
-			WHERE s.campaign_id > $1 ORDER BY s.campaign_id LIMIT $2`, after, batch)
-		for _, s := range page {
-			after = s.CampaignID
-			if s.Sealed == nil { // it is finished
-				continue
-			}
-			if _, bad := keys.Open(s.Sealed, s.CampaignID[:]); bad != nil {
-				unopened = append(unopened, s.CampaignID)
-			} else {
-				opened++
-			}
+	if err != nil {
+		return 0, nil, fault.At(err, "drawing.OpenSecrets")
+	}
+	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[sealedSecret], `
+		SELECT s.campaign_id, s.sealed FROM draw_secrets s JOIN campaigns c ON c.id = s.campaign_id WHERE c.state IN ('active', 'drawing')`)
+	for _, s := range all {
+		if _, bad := keys.Open(s.Sealed, s.CampaignID[:]); bad != nil {
+			unopened = append(unopened, s.CampaignID)
 		}
 	}
-	return opened, unopened, fault.At(err, "drawing.OpenSecrets")
+	return len(all) - len(unopened), unopened, fault.At(err, "drawing.OpenSecrets")
 }
 
 // rotateCheck seals the key check with the current key. It is left as it is when these keys

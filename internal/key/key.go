@@ -22,6 +22,7 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 )
 
 // Role is what the holder of a key may do.
@@ -101,18 +102,27 @@ func List(ctx context.Context, db postgres.DB) ([]Key, error) {
 	return keys, fault.At(err, "key.List")
 }
 
-// Revoke ends a key; revoking twice is no error. successor, unless it is empty, takes over what the key has made: it
-// must be another key of the client that is not revoked, which holds until db, a transaction then, ends. Call
-// webhook.KeyRevoked after it, in the same transaction. A prefix of no key is a not-found Error.
-func Revoke(ctx context.Context, db postgres.DB, prefix, successor string) (Key, error) {
-	revoked, err := postgres.CollectOne(ctx, db, scan, `UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE prefix = $1 RETURNING `+columns, prefix)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = fault.New(fault.NotFound, "there is no key with the prefix %q", prefix)
-	}
-	if err == nil && successor != "" {
-		err = checkSuccessor(ctx, db, prefix, successor)
-	}
-	return revoked, fault.At(err, "key.Revoke")
+// Revoke ends a key; revoking twice is no error. end (webhook.KeyRevoked) ends what the key has made, and returns how much
+// that was, or gives it to successor: that is empty, or another key of the client that is not revoked. A prefix of no
+// key is a not-found Error.
+func Revoke(ctx context.Context, db postgres.Beginner, prefix, successor string, end func(context.Context, pgx.Tx, string, string) (int, error)) (revoked Key, ended int, err error) {
+	err = postgres.InTx(ctx, db, func(tx pgx.Tx) (err error) {
+		revoked, err = postgres.CollectOne(ctx, tx, scan, `UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE prefix = $1 RETURNING `+columns, prefix)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = fault.New(fault.NotFound, "there is no key with the prefix %q", prefix)
+		}
+		if err == nil && successor != "" {
+			err = checkSuccessor(ctx, tx, prefix, successor)
+		}
+		if err == nil {
+			ended, err = end(ctx, tx, prefix, successor)
+		}
+		if err != nil {
+			return err
+		}
+		return trail.Write(ctx, tx, nil, map[string]any{"revoked": true, "endpoints": ended, "successor": successor})
+	})
+	return revoked, ended, fault.At(err, "key.Revoke")
 }
 
 func checkSuccessor(ctx context.Context, db postgres.DB, prefix, successor string) error {

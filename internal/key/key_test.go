@@ -180,7 +180,7 @@ func TestRevokingTwiceKeepsTheFirstTime(t *testing.T) {
 		t.Errorf("revoked at %s and %s", times[0], times[1])
 	}
 	for _, unknown := range []string{"", "ffffffffffff", strings.ToUpper(prefix)} {
-		if _, err := key.Revoke(t.Context(), db, unknown, ""); fault.CodeOf(err) != fault.NotFound {
+		if _, _, err := key.Revoke(t.Context(), db, unknown, "", nothing); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("%q: %v", unknown, err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,7 +32,6 @@ const (
 	// knownPatience bounds the query for a session that is cached.
 	knownPatience = 3 * time.Second
 
-	tokenBytes     = 32
 	longestName    = 100
 	sessionsAtOnce = 1000 // that are cached
 )
@@ -84,34 +83,30 @@ func (s *Sessions) Open(ctx context.Context, key, operator string) (opened Sessi
 	if k.Role != Operator {
 		return opened, "", fault.New(fault.Forbidden, "this is the key of an app; the console needs an operator's key")
 	}
-	token := make([]byte, tokenBytes)
-	_, _ = rand.Read(token) // never fails
-	hash := sha256.Sum256(token)
+	token := rand.Text()
+	hash := sha256.Sum256([]byte(token))
 	var b pgx.Batch
 	b.Queue(`DELETE FROM console_sessions WHERE created_at < clock_timestamp() - $1 * interval '1 second'`, SessionLength.Seconds())
 	b.Queue(`INSERT INTO console_sessions (token_hash, key_prefix, operator) VALUES ($1, $2, $3)`, hash[:], k.Prefix, operator)
 	if err := s.db.SendBatch(ctx, &b).Close(); err != nil {
 		return opened, "", fmt.Errorf("key.Sessions.Open: %w", err)
 	}
-	return Session{Operator: operator, KeyPrefix: k.Prefix, Client: k.Client}, base64.RawURLEncoding.EncodeToString(append(token, s.macOf(token)...)), nil
+	return Session{Operator: operator, KeyPrefix: k.Prefix, Client: k.Client}, token + "." + s.macOf(token), nil
 }
 
-func (s *Sessions) macOf(token []byte) []byte {
+func (s *Sessions) macOf(token string) string {
 	h := hmac.New(sha256.New, s.mac)
-	h.Write(token)
-	return h.Sum(nil)
+	h.Write([]byte(token))
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // errSignedOut is the same for every reason.
 var errSignedOut = fault.New(fault.Unauthenticated, "the session has ended; sign in again")
 
-// hashOf returns the hash of the token in a cookie of ours.
+// hashOf returns the hash of the token in a cookie, and whether that is ours.
 func (s *Sessions) hashOf(cookie string) (hash [sha256.Size]byte, ok bool) {
-	raw, err := base64.RawURLEncoding.DecodeString(cookie)
-	if err != nil || len(raw) != tokenBytes+sha256.Size || !hmac.Equal(raw[tokenBytes:], s.macOf(raw[:tokenBytes])) {
-		return hash, false
-	}
-	return sha256.Sum256(raw[:tokenBytes]), true
+	token, mac, _ := strings.Cut(cookie, ".")
+	return sha256.Sum256([]byte(token)), hmac.Equal([]byte(mac), []byte(s.macOf(token)))
 }
 
 // Find returns the session of a cookie, or an unauthenticated Error. byOperator: the request is the operator's own, and

@@ -18,9 +18,12 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
+// nothing is what a key has made.
+func nothing(context.Context, pgx.Tx, string, string) (int, error) { return 0, nil }
+
 func revoke(t *testing.T, db *pgxpool.Pool, prefix string) {
 	t.Helper()
-	_, err := key.Revoke(t.Context(), db, prefix, "")
+	_, _, err := key.Revoke(t.Context(), db, prefix, "", nothing)
 	servers.NoError(t, err)
 }
 

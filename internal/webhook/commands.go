@@ -118,7 +118,7 @@ func (s *Endpoints) Delete(ctx context.Context, owner string, id uuid.UUID) erro
 }
 
 // lock locks an endpoint of owner's, and returns it, also as it is answered with. It locks the key that changes it, if
-// there is one, before: so does a revocation. A key that is revoked changes nothing: that is an unauthenticated Error.
+// there is one, before: so does a revocation.
 func (s *Endpoints) lock(ctx context.Context, tx pgx.Tx, owner, key string, id uuid.UUID) (e Endpoint, document any, err error) {
 	if err = checkKey(ctx, tx, key); err != nil {
 		return e, nil, err

@@ -80,8 +80,12 @@ type Change struct {
 
 // patch changes an endpoint. A new URL is a new start: a paused endpoint goes on at once, as
 // soon as the URL is verified, and does not wait for a worker that is sending to the old one, which is
-// fenced. The endpoint is of the key that has changed it.
+// fenced. The endpoint is of the key that has changed it. A key that is revoked changes nothing: that
+// is an unauthenticated Error.
 func patch(ctx context.Context, tx pgx.Tx, id uuid.UUID, c Change) (Endpoint, error) {
+	if err := checkKey(ctx, tx, c.Key); err != nil {
+		return Endpoint{}, err
+	}
 	return one(ctx, tx, "patch", id, `
 		UPDATE webhook_endpoints p
 		SET url = coalesce($2, url), events = coalesce($3, events),
@@ -110,8 +114,11 @@ func disable(ctx context.Context, tx pgx.Tx, id uuid.UUID, why Reason) (Endpoint
 
 // enable lets an endpoint hear of what happens from now on. Events of the time between
 // can be replayed. One that is not verified is challenged again. It is of the key that enables
-// it from now on.
+// it from now on; a key that is revoked enables nothing: that is an unauthenticated Error.
 func enable(ctx context.Context, tx pgx.Tx, id uuid.UUID, key string) (Endpoint, error) {
+	if err := checkKey(ctx, tx, key); err != nil {
+		return Endpoint{}, err
+	}
 	return one(ctx, tx, "enable", id, `
 		UPDATE webhook_endpoints p
 		SET disabled_at = NULL, disabled_reason = NULL, failing_since = NULL, failures = 0, paused_until = NULL, made_by = nullif($2, ''), `+lease.Woken+`
@@ -157,8 +164,7 @@ func checkKey(ctx context.Context, tx pgx.Tx, prefix string) error {
 }
 
 // KeyRevoked ends what a revoked key has made: its endpoints are disabled, or with a successor
-// given to that key. It returns how many there were. Call it in the transaction that revokes the
-// key, after that.
+// given to that key. It returns how many there were. [key.Revoke] calls it.
 func KeyRevoked(ctx context.Context, tx pgx.Tx, prefix, successor string) (endpoints int, err error) {
 	tag, err := tx.Exec(ctx, `
 		UPDATE webhook_endpoints p

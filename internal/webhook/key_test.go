@@ -22,13 +22,7 @@ func (w *world) key(client string) string {
 
 // revoke revokes a key, and gives what it has made to its successor; without one it ends so many endpoints.
 func (w *world) revoke(keyID, successor string) (endpoints int, err error) {
-	err = w.try(func(tx pgx.Tx) error {
-		if _, err := key.Revoke(w.t.Context(), tx, keyID, successor); err != nil {
-			return err
-		}
-		endpoints, err = webhook.KeyRevoked(w.t.Context(), tx, keyID, successor)
-		return err
-	})
+	_, endpoints, err = key.Revoke(w.t.Context(), w.db, keyID, successor, webhook.KeyRevoked)
 	return endpoints, err
 }
 

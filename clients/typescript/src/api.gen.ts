@@ -3539,12 +3539,12 @@ export interface components {
         StatusFigures: {
             /**
              * Format: double
-             * @description Purchase jobs that succeeded, of those accepted in the last ten seconds that are final.
+             * @description Purchases that were completed in the last ten seconds.
              */
             purchases_per_second: number | null;
             /**
              * Format: double
-             * @description Purchase jobs that failed, likewise.
+             * @description Purchase jobs that were refused, likewise.
              */
             refusals_per_second: number | null;
             /**

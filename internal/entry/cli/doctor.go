@@ -143,7 +143,7 @@ func (d *doctor) examinePostgres(ctx context.Context, db *pgxpool.Pool, settings
 		if err != nil {
 			return err
 		}
-		opened, unopened, err := drawing.OpenSecrets(ctx, db, keys, rotateBatch)
+		opened, unopened, err := drawing.OpenSecrets(ctx, db, keys)
 		if err == nil {
 			d.add("draw key", cond(len(unopened) == 0, "ok", "wrong"), drawKeyPage, "opens the secrets of %d unfinished campaigns, and not those of %d: %v",
 				opened, len(unopened), unopened[:min(len(unopened), 5)])

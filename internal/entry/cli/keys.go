@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -54,7 +53,7 @@ func keyCommand() *cobra.Command {
 	revoke := &cobra.Command{Use: "revoke PREFIX", Short: "Revoke the API key tp_PREFIX_…, end its streams and disable its webhook endpoints", Args: cobra.ExactArgs(1)}
 	successor := revoke.Flags().String("transfer-endpoints-to", "", "PREFIX of another key of the client to transfer the webhook endpoints to, instead of disabling them")
 	onDatabase(revoke, 0, func(cmd *cobra.Command, args []string, db *pgxpool.Pool, _ config.Settings) error {
-		endpoints, err := revokeKey(acting(cmd, db, args[0]), db, args[0], *successor)
+		_, endpoints, err := key.Revoke(acting(cmd, db, args[0]), db, args[0], *successor, webhook.KeyRevoked)
 		switch {
 		case err != nil:
 			return err
@@ -67,20 +66,6 @@ func keyCommand() *cobra.Command {
 	})
 	parent.AddCommand(create, list, revoke, rotateCommand())
 	return parent
-}
-
-// revokeKey revokes a key, and ends what it has made, or gives its endpoints to successor.
-func revokeKey(ctx context.Context, db *pgxpool.Pool, prefix, successor string) (endpoints int, err error) {
-	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		if _, err := key.Revoke(ctx, tx, prefix, successor); err != nil {
-			return err
-		}
-		if endpoints, err = webhook.KeyRevoked(ctx, tx, prefix, successor); err != nil {
-			return err
-		}
-		return trail.Write(ctx, tx, nil, map[string]any{"revoked": true, "endpoints": endpoints, "successor": successor})
-	})
-	return endpoints, err
 }
 
 // dateOr returns a time in UTC, or what stands for none.

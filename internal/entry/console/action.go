@@ -29,7 +29,7 @@ type action struct {
 	IsDraft bool   // of a campaign: it has a preview
 	Preview any    // what it would make; nil: nobody has asked
 
-	Form *form  // what was typed; nil: nothing yet
+	Form form   // what was typed
 	Once string // the idempotency key of its next try; empty: a new one
 }
 
@@ -66,6 +66,11 @@ func (c *console) act(r fiber.Router, path string, show func(ctx context.Context
 			return c.show(f, "action", view{Title: a.Title, Data: a})
 		}
 		typed := newForm(f)
+		if a.IsDraft && typed.text("preview") != "" {
+			draft := draftOf(typed)
+			a.Form, a.Once, a.Preview, a.Facts = *typed, typed.text("once"), draft, summary(draft)
+			return c.show(f, "action", view{Title: a.Title, Data: a})
+		}
 		err = c.perform(f, a, do, typed)
 		if err == nil && len(typed.Faults) == 0 {
 			c.fragments.Clear() // the page that follows shows what was done
@@ -87,7 +92,7 @@ func (c *console) act(r fiber.Router, path string, show func(ctx context.Context
 		if p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests || isReused {
 			a.Once = typed.text("once") // otherwise another try is another request
 		}
-		a.Form = typed
+		a.Form = *typed
 		return c.show(f.Status(p.Status), "action", view{Title: a.Title, Problem: p, Data: a})
 	}
 	r.Get(path, handle)
@@ -114,7 +119,8 @@ func (c *console) perform(f *fiber.Ctx, a action, do run, typed *form) error {
 	typed.values["once"] = cmp.Or(typed.text("once"), uuid.NewString())
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	return do(ctx, c.api(f), typed, client.WithKey(typed.text("once")), client.WithReason(typed.text(reason.Name)))
+	soon := client.WithWait(2 * time.Second) // a job that fails at once is refused where it was typed
+	return do(ctx, c.api(f), typed, client.WithKey(typed.text("once")), client.WithReason(typed.text(reason.Name)), soon)
 }
 
 // oneLine returns a text as a browser shows it.
@@ -122,53 +128,56 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // command is an action about the thing whose id is in its path.
 type command struct {
-	path string // /things/:id/name; a part of the thing may follow as :part
-	action
-	about func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error // adds what is known of the thing; nil: nothing
-	do    runOn
+	path   string                                                                       // /things/:id/name; a part of the thing may follow as :part
+	states string                                                                       // of a campaign in which it can be done; active: and not paused
+	action                                                                              // :id in its title, and in what must be typed, is the id
+	about  func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error // adds what is known of the thing; nil: nothing
+	do     run
 }
 
-type runOn func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error
-
 // actOn registers commands. What follows is the page of the thing, unless they say another.
-func (c *console) actOn(r fiber.Router, commands ...command) {
+func (c *console) actOn(r fiber.Router, commands []command) {
 	for _, d := range commands {
-		c.act(r, d.path, func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, run, error) {
-			a, id := d.action, pathID(f.Params("id"))
-			a.Path, a.Fields = f.Path(), slices.Clone(a.Fields)
-			a.Back = cmp.Or(a.Back, Path+"/"+strings.Split(d.path, "/")[1]+"/"+id.String())
-			var err error
+		c.act(r, d.path, func(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
+			id := f.Params("id")
+			a = d.action
+			a.Path, a.Title, a.Typed = f.Path(), strings.ReplaceAll(a.Title, ":id", id), strings.ReplaceAll(a.Typed, ":id", id)
+			a.Back = cmp.Or(a.Back, Path+"/"+strings.Split(d.path, "/")[1]+"/"+pathID(id).String())
+			a.Fields = slices.Clone(a.Fields)
 			if d.about != nil {
-				err = d.about(ctx, api, id, &a)
+				err = d.about(ctx, api, pathID(id), &a)
 			}
 			a.Fields = append(a.Fields, reason)
-			return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
-				typed.part = pathID(f.Params("part"))
-				soon := client.WithWait(2 * time.Second) // a job that fails at once is refused where it was typed
-				return d.do(ctx, api, id, typed, append(options, soon)...)
-			}, err
+			return a, d.do, err
 		})
 	}
 }
 
 // plain does a command without a body.
-func plain[T any](call func(*client.Client, context.Context, uuid.UUID, ...client.CallOption) (T, error)) runOn {
-	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
-		done, err := call(api, ctx, id, options...)
+func plain[T any](call func(*client.Client, context.Context, uuid.UUID, ...client.CallOption) (T, error)) run {
+	return func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+		done, err := call(api, ctx, pathID(typed.id), options...)
 		return typed.follow(done, err)
 	}
 }
 
 // filled does a command with a body from the form.
-func filled[B, T any](call func(*client.Client, context.Context, uuid.UUID, B, ...client.CallOption) (T, error), from func(typed *form) B) runOn {
-	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
+func filled[B, T any](call func(*client.Client, context.Context, uuid.UUID, B, ...client.CallOption) (T, error), from func(typed *form) B) run {
+	return func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
 		body := from(typed)
 		if len(typed.Faults) > 0 {
 			return nil
 		}
-		done, err := call(api, ctx, id, body, options...)
+		done, err := call(api, ctx, pathID(typed.id), body, options...)
 		return typed.follow(done, err)
 	}
+}
+
+// reasoned does a command whose body is the reason.
+func reasoned[B ~struct {
+	Reason string `json:"reason"`
+}, T any](call func(*client.Client, context.Context, uuid.UUID, B, ...client.CallOption) (T, error)) run {
+	return filled(call, func(typed *form) B { return B{Reason: typed.text(reason.Name)} })
 }
 
 // follow takes the job that a command may have become: the page that follows links to it. A job that has failed is a refusal.

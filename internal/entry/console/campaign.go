@@ -79,15 +79,12 @@ type drawStep struct {
 
 // drawSteps returns the steps of a draw, and says of the first that is not done what it waits for.
 func (p campaignPage) drawSteps(now time.Time) []drawStep {
-	var commitment, list []fact
+	var list []fact
 	if f := p.Draw.Freeze; f != nil {
 		list = []fact{{Name: "root of the list", Value: p.Draw.Root}, {Name: "hash of the freeze record", Value: f.Hash}}
 	}
-	if p.Commitment != "" {
-		commitment = []fact{{Name: "commitment", Value: p.Commitment}}
-	}
 	isDrawn := !p.Draw.ExecutedAt.IsZero()
-	first := drawStep{Title: "The commitment is published", At: p.PublishedAt, Done: p.Commitment != "", Proof: commitment,
+	first := drawStep{Title: "The commitment is published", At: p.PublishedAt, Done: p.Commitment != "", Proof: []fact{{Name: "commitment", Value: p.Commitment}},
 		Waits: "The campaign is a draft.", Do: "Publish it. From then on shape, prices and prizes are fixed."}
 	freeze := drawStep{Title: "The list of buyers is frozen", Done: p.Draw.Freeze != nil, Proof: list,
 		Do: "It takes less than a minute. If it takes longer, see on Now whether a worker runs; a relay of the beacon must answer, too."}

@@ -5,13 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
 	"triprize.example/client"
@@ -20,39 +20,35 @@ import (
 
 // otherCommands are those that are not about a campaign.
 var otherCommands = []command{
-	{"/purchases/:id/cancel", action{Title: "Cancel the purchase", Text: "Its positions are free again. ", Danger: true}, aboutPurchase, cancelPurchase(true)},
-	{"/purchases/:id/cancel-positions", action{Title: "Cancel the chosen positions", Danger: true,
+	{"/purchases/:id/cancel", "", action{Title: "Cancel the purchase", Text: "Its positions are free again. ", Danger: true}, aboutPurchase, cancelPurchase(true)},
+	{"/purchases/:id/cancel-positions", "", action{Title: "Cancel the chosen positions", Danger: true,
 		Text: "They are free again, and their price is returned. If you choose all: "}, aboutPurchase, cancelPurchase(false)},
-	{"/purchases/:id/payment/retry", action{Title: "Ask the provider now", Text: "The payment is checked with the provider at once, and not at its next time."}, nil,
+	{"/purchases/:id/payment/retry", "", action{Title: "Ask the provider now", Text: "The payment is checked with the provider at once, and not at its next time."}, nil,
 		plain((*client.Client).RetryPayment)},
-	{"/purchases/:id/payment/resolve", action{Title: "Resolve the payment", Danger: true, Text: "What have you found at the provider? Unpaid: nothing was paid, or it is returned already; " +
+	{"/purchases/:id/payment/resolve", "", action{Title: "Resolve the payment", Danger: true, Text: "What have you found at the provider? Unpaid: nothing was paid, or it is returned already; " +
 		"the positions are released. Paid: all of it was paid; the positions are sold, or the money is refunded if they are gone.", Fields: []field{
 		{Name: "/outcome", Label: "Outcome", Type: "select", Required: true, Options: []string{"", string(client.PaymentOutcomeUnpaid), string(client.PaymentOutcomePaid)}}}}, nil,
 		filled((*client.Client).ResolvePayment, func(typed *form) client.PaymentResolutionRequest {
 			return client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(typed.text("/outcome")), Reason: typed.text(reason.Name)}
 		})},
-	{"/refunds/:id/retry", action{Title: "Retry the refund", Text: "%s are refunded anew by the provider."}, aboutRefund, plain((*client.Client).RetryRefund)},
-	{"/refunds/:id/resolve", action{Title: "Mark the refund as made by hand", Danger: true,
-		Text: "%s count as returned. No money moves: say how it was returned. The buyer can read it."}, aboutRefund, filled((*client.Client).ResolveRefund, byHand)},
-	{"/campaigns/:id/refunds/resolve", action{Title: "Mark all refunds as made by hand", Danger: true, Back: Path + "/waiting",
+	{"/refunds/:id/retry", "", action{Title: "Retry the refund", Text: "%s are refunded anew by the provider."}, aboutRefund, plain((*client.Client).RetryRefund)},
+	{"/refunds/:id/resolve", "", action{Title: "Mark the refund as made by hand", Danger: true,
+		Text: "%s count as returned. No money moves: say how it was returned. The buyer can read it."}, aboutRefund, reasoned((*client.Client).ResolveRefund)},
+	{"/campaigns/:id/refunds/resolve", "", action{Title: "Mark all refunds as made by hand", Danger: true, Back: Path + "/waiting",
 		Text: "All card refunds of the campaign that the provider rejected, or does not know, count as made: 1,000 at a time. No money moves: say how it was returned. The buyers can read it."},
-		func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
-			return aboutCampaign(ctx, api, id, a, nil)
-		},
-		filled((*client.Client).ResolveRefunds, byHand)},
-	{"/discrepancies/:id/explain", action{Title: "Explain the discrepancy", Text: "It no longer counts in alerts. Payments and refunds do not change.", Back: Path + "/waiting"}, nil,
-		filled((*client.Client).ExplainPaymentDiscrepancy, func(typed *form) client.PaymentDiscrepancyExplanationRequest {
-			return client.PaymentDiscrepancyExplanationRequest{Reason: typed.text(reason.Name)}
-		})},
-	{"/wallets/:id/credit", action{Title: "Credit the wallet", Text: "Money from outside is added to the balance of ", Fields: []field{
+		aboutCampaign(nil),
+		reasoned((*client.Client).ResolveRefunds)},
+	{"/discrepancies/:id/explain", "", action{Title: "Explain the discrepancy", Text: "It no longer counts in alerts. Payments and refunds do not change.", Back: Path + "/waiting"}, nil,
+		reasoned((*client.Client).ExplainPaymentDiscrepancy)},
+	{"/wallets/:id/credit", "", action{Title: "Credit the wallet", Text: "Money from outside is added to the balance of ", Fields: []field{
 		{Name: "/amount", Label: "Amount, in minor units", Type: "number", Required: true},
 		{Name: "/reference", Label: "Reference", Hint: "used once: a second credit with it is refused", Type: "text"},
 		{Name: "/description", Label: "Description", Hint: "stands in the history of the wallet", Type: "text"}}}, aboutWallet,
 		filled((*client.Client).CreditWallet, func(typed *form) client.Movement {
 			return client.Movement{Amount: typed.number("/amount"), Reference: typed.text("/reference"), Description: typed.text("/description")}
 		})},
-	{"/webhooks/:id/test", action{Title: "Send a test event", Text: "It goes to this endpoint only, whatever it subscribes to."}, nil, plain((*client.Client).TestWebhookEndpoint)},
-	{"/webhooks/:id/replay", action{Title: "Replay events", Text: "At most 1,000 events since then are sent again, the oldest first, 20 a second, with the same id and body. " +
+	{"/webhooks/:id/test", "", action{Title: "Send a test event", Text: "It goes to this endpoint only, whatever it subscribes to."}, nil, plain((*client.Client).TestWebhookEndpoint)},
+	{"/webhooks/:id/replay", "", action{Title: "Replay events", Text: "At most 1,000 events since then are sent again, the oldest first, 20 a second, with the same id and body. " +
 		"What is left can be replayed afterwards. Repair the receiver first.", Fields: []field{
 		{Name: "/from", Label: "Since, UTC", Type: "datetime-local", Required: true},
 		{Name: "/state", Label: "Only those that", Hint: "missed: while the endpoint was disabled", Type: "select", Options: []string{"failed", "missed", "delivered"}}}}, nil,
@@ -60,19 +56,31 @@ var otherCommands = []command{
 			until := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) // not now: a form that is sent twice is one request
 			return client.WebhookReplay{From: typed.time("/from"), To: until, State: client.WebhookReplayState(typed.text("/state"))}
 		})},
-	{"/webhooks/:id/enable", action{Title: "Enable the endpoint",
+	{"/webhooks/:id/enable", "", action{Title: "Enable the endpoint",
 		Text: "It gets what happens from now on; what it has missed can be replayed. It is your key's from then on: revoking that key disables it."}, nil, plain((*client.Client).EnableWebhookEndpoint)},
-	{"/webhooks/:id/disable", action{Title: "Disable the endpoint", Danger: true,
+	{"/webhooks/:id/disable", "", action{Title: "Disable the endpoint", Danger: true,
 		Text: "Events that wait fail, and it misses new ones. Both can be replayed when it is enabled again."}, nil, plain((*client.Client).DisableWebhookEndpoint)},
-	{"/webhooks/:id/again/:part", action{Title: "Replay the event", Text: "It is sent again, with the same id and body, even if it was delivered."}, nil,
-		func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
-			_, err := api.ReplayWebhookDelivery(ctx, id, typed.part, options...)
+	{"/webhooks/:id/again/:part", "", action{Title: "Replay the event", Text: "It is sent again, with the same id and body, even if it was delivered."}, nil,
+		func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+			_, err := api.ReplayWebhookDelivery(ctx, pathID(typed.id), typed.part, options...)
 			return err
 		}},
-}
-
-func byHand(typed *form) client.RefundResolutionRequest {
-	return client.RefundResolutionRequest{Reason: typed.text(reason.Name)}
+	{"/sweeps/:id", "", action{Title: "Run the sweep :id", Text: "It runs now, beside the scheduler. Running it twice at once does no harm.", Back: Path + "/now"}, nil,
+		func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+			report, err := api.RunSweep(ctx, typed.id, options...)
+			if err == nil && report.Error != "" {
+				err = fault.New(fault.Unavailable, "%s", report.Error)
+			}
+			return err
+		}},
+	{"/keys/:id/revoke", "", action{Title: "Revoke the key :id", Danger: true, Typed: ":id", Back: Path + "/keys",
+		Text: "The key stops working everywhere within five seconds, and so do its streams and its sessions of this console. This cannot be undone.",
+		Fields: []field{{Name: "/transfer_endpoints_to", Label: "Transfer its webhook endpoints to", Type: "text",
+			Hint: "the prefix of another key of its client; empty: they are disabled"}}}, nil,
+		func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+			_, err := api.RevokeKey(ctx, typed.id, client.KeyRevocation{TransferEndpointsTo: typed.text("/transfer_endpoints_to")}, options...)
+			return err
+		}},
 }
 
 func aboutWallet(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
@@ -83,8 +91,8 @@ func aboutWallet(ctx context.Context, api *client.Client, id uuid.UUID, a *actio
 
 // cancelPurchase cancels a purchase, or the positions that the form has: not all but those that are left, so that a form that
 // is sent twice is the same request.
-func cancelPurchase(whole bool) runOn {
-	return func(ctx context.Context, api *client.Client, id uuid.UUID, typed *form, options ...client.CallOption) error {
+func cancelPurchase(whole bool) run {
+	return func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
 		request := client.CancellationRequest{Reason: typed.text(reason.Name)}
 		for name := range typed.values {
 			if number, isPosition := strings.CutPrefix(name, "position/"); isPosition {
@@ -96,7 +104,7 @@ func cancelPurchase(whole bool) runOn {
 			return fault.Invalid(fault.Field{Pointer: "/positions", Detail: "choose at least one"})
 		}
 		slices.SortFunc(request.Positions, func(a, b client.PlaceDraft) int { return a.Number - b.Number })
-		job, err := api.CancelPurchase(ctx, id, request, options...)
+		job, err := api.CancelPurchase(ctx, pathID(typed.id), request, options...)
 		return typed.follow(job, err)
 	}
 }
@@ -130,39 +138,30 @@ func aboutRefund(ctx context.Context, api *client.Client, id uuid.UUID, a *actio
 // chosen is the field for positions.
 var chosen = field{Name: "/positions", Label: "Positions", Hint: "layer/column or layer/first-last: 2/1-5, 3/4", Type: "textarea", Required: true}
 
-// campaignCommands are what can be done with campaigns, in these states; active: and not paused. The path is that on the page of the campaign.
-var campaignCommands = []struct {
-	path, states string
-	facts        func(client.Campaign) []fact
-	action       // Danger: the campaign's name is typed
-	do           runOn
-}{
-	{"publish", "pending", rulesOf, action{Title: "Publish",
-		Text: "The sale opens, and what stands here is fixed. Only the name, a higher limit and, without the policy draw, a later end can be changed then."}, plain((*client.Client).PublishCampaign)},
-	{"pause", "active", nil, action{Title: "Pause the sale", Text: "No purchase is accepted until the sale is resumed."}, plain((*client.Client).PauseCampaign)},
-	{"resume", "paused", nil, action{Title: "Resume the sale", Text: "Purchases are accepted again."}, plain((*client.Client).ResumeCampaign)},
-	{"block", "active paused", nil, action{Title: "Block positions", Fields: []field{chosen},
+// campaignCommands are what can be done with campaigns in some states.
+var campaignCommands = []command{
+	{"/campaigns/:id/publish", "pending", action{Title: "Publish",
+		Text: "The sale opens, and what stands here is fixed. Only the name, a higher limit and, without the policy draw, a later end can be changed then."}, aboutCampaign(rulesOf), plain((*client.Client).PublishCampaign)},
+	{"/campaigns/:id/pause", "active", action{Title: "Pause the sale", Text: "No purchase is accepted until the sale is resumed."}, aboutCampaign(nil), plain((*client.Client).PauseCampaign)},
+	{"/campaigns/:id/resume", "paused", action{Title: "Resume the sale", Text: "Purchases are accepted again."}, aboutCampaign(nil), plain((*client.Client).ResumeCampaign)},
+	{"/campaigns/:id/block", "active paused", action{Title: "Block positions", Fields: []field{chosen},
 		Text: "Free positions leave the sale and the draw until they are unblocked: all of these, or none. The campaign must have the policy draw."},
-		filled((*client.Client).BlockPositions, func(typed *form) client.PositionsBlock {
+		aboutCampaign(nil), filled((*client.Client).BlockPositions, func(typed *form) client.PositionsBlock {
 			return client.PositionsBlock{Positions: typed.places(), Reason: typed.text(reason.Name)}
 		})},
-	{"unblock", "active paused", nil, action{Title: "Unblock positions", Text: "Blocked positions are on sale again: all of these, or none.", Fields: []field{chosen}},
-		filled((*client.Client).UnblockPositions, func(typed *form) client.PositionsUnblock { return client.PositionsUnblock{Positions: typed.places()} })},
-	{"draw", "active paused drawing", nil, action{Title: "Request the draw",
-		Text: "A campaign is drawn by itself when everything is sold, or when its sale ends with the policy draw. A request does no harm: if positions are left, nothing changes."}, plain((*client.Client).RequestDraw)},
-	{"round", "drawing", nil, action{Title: "Submit the round", Text: "If the relays of the beacon do not answer, its round can be submitted by hand. A wrong signature changes nothing.", Fields: []field{
+	{"/campaigns/:id/unblock", "active paused", action{Title: "Unblock positions", Text: "Blocked positions are on sale again: all of these, or none.", Fields: []field{chosen}},
+		aboutCampaign(nil), filled((*client.Client).UnblockPositions, func(typed *form) client.PositionsUnblock { return client.PositionsUnblock{Positions: typed.places()} })},
+	{"/campaigns/:id/draw", "active paused drawing", action{Title: "Request the draw",
+		Text: "A campaign is drawn by itself when everything is sold, or when its sale ends with the policy draw. A request does no harm: if positions are left, nothing changes."}, aboutCampaign(nil), plain((*client.Client).RequestDraw)},
+	{"/campaigns/:id/round", "drawing", action{Title: "Submit the round", Text: "If the relays of the beacon do not answer, its round can be submitted by hand. A wrong signature changes nothing.", Fields: []field{
 		{Name: "/signature", Label: "Signature of the round", Hint: "48 bytes in lower-case hex, from any relay of the chain", Type: "text", Required: true}}},
-		filled((*client.Client).SubmitDrawRound, func(typed *form) client.DrawRoundSignature {
+		aboutCampaign(nil), filled((*client.Client).SubmitDrawRound, func(typed *form) client.DrawRoundSignature {
 			return client.DrawRoundSignature{Signature: typed.text("/signature")}
 		})},
-	{"void", "drawing", refundsOf, action{Title: "Void the draw", Danger: true, Text: "The campaign is cancelled and never drawn; every purchase is refunded. A draw must not be voided for its outcome: " +
-		"where that may be known, the void is announced seven days ahead. The reason is public."}, filled((*client.Client).VoidDraw, why)},
-	{"cancel", "pending active paused", refundsOf, action{Title: "Cancel the campaign", Danger: true, Text: "The sale stops, holds end, payments that are not captured are cancelled, and every purchase is refunded: " +
-		"to the wallet, to the card, or by the app that has collected the money. The reason is public."}, filled((*client.Client).CancelCampaign, why)},
-}
-
-func why(typed *form) client.CampaignCancellation {
-	return client.CampaignCancellation{Reason: typed.text(reason.Name)}
+	{"/campaigns/:id/void", "drawing", action{Title: "Void the draw", Danger: true, Text: "The campaign is cancelled and never drawn; every purchase is refunded. A draw must not be voided for its outcome: " +
+		"where that may be known, the void is announced seven days ahead. The reason is public."}, aboutCampaign(refundsOf), reasoned((*client.Client).VoidDraw)},
+	{"/campaigns/:id/cancel", "pending active paused", action{Title: "Cancel the campaign", Danger: true, Text: "The sale stops, holds end, payments that are not captured are cancelled, and every purchase is refunded: " +
+		"to the wallet, to the card, or by the app that has collected the money. The reason is public."}, aboutCampaign(refundsOf), reasoned((*client.Client).CancelCampaign)},
 }
 
 // actionsOf returns links to what can be done with a campaign in its state, for its page.
@@ -175,62 +174,31 @@ func actionsOf(c client.Campaign) (links []action) {
 		links = append(links, action{Path: page + "edit", Title: "Edit"})
 	}
 	for _, one := range campaignCommands {
-		isUseless := one.path == "block" && c.Policies.Unsold != "draw" || one.path == "unblock" && c.Positions.Blocked == 0 ||
-			one.path == "round" && !c.Policies.Beacon
+		name := path.Base(one.path)
+		isUseless := name == "block" && c.Policies.Unsold != "draw" || name == "unblock" && c.Positions.Blocked == 0 || name == "round" && !c.Policies.Beacon
 		if strings.Contains(one.states, state) && !isUseless {
-			links = append(links, action{Path: page + one.path, Title: one.Title, Danger: one.Danger})
+			links = append(links, action{Path: page + name, Title: one.Title, Danger: one.Danger})
 		}
 	}
 	return links
 }
 
-// mountCommands registers what operators do, beside the forms of drafts.
-func (c *console) mountCommands(r fiber.Router) {
-	c.actOn(r, otherCommands...)
-	for _, one := range campaignCommands {
-		c.actOn(r, command{"/campaigns/:id/" + one.path, one.action, func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
-			return aboutCampaign(ctx, api, id, a, one.facts)
-		}, one.do})
+// aboutCampaign shows the campaign, and facts, if there are any. Before what cannot be undone its name must be typed.
+func aboutCampaign(facts func(client.Campaign) []fact) func(context.Context, *client.Client, uuid.UUID, *action) error {
+	return func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+		found, err := api.GetCampaign(ctx, id)
+		a.Facts = []fact{{"Campaign", found.Name + " (" + string(found.State) + ")"}}
+		if a.Danger {
+			a.Typed = cmp.Or(oneLine(found.Name), id.String())
+		}
+		if facts != nil {
+			a.Facts = append(a.Facts, facts(found)...)
+		}
+		if found.State == client.CampaignStatePending { // its facts are fixed by the publication
+			a.Seen = fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, valuesOf(found)))) // fmt sorts maps
+		}
+		return err
 	}
-	c.act(r, "/sweeps/:sweep", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, run, error) {
-		name := f.Params("sweep")
-		return action{Path: f.Path(), Title: "Run the sweep " + name, Fields: []field{reason}, Back: Path + "/now",
-				Text: "It runs now, beside the scheduler. Running it twice at once does no harm."},
-			func(ctx context.Context, api *client.Client, _ *form, options ...client.CallOption) error {
-				report, err := api.RunSweep(ctx, name, options...)
-				if err == nil && report.Error != "" {
-					err = fault.New(fault.Unavailable, "%s", report.Error)
-				}
-				return err
-			}, nil
-	})
-	c.act(r, "/keys/:prefix/revoke", func(_ context.Context, f *fiber.Ctx, _ *client.Client) (action, run, error) {
-		prefix := f.Params("prefix")
-		successor := field{Name: "/transfer_endpoints_to", Label: "Transfer its webhook endpoints to", Type: "text",
-			Hint: "the prefix of another key of its client; empty: they are disabled"}
-		return action{Path: f.Path(), Title: "Revoke the key " + prefix, Danger: true, Typed: prefix, Fields: []field{reason, successor}, Back: Path + "/keys",
-				Text: "The key stops working everywhere within five seconds, and so do its streams and its sessions of this console. This cannot be undone."},
-			func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
-				_, err := api.RevokeKey(ctx, prefix, client.KeyRevocation{TransferEndpointsTo: typed.text(successor.Name)}, options...)
-				return err
-			}, nil
-	})
-}
-
-// aboutCampaign shows the campaign, whose name must be typed before what cannot be undone.
-func aboutCampaign(ctx context.Context, api *client.Client, id uuid.UUID, a *action, facts func(client.Campaign) []fact) error {
-	found, err := api.GetCampaign(ctx, id)
-	a.Facts = []fact{{"Campaign", found.Name + " (" + string(found.State) + ")"}}
-	if a.Danger {
-		a.Typed = cmp.Or(oneLine(found.Name), id.String())
-	}
-	if facts != nil {
-		a.Facts = append(a.Facts, facts(found)...)
-	}
-	if found.State == client.CampaignStatePending { // its facts are fixed by the publication
-		a.Seen = fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, valuesOf(found)))) // fmt sorts maps
-	}
-	return err
 }
 
 var place = regexp.MustCompile(`^(\d{1,6})/(\d{1,6})(?:-(\d{1,6}))?$`)

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,8 @@ import (
 	"triprize.example/client"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/resource"
-	"triprize/internal/entry/lookup"
 	"triprize/internal/key"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/readcache"
 	pages "triprize/web/console"
 )
@@ -31,10 +32,10 @@ type Options struct {
 	Sessions *key.Sessions
 	Curves   *Curves
 	API      func(*fiber.Ctx, key.Session) http.RoundTripper // sends the requests of a session
-	Find     func(ctx context.Context, text string, kinds ...string) ([]lookup.Hit, error)
-	Charge   func(*fiber.Ctx, error) error      // for a wrong key, to the address that it comes from; returns what is answered
-	Secure   func(*fiber.Ctx) (secure, ok bool) // whether the browser asks over https; not ok: it must not have a session
-	Timeout  time.Duration                      // of a request to the API
+	DB       postgres.DB                                     // to find things
+	Charge   func(context.Context, *fiber.Ctx, error) error  // for a wrong key, to the address that it comes from; returns what is answered
+	Secure   func(*fiber.Ctx) (secure, ok bool)              // whether the browser asks over https; not ok: it must not have a session
+	Timeout  time.Duration                                   // of a request to the API
 	Logger   *slog.Logger
 }
 
@@ -63,32 +64,25 @@ func Mount(app *fiber.App, options Options) {
 	r.Post("/sign-in", c.signIn)
 	r.Post("/sign-out", c.signOut)
 	r.Use(c.requireSession)
-	c.mountDrafts(r) // /campaigns/new is not the id of a campaign
+	c.act(r, "/campaigns/new", draftForm) // new is not the id of a campaign
+	c.act(r, "/campaigns/:id/edit", draftForm)
 	c.mountPages(r)
-	c.mountCommands(r)
+	c.actOn(r, slices.Concat(otherCommands, campaignCommands))
 }
 
 // protect refuses commands from pages of other sites, and answers errors with a page.
 func (c *console) protect(f *fiber.Ctx) error {
 	f.Set(fiber.HeaderContentSecurityPolicy, policy)
-	f.Set(fiber.HeaderReferrerPolicy, "same-origin") // a form of ours says where it comes from
+	f.Set(fiber.HeaderReferrerPolicy, "same-origin")                                                                    // a form of ours says where it comes from
+	header := http.Header{"Sec-Fetch-Site": {f.Get("Sec-Fetch-Site")}, fiber.HeaderOrigin: {f.Get(fiber.HeaderOrigin)}} // empty: missing
 	// Its body is not read yet.
-	request := &http.Request{Method: f.Method(), Host: string(f.Request().Header.Host()), URL: &url.URL{Path: f.Path()}, Header: http.Header{}}
-	for _, name := range []string{"Sec-Fetch-Site", fiber.HeaderOrigin} {
-		if value := f.Get(name); value != "" {
-			request.Header.Set(name, value)
-		}
-	}
-	err := c.crossSite.Check(request)
+	err := c.crossSite.Check(&http.Request{Method: f.Method(), Host: string(f.Request().Header.Host()), URL: &url.URL{Path: f.Path()}, Header: header})
 	if err != nil {
 		err = fault.New(fault.Forbidden, "a page of another site has sent this")
-	} else {
-		err = f.Next()
+	} else if err = f.Next(); err == nil {
+		return nil
 	}
-	if err != nil {
-		return c.showProblem(f, err)
-	}
-	return nil
+	return c.showProblem(f, err)
 }
 
 // api returns a client of the API that acts for the session of a request.

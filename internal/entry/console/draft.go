@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -38,30 +37,9 @@ var draftFields = []field{
 	{Name: "/policies/cancellation_until", Label: "Users cancel until (UTC)", Hint: "empty: as long as the campaign is active", Type: "datetime-local"},
 }
 
-// mountDrafts registers the forms that create and change campaigns.
-func (c *console) mountDrafts(r fiber.Router) {
-	for _, path := range []string{"/campaigns/new", "/campaigns/:id/edit"} {
-		c.act(r, path, draftForm)
-		r.Get(path+"/preview", func(f *fiber.Ctx) error {
-			return f.Redirect(strings.TrimSuffix(f.Path(), "/preview"), http.StatusSeeOther)
-		})
-		r.Post(path+"/preview", func(f *fiber.Ctx) error {
-			ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-			defer cancel()
-			a, _, err := draftForm(ctx, f, c.api(f))
-			if err != nil {
-				return err
-			}
-			a.Form = newForm(f)
-			draft := draftOf(a.Form)
-			a.Once, a.Preview, a.Facts = a.Form.text("once"), draft, summary(draft)
-			return c.show(f, "action", view{Title: a.Title, Data: a})
-		})
-	}
-}
-
+// draftForm is the form that creates or changes a campaign.
 func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
-	a = action{IsDraft: true, Path: strings.TrimSuffix(f.Path(), "/preview"), Title: "New campaign", Back: Path + "/campaigns"}
+	a = action{IsDraft: true, Path: f.Path(), Title: "New campaign", Back: Path + "/campaigns"}
 	var edited client.Campaign
 	var now map[string]string // nil: a new campaign
 	if f.Params("id") != "" {
@@ -185,10 +163,8 @@ func (t *form) layers(base int) (layers []client.LayerDraft) {
 func patchOf(typed map[string]string, d client.CampaignDraft) (p client.CampaignPatch, err error) {
 	var members map[string]json.RawMessage
 	changed := make(map[string]json.RawMessage)
-	body, err := json.Marshal(d)
-	if err == nil {
-		err = json.Unmarshal(body, &members)
-	}
+	body, _ := json.Marshal(d) // it is ours
+	_ = json.Unmarshal(body, &members)
 	for _, one := range draftFields {
 		if member, _, _ := strings.Cut(one.Name[1:], "/"); typed["was"+one.Name] != typed[one.Name] {
 			changed[member] = members[member] // null, if the draft has none
@@ -197,12 +173,11 @@ func patchOf(typed map[string]string, d client.CampaignDraft) (p client.Campaign
 			}
 		}
 	}
-	if err == nil && len(changed) == 0 {
-		err = fault.New(fault.InvalidRequest, "Nothing differs: nothing was saved.")
-	} else if body, err = json.Marshal(changed); err == nil {
-		err = json.Unmarshal(body, &p)
+	if len(changed) == 0 {
+		return p, fault.New(fault.InvalidRequest, "Nothing differs: nothing was saved.")
 	}
-	return p, err
+	body, _ = json.Marshal(changed)
+	return p, json.Unmarshal(body, &p)
 }
 
 // rulesOf says what a campaign sells, at which prices, and by which rules.

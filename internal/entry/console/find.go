@@ -41,7 +41,7 @@ func pageOf(what string, id any) string {
 
 // lookUp returns what a text names. kinds are those that are looked up; none: all.
 func (c *console) lookUp(ctx context.Context, text string, kinds ...string) (all []finding, err error) {
-	hits, err := c.Find(ctx, text, kinds...)
+	hits, err := lookup.Find(ctx, c.DB, text, kinds...)
 	for _, h := range hits {
 		found := finding{Hit: h}
 		if h.State != "explained" && h.State != "closed" { // the page of what waits has no such difference

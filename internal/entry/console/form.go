@@ -17,13 +17,14 @@ type form struct {
 	Faults map[string]string
 	parts  map[string][]string // what the elements of an array are called that a field becomes: line 3
 	job    uuid.UUID           // that a command has become
-	part   uuid.UUID           // of the thing that it is about
+	id     string              // of the thing that it is about, from the path
+	part   uuid.UUID           // of that
 	next   string              // the page that follows, if it is another than the action's
 }
 
 // newForm reads the form of a request.
 func newForm(f *fiber.Ctx) *form {
-	typed := &form{values: make(map[string]string), Faults: make(map[string]string)}
+	typed := &form{values: make(map[string]string), Faults: make(map[string]string), id: f.Params("id"), part: pathID(f.Params("part"))}
 	for name, value := range f.Request().PostArgs().All() {
 		typed.values[string(name)] = strings.ReplaceAll(strings.TrimSpace(string(value)), "\r\n", "\n")
 	}
@@ -31,21 +32,11 @@ func newForm(f *fiber.Ctx) *form {
 }
 
 // Value is what was typed into a field, or else what it has before.
-func (t *form) Value(pointer string, otherwise any) any {
-	if t != nil {
-		if value, sent := t.values[pointer]; sent {
-			return value
-		}
+func (t form) Value(pointer string, otherwise any) any {
+	if value, sent := t.values[pointer]; sent {
+		return value
 	}
 	return otherwise
-}
-
-// Fault is what is wrong with a field; empty: nothing is known.
-func (t *form) Fault(pointer string) string {
-	if t == nil {
-		return ""
-	}
-	return t.Faults[pointer]
 }
 
 func (t *form) text(pointer string) string { return t.values[pointer] }

@@ -42,10 +42,7 @@ func (c *console) openFragments() {
 		MaxEntries: 1000, MaxBytes: 64 << 20}
 	c.fragments = readcache.New(bounds, func(ctx context.Context, f fragment) (r rendered, err error) {
 		transport, _ := ctx.Value(transportKey{}).(http.RoundTripper)
-		query, err := url.ParseQuery(f.query)
-		if err != nil {
-			return r, err
-		}
+		query, _ := url.ParseQuery(f.query) // it was encoded
 		data, err := c.readers[f.page](ctx, c.client(transport), f.id, query)
 		if err != nil {
 			return r, err
@@ -89,12 +86,9 @@ func (c *console) livePage(r fiber.Router, path, page, title string, read reader
 
 // fragmentOf returns the fragment that a request asks for, at most two seconds old, and its query.
 func (c *console) fragmentOf(f *fiber.Ctx, page string) (rendered, string, error) {
-	asked := make(url.Values)
-	for name, value := range f.Context().QueryArgs().All() {
-		if text := string(name); text != "done" && text != "job" { // they say what was done
-			asked.Set(text, string(value))
-		}
-	}
+	asked, _ := url.ParseQuery(string(f.Request().URI().QueryString()))
+	asked.Del("done") // it says what was done, as does job
+	asked.Del("job")
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), transportKey{}, c.API(f, SessionOf(f))), c.Timeout+time.Second)
 	defer cancel()
 	found, err := c.fragments.Get(ctx, fragment{page, pathID(f.Params("id")), asked.Encode()}, nil)

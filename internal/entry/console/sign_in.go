@@ -14,18 +14,13 @@ import (
 	"triprize/internal/key"
 )
 
-// cookieName is that of the cookie: a browser accepts one that begins with __Host- over https only, and for this host only.
-func cookieName(secure bool) string {
-	if secure {
-		return "__Host-triprize"
-	}
-	return "triprize-console"
-}
+// cookieName is that of the cookie, over https or not: a browser accepts one that begins with __Host- over https only, and for this host only.
+var cookieName = map[bool]string{true: "__Host-triprize", false: "triprize-console"}
 
 // Session returns the session of a browser's request, or an unauthenticated Error.
 func (o Options) Session(f *fiber.Ctx, byOperator bool) (key.Session, error) {
 	secure, ok := o.Secure(f)
-	cookie := f.Cookies(cookieName(secure))
+	cookie := f.Cookies(cookieName[secure])
 	if !ok || cookie == "" {
 		return key.Session{}, fault.New(fault.Unauthenticated, "sign in")
 	}
@@ -99,7 +94,7 @@ func (c *console) signIn(f *fiber.Ctx) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	opened, cookie, err := c.Sessions.Open(ctx, filled.text("/key"), filled.text("/operator"))
-	if err = c.Charge(f, err); err != nil {
+	if err = c.Charge(ctx, f, err); err != nil {
 		p := c.problemOf(err)
 		filled.take(&p)
 		if p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden {
@@ -108,8 +103,8 @@ func (c *console) signIn(f *fiber.Ctx) error {
 		delete(filled.values, "/key")
 		return c.askForKey(f.Status(p.Status), filled, &p)
 	}
-	_ = c.Sessions.Close(ctx, f.Cookies(cookieName(secure))) // otherwise it ends by itself
-	c.setCookie(f, secure, cookie)
+	_ = c.Sessions.Close(ctx, f.Cookies(cookieName[secure])) // otherwise it ends by itself
+	c.setCookie(f, secure, cookie, int(key.SessionLength.Seconds()))
 	c.Logger.Info("an operator has signed in to the console", "key_prefix", opened.KeyPrefix, "operator", opened.Operator)
 	return f.Redirect(local(f.Query("to"), Path+"/now"), http.StatusSeeOther)
 }
@@ -118,20 +113,16 @@ func (c *console) signOut(f *fiber.Ctx) error {
 	secure, _ := c.Secure(f)
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	err := c.Sessions.Close(ctx, f.Cookies(cookieName(secure)))
-	c.setCookie(f, secure, "")
+	err := c.Sessions.Close(ctx, f.Cookies(cookieName[secure]))
+	c.setCookie(f, secure, "", -1)
 	if err != nil {
 		return err
 	}
 	return f.Redirect(Path+"/sign-in", http.StatusSeeOther)
 }
 
-func (c *console) setCookie(f *fiber.Ctx, secure bool, value string) {
-	age := int(key.SessionLength.Seconds())
-	if value == "" {
-		age = -1
-	}
-	cookie := http.Cookie{Name: cookieName(secure), Value: value, Path: "/", MaxAge: age, //nolint:gosec // over http from this machine only
+func (c *console) setCookie(f *fiber.Ctx, secure bool, value string, age int) {
+	cookie := http.Cookie{Name: cookieName[secure], Value: value, Path: "/", MaxAge: age, //nolint:gosec // over http from this machine only
 		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 	f.Append(fiber.HeaderSetCookie, cookie.String())
 }

@@ -142,3 +142,21 @@ func TestAChangeAndItsRowAreOneTransaction(t *testing.T) {
 	}
 	wantEqual(t, "changes", count(s, `SELECT count(*) FROM campaigns, api_keys WHERE id = $1 AND (paused_at IS NOT NULL OR prefix = $2 AND revoked_at IS NOT NULL)`, id, victim), 0)
 }
+
+// Two who change an endpoint at once are two rows, the second of which begins with what the first has left.
+func TestARowHasWhatWasThereWhenItsChangeWasMade(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: everyday})
+	id := endpointOf(s, asked(s, s.App, endpointsPath, "e", endpointBody("*")), 201).ID.String()
+	tx, err := s.DB.Begin(t.Context())
+	servers.NoError(t, err)
+	servers.Exec(t, tx, `UPDATE webhook_endpoints SET description = 'of the first' WHERE id = $1`, id)
+	changed := make(chan fleet.Answer, 1)
+	go func() {
+		changed <- s.Do(0, s.Operator, http.MethodPatch, endpointsPath+"/"+id, nil, fleet.Fields{"description": "of the second"})
+	}()
+	servers.AwaitBlocked(t, s.DB, 1)
+	servers.NoError(t, tx.Commit(t.Context()))
+	wantAnswer(t, "the second", <-changed, 200, "of the second")
+	wantEqual(t, "before it", servers.Value[string](t, s.DB, `SELECT before ->> 'description' FROM audit_trail WHERE target = $1`, id), "of the first")
+}

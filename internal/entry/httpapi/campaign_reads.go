@@ -135,7 +135,7 @@ func readerOf(who resource.Role) resource.Role {
 const (
 	campaignAge    = 500 * time.Millisecond
 	positionsAge   = time.Second
-	positionsBytes = 128 << 20 // of the copies of all boards; the largest needs about half
+	positionsBytes = 192 << 20 // of the copies of all boards; the largest needs about half, with owners most of it
 )
 
 // openCaches keeps what crowds read, for everybody but operators, who see at once what they have changed
@@ -155,9 +155,9 @@ func (s *server) openCaches() {
 		return readDraw(ctx, s.db, id, call.Caller{Role: resource.Anonymous})
 	}, func(a drawAnswer) int { return len(a.body) })
 	bounds.MaxAge, bounds.MaxBytes = positionsAge, positionsBytes
-	s.boards = readcache.New(bounds, func(ctx context.Context, of boardCopy) (*positions.Board, error) {
-		return readBoard(ctx, s.db, of)
-	}, (*positions.Board).Bytes)
+	read := func(ctx context.Context, of boardCopy) (*positions.Board, error) { return readBoard(ctx, s.db, of) }
+	s.boards = readcache.New(bounds, read, (*positions.Board).Bytes)
+	s.ownerBoards = readcache.New(bounds, read, (*positions.Board).Bytes) // operators who look take no room from a crowd
 }
 
 // isFresh reports whether a copy is not from before a stream of this process knew of the last change of
@@ -169,7 +169,11 @@ func (s *server) isFresh(id uuid.UUID, readAt time.Time) bool {
 // board returns a board that is a second old at most, and fresh. It is as new as version, unless the
 // campaign has not reached that.
 func (s *server) board(ctx context.Context, of boardCopy, version int64) (*positions.Board, error) {
-	found, err := s.boards.Get(ctx, of, func(known readcache.Copy[*positions.Board]) bool {
+	boards := s.boards
+	if of.withOwners {
+		boards = s.ownerBoards
+	}
+	found, err := boards.Get(ctx, of, func(known readcache.Copy[*positions.Board]) bool {
 		return known.Value.Version >= version && s.isFresh(of.id, known.ReadAt)
 	})
 	return found.Value, err

@@ -1,18 +1,18 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
-	"io"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"triprize/internal/entry/console"
-	"triprize/internal/entry/lookup"
 	"triprize/internal/key"
 )
 
@@ -26,14 +26,7 @@ func (s *server) mountConsole() {
 			forwarded := bytes.Join(c.Request().Header.PeekAll(fiber.HeaderXForwardedFor), []byte(","))
 			return inProcess{s.app.Handler(), session, c.Context().RemoteAddr(), string(forwarded)}
 		},
-		Find: func(ctx context.Context, text string, kinds ...string) ([]lookup.Hit, error) {
-			return lookup.Find(ctx, s.db, text, kinds...)
-		},
-		Charge: func(c *fiber.Ctx, err error) error {
-			ctx, cancel := s.context()
-			defer cancel()
-			return s.chargeWrong(ctx, c, err)
-		},
+		DB: s.db, Charge: s.chargeWrong,
 	})
 }
 
@@ -80,11 +73,5 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 		}()
 		return nil, context.Cause(r.Context())
 	}
-	answer := &http.Response{StatusCode: sent.Response.StatusCode(), Header: make(http.Header), Request: r, ProtoMajor: 1, ProtoMinor: 1}
-	for name, value := range sent.Response.Header.All() {
-		answer.Header.Add(string(name), string(value))
-	}
-	body := sent.Response.Body()
-	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return answer, nil
+	return http.ReadResponse(bufio.NewReader(strings.NewReader(sent.Response.String())), r)
 }

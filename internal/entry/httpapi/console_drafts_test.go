@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -24,6 +25,13 @@ func formOf(page fleet.Answer, changes ...string) map[string]string {
 	for i := 0; i < len(changes); i += 2 {
 		fields[changes[i]] = changes[i+1]
 	}
+	return fields
+}
+
+// with returns fields with one more.
+func with(fields map[string]string, name, value string) map[string]string {
+	fields = maps.Clone(fields)
+	fields[name] = value
 	return fields
 }
 
@@ -65,7 +73,7 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 	b, name := signIn(s), "Hall & "+uuid.NewString()
 	read := func(page string) fleet.Answer { return s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil) }
 	form := formOf(b.get("/campaigns/new"), hall(name, "/purchase_limit", "2")...)
-	wantAnswer(t, "the preview", submit(b, "/campaigns/new/preview", form), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × Gold, big", html.EscapeString(name))
+	wantAnswer(t, "the preview", submit(b, "/campaigns/new", with(form, "preview", "1")), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × Gold, big", html.EscapeString(name))
 	wantEqual(t, "campaigns after a preview", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 0)
 	page := created(t, submit(b, "/campaigns/new", form))
 	wantEqual(t, "the page after the same form", created(t, submit(b, "/campaigns/new", form)), page)
@@ -80,7 +88,7 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 		mustAnswer(t, "another operator", s.Do(0, s.Operator, http.MethodPatch, "/v1"+page, nil, body), 200)
 	}
 	patch(fleet.Fields{"purchase_limit": 3})
-	wantAnswer(t, "the preview of an edit", submit(b, edit+"/preview", form), 200, `action="/console`+edit+`"`, html.EscapeString(name)+"!", `name="was/name" value="`+html.EscapeString(name)+`"`)
+	wantAnswer(t, "the preview of an edit", submit(b, edit, with(form, "preview", "1")), 200, `action="/console`+edit+`"`, html.EscapeString(name)+"!", `name="was/name" value="`+html.EscapeString(name)+`"`)
 	wantAnswer(t, "an edit", submit(b, edit, form), 303, valued{"Location", "/console" + page + "?done=1"})
 	wantAnswer(t, "what another has changed stays", read(page), `"purchase_limit":3`, `!"`)
 	wantAnswer(t, "an edit of nothing", fill(b, edit, "/reason", "none"), 400, "Nothing differs")

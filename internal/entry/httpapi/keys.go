@@ -3,16 +3,12 @@ package httpapi
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
-
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/key"
-	"triprize/internal/platform/postgres"
-	"triprize/internal/trail"
 	"triprize/internal/webhook"
 )
 
@@ -34,16 +30,6 @@ func (s *server) RevokeKey(ctx context.Context, r operations.RevokeKeyRequestObj
 	if r.Body != nil {
 		successor = response.ValueOf(r.Body.TransferEndpointsTo)
 	}
-	var revoked key.Key
-	err := postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
-		if revoked, err = key.Revoke(ctx, tx, r.Prefix, successor); err != nil {
-			return err
-		}
-		endpoints, err := webhook.KeyRevoked(ctx, tx, r.Prefix, successor)
-		if err != nil {
-			return err
-		}
-		return trail.Write(ctx, tx, nil, map[string]any{"revoked": true, "endpoints": endpoints, "successor": successor})
-	})
+	revoked, _, err := key.Revoke(ctx, s.db, r.Prefix, successor, webhook.KeyRevoked)
 	return operations.RevokeKey200(keyJSON(revoked), err)
 }

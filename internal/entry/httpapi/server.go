@@ -107,6 +107,7 @@ type server struct {
 	campaigns     *readcache.Cache[campaignCopy, response.Tagged]
 	lists         *readcache.Cache[listCopy, response.Tagged]
 	boards        *readcache.Cache[boardCopy, *positions.Board]
+	ownerBoards   *readcache.Cache[boardCopy, *positions.Board]
 	draws         *readcache.Cache[uuid.UUID, drawAnswer] // for anonymous callers
 	proof         *drawing.Proofs
 	proofs        documents

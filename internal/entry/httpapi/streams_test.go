@@ -9,11 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"triprize/internal/job"
 	"triprize/internal/key"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stream"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -105,13 +102,7 @@ func TestTheStreamsOfARevokedKeyEndAndItsEndpointsToo(t *testing.T) {
 	mine := s.Listen(0, s.App, "/v1/campaigns/"+id.String()+"/events", "")
 	mine.WantEvent()
 	e := endpointOf(s, asked(s, idempotencyKey, endpointsPath, "a", endpointBody("*")), http.StatusCreated)
-	err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) error {
-		if _, err := key.Revoke(t.Context(), tx, prefix, ""); err != nil {
-			return err
-		}
-		_, err := webhook.KeyRevoked(t.Context(), tx, prefix, "")
-		return err
-	})
+	_, _, err := key.Revoke(t.Context(), s.DB, prefix, "", webhook.KeyRevoked)
 	servers.NoError(t, err)
 	board.WantEnd()
 	if board.Reason() != stream.Revoked {

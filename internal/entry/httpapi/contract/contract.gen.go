@@ -2220,10 +2220,10 @@ type StatusCheck struct {
 
 // StatusFigures Null: not known now.
 type StatusFigures struct {
-	// PurchasesPerSecond Purchase jobs that succeeded, of those accepted in the last ten seconds that are final.
+	// PurchasesPerSecond Purchases that were completed in the last ten seconds.
 	PurchasesPerSecond *float64 `json:"purchases_per_second"`
 
-	// RefusalsPerSecond Purchase jobs that failed, likewise.
+	// RefusalsPerSecond Purchase jobs that were refused, likewise.
 	RefusalsPerSecond *float64 `json:"refusals_per_second"`
 
 	// FinalP50Ms From acceptance to the final state, of these.
