@@ -35,7 +35,6 @@ import (
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/shape"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 )
 
@@ -299,26 +298,4 @@ func scanSold(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
 	err := row.Scan(&line.Layer, &line.Column, &line.PurchaseID, &nonce, &userID)
 	line.Holder = fairdraw.Holder(nonce, userID)
 	return line, err
-}
-
-// Rates are how fast purchases have become final in the last ten seconds.
-type Rates struct {
-	Completed, Refused float64  // each second
-	P50, P99           *float64 // from acceptance to the end, in milliseconds; nil: none has become final
-}
-
-// ReadRates reads the newest purchases and refused jobs, 20,000 of each at most. A purchase by card is completed
-// some time after it has begun.
-func ReadRates(ctx context.Context, db postgres.DB) (r Rates, err error) {
-	err = db.QueryRow(ctx, `
-		WITH ended AS MATERIALIZED (
-			SELECT job_id AS id, true AS sold FROM (SELECT job_id, completed_at FROM purchases WHERE id >= $1 ORDER BY id DESC LIMIT $2) p
-			WHERE completed_at > clock_timestamp() - interval '10 seconds'
-			UNION ALL
-			SELECT id, false FROM (SELECT unnest(jobs) AS id FROM refused_jobs WHERE refused_at > clock_timestamp() - interval '10 seconds' ORDER BY refused_at DESC LIMIT $2) r),
-		j AS (SELECT sold, 1000 * extract(epoch FROM finished_at - accepted_at)::float8 AS took FROM ended JOIN jobs USING (id) WHERE kind = 'purchase')
-		SELECT count(*) FILTER (WHERE sold) / 10::float8, count(*) FILTER (WHERE NOT sold) / 10::float8,
-		       round(percentile_cont(0.5) WITHIN GROUP (ORDER BY took)), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY took))
-		FROM j`, uuidv7.FirstAt(time.Now().Add(-15*time.Minute)), 20_000).Scan(&r.Completed, &r.Refused, &r.P50, &r.P99)
-	return r, fault.At(err, "purchase.ReadRates")
 }

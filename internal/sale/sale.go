@@ -37,8 +37,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/lease"
@@ -212,4 +214,29 @@ func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
 		}
 	}
 	return jobs, campaigns
+}
+
+// Rates are how fast purchases have become final in the last ten seconds.
+type Rates struct {
+	Completed, Refused float64  // each second
+	P50, P99           *float64 // from acceptance to the end, in milliseconds; nil: none has become final
+}
+
+// ReadRates reads the newest purchases, payments and refused jobs, 20,000 of each at most: purchases that were stored
+// or paid by card since then.
+func ReadRates(ctx context.Context, db postgres.DB) (r Rates, err error) {
+	now := time.Now()
+	err = db.QueryRow(ctx, `
+		WITH ended AS MATERIALIZED (
+			SELECT job_id AS id, true AS sold FROM (SELECT job_id, completed_at FROM purchases WHERE id >= $1 AND id < $3 ORDER BY id DESC LIMIT $2) p WHERE completed_at IS NOT NULL
+			UNION
+			SELECT job_id, true FROM (SELECT purchase_id AS id FROM payments WHERE received > 0 AND finished_at > statement_timestamp() - interval '10 seconds' ORDER BY finished_at DESC LIMIT $2) y
+			JOIN purchases USING (id) WHERE completed_at IS NOT NULL
+			UNION ALL
+			SELECT id, false FROM (SELECT unnest(jobs) AS id FROM refused_jobs WHERE refused_at > statement_timestamp() - interval '10 seconds' ORDER BY refused_at DESC LIMIT $2) r),
+		j AS (SELECT sold, 1000 * extract(epoch FROM finished_at - accepted_at)::float8 AS took FROM ended JOIN jobs USING (id) WHERE kind = 'purchase')
+		SELECT count(*) FILTER (WHERE sold) / 10::float8, count(*) FILTER (WHERE NOT sold) / 10::float8,
+		       round(percentile_cont(0.5) WITHIN GROUP (ORDER BY took)), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY took))
+		FROM j`, uuidv7.FirstAt(now.Add(-10*time.Second)), 20_000, uuidv7.FirstAt(now.Add(time.Minute))).Scan(&r.Completed, &r.Refused, &r.P50, &r.P99)
+	return r, fault.At(err, "sale.ReadRates")
 }

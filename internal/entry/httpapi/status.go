@@ -23,7 +23,7 @@ import (
 	"triprize/internal/platform/readcache"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/purchase"
+	"triprize/internal/sale"
 	"triprize/internal/webhook"
 )
 
@@ -161,7 +161,7 @@ func (s *server) readRedis(ctx context.Context, rdb redis.UniversalClient, st *s
 var queuedKinds = []job.Kind{job.KindPurchase, job.KindCancellation, job.KindCampaignCancellation, job.KindDraw}
 
 func (s *server) readPostgres(ctx context.Context, st *status) {
-	if rates, err := purchase.ReadRates(ctx, s.db); st.could("postgres", err) {
+	if rates, err := sale.ReadRates(ctx, s.db); st.could("postgres", err) {
 		st.Figures.PurchasesPerSecond, st.Figures.RefusalsPerSecond, st.Figures.FinalP50Ms, st.Figures.FinalP99Ms = &rates.Completed, &rates.Refused, rates.P50, rates.P99
 	}
 	if waiting, err := job.ReadBacklog(ctx, s.db, queuedKinds...); st.could("postgres", err) {

@@ -65,12 +65,12 @@ func TestTheStatusOfAFreshSystemIsWell(t *testing.T) {
 	if at := slices.IndexFunc(status.Checks, func(c contract.StatusCheck) bool { return c.State == "well" }); at < 2 {
 		t.Errorf("what is well comes before the notes: %+v", status.Checks)
 	}
-	sold := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "mina", Quantity: 1, Wait: true})
+	sold := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "mina", Card: "pm_card_visa", Wait: true})
 	mustAnswer(t, "a purchase", sold, job.Succeeded)
 	refused := s.Buy(fleet.Order{Campaign: s.Campaign(2), User: "otto", Quantity: 3, ByWallet: true, Wait: true}) // without a wallet
 	mustAnswer(t, "a refusal", refused, job.Failed)
 	awaitStatus(s, nil, func(st contract.Status) bool {
-		exec(s, `UPDATE purchases SET completed_at = clock_timestamp() WHERE id = $1`, sold.Result.PurchaseID) // the figures are those of ten seconds
+		servers.Exec(t, s.DB, `UPDATE payments SET finished_at = clock_timestamp() WHERE purchase_id = $1`, sold.Result.PurchaseID) // the figures are those of ten seconds
 		exec(s, `INSERT INTO refused_jobs (jobs) VALUES (ARRAY[$1::uuid])`, refused.ID)
 		is := st.Figures
 		return is.PurchasesPerSecond != nil && *is.PurchasesPerSecond > 0 && *is.RefusalsPerSecond > 0 && is.FinalP50Ms != nil && *is.FinalP50Ms <= *is.FinalP99Ms
