@@ -128,11 +128,13 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // command is an action about the thing whose id is in its path.
 type command struct {
-	path   string                                                                       // /things/:id/name; a part of the thing may follow as :part
-	states string                                                                       // of a campaign in which it can be done; active: and not paused
-	action                                                                              // :id in its title, and in what must be typed, is the id
-	about  func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error // adds what is known of the thing; nil: nothing
-	do     run
+	path   string // /things/:id/name; a part of the thing may follow as :part
+	states string // of a campaign in which it can be done; active: and not paused
+	action        // :id in its title, and in what must be typed, is the id
+
+	// about adds what is known of the thing; nil: nothing.
+	about func(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error
+	do    run
 }
 
 // actOn registers commands. What follows is the page of the thing, unless they say another.
