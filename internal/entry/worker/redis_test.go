@@ -101,6 +101,9 @@ func (s *scene) take(messages ...job.Message) {
 		<-took
 	}
 	s.t.Cleanup(func() { close(end); server.Shutdown() })
+	for _, m := range messages[1:] { // that of the heartbeat lives for a millisecond, so it would be there or not
+		servers.NoError(s.t, s.w.rdb.Set(s.t.Context(), s.settings.Redis.Namespace+":active-task:"+m.ID.String(), "IN_PROGRESS dead", 0).Err())
+	}
 	servers.Eventually(s.t, "one is put off, and the worker is known", func() bool {
 		present, err := queue.ReadProcesses(s.t.Context(), s.w.rdb, s.settings.Redis.Namespace)
 		tasks, _ := s.putOff()
