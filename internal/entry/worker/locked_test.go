@@ -39,11 +39,17 @@ func sweep(t *testing.T, w *Worker) int {
 
 func resume(t *testing.T, w *Worker, settings config.Settings) int {
 	t.Helper()
+	n, err := tryResume(t, w, settings)
+	servers.NoError(t, err)
+	return n
+}
+
+func tryResume(t *testing.T, w *Worker, settings config.Settings) (n int, err error) {
+	t.Helper()
 	sweeper := upkeep.New(settings, w.db, w.rdb, servers.Logger(t), upkeep.Options{})
 	lost := slices.IndexFunc(sweeper.Sweeps, func(s platformsweep.Sweep) bool { return s.Name == "lost-jobs" })
 	report, err := sweeper.Run(t.Context(), sweeper.Sweeps[lost])
-	servers.NoError(t, err)
-	return report.Counts["jobs_resumed"]
+	return report.Counts["jobs_resumed"], err
 }
 
 // A campaign that stays locked must not keep all slots of its kind: other tasks get no

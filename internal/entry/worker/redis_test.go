@@ -46,7 +46,7 @@ func newScene(t *testing.T, url string) *scene {
 	ref := fixture.SellOut(t, w.db, drawn)
 	s.jobs = append(s.jobs, ref.ID)
 	servers.Exec(t, w.db, `UPDATE outbox_messages SET seen_at = clock_timestamp() - interval '1 hour'`) // the sweep enqueues the draw
-	s.sweep()
+	servers.NoError(t, s.sweep())
 
 	s.take(order(t, w, s.campaign, "a", "b"), order(t, w, s.campaign, "c"), order(t, w, s.campaign, "d", "e"))
 	s.enqueue(order(t, w, s.campaign, "f", "g"), order(t, w, s.campaign, "h"))
@@ -118,9 +118,10 @@ func (s *scene) putOff() (tasks []string, key string) {
 }
 
 // sweep runs the sweep lost-jobs once.
-func (s *scene) sweep() {
+func (s *scene) sweep() error {
 	s.t.Helper()
-	_ = resume(s.t, s.w, s.settings)
+	_, err := tryResume(s.t, s.w, s.settings)
+	return err
 }
 
 const allQueues = "asynq:queues"
@@ -258,8 +259,8 @@ func (s *scene) play(name string, spoil func(ctx context.Context, rdb redis.Univ
 	}
 	stop := runs(s.t, s.w)
 	servers.Eventually(s.t, "every job is done", func() bool {
-		s.sweep()
-		return servers.Value[int](s.t, s.w.db, `SELECT count(*) FROM jobs WHERE state <> 'succeeded'`) == 0
+		// It fails on a key of another type, until a worker's poll has removed that.
+		return s.sweep() == nil && servers.Value[int](s.t, s.w.db, `SELECT count(*) FROM jobs WHERE state <> 'succeeded'`) == 0
 	})
 	servers.NoError(s.t, stop())
 	fixture.Sound(s.t, s.w.db)
