@@ -193,6 +193,13 @@ const (
 	ProofWinnerAwardedFalse ProofWinnerAwarded = false
 )
 
+// Defines values for PublicPage.
+const (
+	PublicPageEmbed PublicPage = "embed"
+	PublicPageNone  PublicPage = "none"
+	PublicPagePage  PublicPage = "page"
+)
+
 // Defines values for PurchaseState.
 const (
 	PurchaseStateAwaitingAction PurchaseState = "awaiting_action"
@@ -618,6 +625,12 @@ type Campaign struct {
 
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage PublicPage `json:"public_page"`
+
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins EmbedOrigins `json:"embed_origins"`
 }
 
 // CampaignCancellation Why a campaign is cancelled.
@@ -658,6 +671,9 @@ type CampaignDraft struct {
 	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins EmbedOrigins `json:"embed_origins,omitempty,omitzero"`
+
 	// Layers Every layer from 1, once, in order. At most 10,000 positions in total by default.
 	Layers []LayerDraft `json:"layers"`
 
@@ -669,6 +685,9 @@ type CampaignDraft struct {
 
 	// Policies Rules for special cases. Omitted members have their defaults.
 	Policies PoliciesDraft `json:"policies,omitempty,omitzero"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage PublicPage `json:"public_page,omitempty,omitzero"`
 
 	// PurchaseLimit Maximum positions per user; null for no limit.
 	PurchaseLimit int       `json:"purchase_limit,omitempty,omitzero"`
@@ -713,8 +732,11 @@ type CampaignPatch struct {
 	BaseLength int `json:"base_length,omitempty,omitzero"`
 
 	// Currency An ISO 4217 code (list one) with minor units.
-	Currency Currency     `json:"currency,omitempty,omitzero"`
-	Layers   []LayerDraft `json:"layers,omitempty,omitzero"`
+	Currency Currency `json:"currency,omitempty,omitzero"`
+
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins EmbedOrigins `json:"embed_origins,omitempty,omitzero"`
+	Layers       []LayerDraft `json:"layers,omitempty,omitzero"`
 
 	// Metadata Replaces the metadata as a whole, in any state of the campaign; null removes it. As in Metadata.
 	Metadata nullable.Nullable[Metadata] `json:"metadata,omitempty,omitzero"`
@@ -723,7 +745,10 @@ type CampaignPatch struct {
 	Name Name `json:"name,omitempty,omitzero"`
 
 	// Policies Rules for special cases. Omitted members have their defaults.
-	Policies      PoliciesDraft                `json:"policies,omitempty,omitzero"`
+	Policies PoliciesDraft `json:"policies,omitempty,omitzero"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage    PublicPage                   `json:"public_page,omitempty,omitzero"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty,omitzero"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty,omitzero"`
 	SaleStartsAt  nullable.Nullable[time.Time] `json:"sale_starts_at,omitempty,omitzero"`
@@ -774,6 +799,12 @@ type CampaignSummary struct {
 
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage PublicPage `json:"public_page"`
+
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins EmbedOrigins `json:"embed_origins"`
 }
 
 // CampaignWait What a campaign waits for after its sale.
@@ -1120,6 +1151,9 @@ type DrawRoundSignature struct {
 	// Signature The signature of the round that the freeze record names: 48 bytes in lower-case hex.
 	Signature string `json:"signature"`
 }
+
+// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+type EmbedOrigins = []string
 
 // ExecutionLock defines model for ExecutionLock.
 type ExecutionLock struct {
@@ -1860,6 +1894,9 @@ type ProofWinner struct {
 
 // ProofWinnerAwarded defines model for ProofWinner.Awarded.
 type ProofWinnerAwarded bool
+
+// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+type PublicPage string
 
 // Purchase defines model for Purchase.
 type Purchase struct {
@@ -3103,7 +3140,7 @@ func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options .
 
 // PatchCampaign is PATCH /v1/campaigns/{campaign}: change a campaign.
 //
-// While the campaign is `pending`, every field can change. While it is `active`: the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change). Afterwards, only the name. Omitted members stay unchanged; null removes the value.
+// While the campaign is `pending`, every field can change. While it is `active`: the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change). Afterwards, only the name. `metadata` and the public page can change in any state. Omitted members stay unchanged; null removes the value.
 //
 // For operator.
 func (c *Client) PatchCampaign(ctx context.Context, campaign CampaignID, body CampaignPatch, options ...CallOption) (Campaign, error) {

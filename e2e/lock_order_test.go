@@ -49,7 +49,7 @@ var stepOf = map[string]int{
 	"payment_discrepancies": differences, "balance_transactions": differences, "reconciled_days": differences,
 	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "disputes": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,
-	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign, "campaign_metadata": ofACampaign,
+	"draw_secrets": ofACampaign, "freeze_subtrees": ofACampaign, "beacon_chains": ofACampaign, "beacon_rounds": ofACampaign, "draw_waits": ofACampaign, "position_fills": ofACampaign, "campaign_metadata": ofACampaign, "public_pages": ofACampaign,
 	"wallets": wallets, "wallet_metadata": wallets, "ledger_entries": ofAWallet, "wallet_events": ofAWallet, "wallet_snapshots": ofAWallet, "authorizations": ofAWallet,
 	"jobs": finalJobs, "refused_jobs": finalJobs, "outbox_messages": outboxMessages,
 	"webhook_endpoints": webhooks, "webhook_secrets": webhooks, "webhook_events": webhooks, "webhook_deliveries": webhooks, "webhook_attempts": webhooks,

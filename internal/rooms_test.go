@@ -26,7 +26,7 @@ var leaves = []string{"webhook", "key"}
 var owners = map[string][]string{
 	"trail":          {"audit_trail", "audit_seals"},
 	"job":            {"jobs", "outbox_messages", "refused_jobs"},
-	"campaign":       {"campaigns", "campaign_metadata", "commitments", "layers", "prizes"},
+	"campaign":       {"campaigns", "campaign_metadata", "commitments", "layers", "prizes", "public_pages"},
 	"inventory":      {"positions", "position_fills", "holds", "held_times"},
 	"purchase":       {"purchases", "purchase_items"},
 	"wallet":         {"wallets", "wallet_events", "wallet_metadata", "wallet_snapshots", "ledger_entries", "authorizations"},

@@ -1,4 +1,4 @@
--- loses: campaign_metadata, prizes, layers, campaigns
+-- loses: public_pages, campaign_metadata, prizes, layers, campaigns
 -- +goose Up
 
 -- The hot row: every purchase updates its counters. It is narrow, half of each page
@@ -136,6 +136,12 @@ CREATE TABLE campaign_metadata (
     metadata    jsonb NOT NULL CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608)
 );
 
+-- The campaigns that anybody can watch; no row: nobody can. For the same reason a separate table.
+CREATE TABLE public_pages (
+    campaign_id   uuid   PRIMARY KEY REFERENCES campaigns,
+    embed_origins text[] NOT NULL CHECK (cardinality(embed_origins) <= 10) -- whose pages can frame it; empty: none
+);
+
 -- The trigger of append-only tables: one for rows and one for TRUNCATE, which runs no row trigger.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -146,5 +152,5 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
-DROP TABLE campaign_metadata, prizes, layers, campaigns;
+DROP TABLE public_pages, campaign_metadata, prizes, layers, campaigns;
 DROP FUNCTION refuse_change, prizes_are_won_in_their_layer, position_label, position_number, draws_at_is_bound, campaign_state_moves;

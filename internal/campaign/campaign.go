@@ -134,7 +134,19 @@ type Draft struct {
 	Policies      Policies
 	Layers        []Layer // every layer once, in order
 	Metadata      metadata.Map
+	PublicPage    PublicPage
+	EmbedOrigins  []string // not empty with PublicPageEmbed, and only then
 }
+
+// PublicPage says whether anybody can watch a published campaign.
+type PublicPage string
+
+// The kinds of public pages.
+const (
+	PublicPageNone  PublicPage = "none"
+	PublicPagePage  PublicPage = "page"
+	PublicPageEmbed PublicPage = "embed" // and pages of EmbedOrigins can frame it
+)
 
 // Shape returns the shape of a checked draft.
 func (d Draft) Shape() shape.Shape {
@@ -160,12 +172,21 @@ const reservedNow = `positions_reserved - (SELECT coalesce(sum(size), 0) FROM ho
 
 const columns = `id, name, coalesce(base_length, 0), currency, purchase_limit, state, paused_at, sale_starts_at, sale_ends_at, draws_at, policies,
 	positions_total, ` + reservedNow + `, positions_sold, positions_blocked, created_at, published_at, draw_started_at, draw_completed_at,
-	cancelled_at, cancelled_by, cancel_reason, board_version, (SELECT metadata FROM campaign_metadata WHERE campaign_id = campaigns.id), ` + waiting
+	cancelled_at, cancelled_by, cancel_reason, board_version, (SELECT metadata FROM campaign_metadata WHERE campaign_id = campaigns.id),
+	(SELECT embed_origins FROM public_pages WHERE campaign_id = campaigns.id), ` + waiting
 
 func scan(row pgx.CollectableRow) (c Campaign, err error) {
 	err = row.Scan(&c.ID, &c.Name, &c.BaseLength, &c.Currency, &c.PurchaseLimit, &c.State, &c.PausedAt, &c.SaleStartsAt, &c.SaleEndsAt,
 		&c.DrawsAt, &c.Policies, &c.Counts.Total, &c.Counts.Reserved, &c.Counts.Sold, &c.Counts.Blocked, &c.CreatedAt, &c.PublishedAt, &c.DrawStartedAt, &c.DrawCompletedAt,
-		&c.CancelledAt, &c.CancelledBy, &c.CancelReason, &c.BoardVersion, &c.Metadata, &c.Waiting)
+		&c.CancelledAt, &c.CancelledBy, &c.CancelReason, &c.BoardVersion, &c.Metadata, &c.EmbedOrigins, &c.Waiting)
+	switch {
+	case c.EmbedOrigins == nil:
+		c.PublicPage = PublicPageNone
+	case len(c.EmbedOrigins) == 0:
+		c.PublicPage = PublicPagePage
+	default:
+		c.PublicPage = PublicPageEmbed
+	}
 	return c, err
 }
 
@@ -205,6 +226,15 @@ func List(ctx context.Context, db postgres.DB, p Page) ([]Campaign, error) {
 		WHERE ($1 = '' OR state = $1) AND ($2::uuid IS NULL OR id < $2) AND (NOT $4 OR published_at IS NOT NULL)
 		ORDER BY id DESC LIMIT $3`, p.State, postgres.Nullable(p.After), p.Limit, p.Published)
 	return list, fault.At(err, "campaign.List")
+}
+
+// Public returns the id, name and state of the newest campaigns that anybody can watch.
+func Public(ctx context.Context, db postgres.DB, limit int) ([]Campaign, error) {
+	list, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (c Campaign, err error) {
+		err = row.Scan(&c.ID, &c.Name, &c.State)
+		return c, err
+	}, `SELECT id, name, state FROM public_pages JOIN campaigns ON id = campaign_id WHERE published_at IS NOT NULL ORDER BY campaign_id DESC LIMIT $1`, limit)
+	return list, fault.At(err, "campaign.Public")
 }
 
 // Layers returns the layers of a campaign in order. Consecutive prizes with the

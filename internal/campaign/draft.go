@@ -49,6 +49,7 @@ func (d Draft) Check(bounds Bounds) error {
 	faults = slices.Concat(faults, checkTime(d.SaleStartsAt, "/sale_starts_at"), checkTime(d.SaleEndsAt, "/sale_ends_at"),
 		checkTime(d.Policies.CancellationUntil, "/policies/cancellation_until"))
 	d.Policies.check(bounds, bad)
+	faults = slices.Concat(faults, d.CheckPage())
 	if unsold := d.Policies.Unsold; (unsold == UnsoldCancel || unsold == UnsoldDraw) && d.SaleEndsAt == nil {
 		bad("/policies/unsold", "%s acts when the sale ends: it needs sale_ends_at", unsold)
 	}
@@ -59,6 +60,14 @@ func (d Draft) Check(bounds Bounds) error {
 		return fault.Invalid(faults...)
 	}
 	return nil
+}
+
+// CheckPage returns what is wrong with the public page of a draft.
+func (d Draft) CheckPage() []fault.Field {
+	if (d.PublicPage == PublicPageEmbed) == (len(d.EmbedOrigins) > 0) {
+		return nil
+	}
+	return []fault.Field{{Pointer: "/embed_origins", Detail: "must name the origins of pages that can frame the public page if public_page is embed, and must be left out otherwise"}}
 }
 
 // checkTime requires a year that RFC 3339 can show in every time zone: its years
@@ -183,6 +192,8 @@ type Patch struct {
 	SaleStartsAt  Optional[time.Time]
 	SaleEndsAt    Optional[time.Time]
 	Metadata      *metadata.Map // replaced as a whole, in every state
+	PublicPage    *PublicPage   // in every state, too; it replaces the origins
+	EmbedOrigins  *[]string
 }
 
 // Optional is a new value for a field that may be empty: Set with a nil Value
@@ -226,13 +237,19 @@ func (d Draft) Apply(p Patch) Draft {
 	if p.Metadata != nil {
 		d.Metadata = *p.Metadata
 	}
+	if p.PublicPage != nil {
+		d.PublicPage, d.EmbedOrigins = *p.PublicPage, nil
+	}
+	if p.EmbedOrigins != nil {
+		d.EmbedOrigins = *p.EmbedOrigins
+	}
 	return d
 }
 
 // CheckFixed returns a state-conflict Error when a patch changes what can no
 // longer change in a campaign that is not pending. While the campaign is active
 // the name, a higher limit and a later end can change; afterwards only the name. The
-// metadata can change at any time.
+// metadata and the public page can change at any time.
 func (p Patch) CheckFixed(state State) error {
 	var fixed []string
 	changes := func(name string, set bool) {

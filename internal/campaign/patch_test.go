@@ -20,9 +20,9 @@ func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 		t.Errorf("an empty patch: %+v", got)
 	}
 	full := campaign.Patch{Name: pointer("New"), BaseLength: pointer(5), Currency: &currency, Layers: layers, Policies: &policies,
-		PurchaseLimit: to(pointer(7)), SaleStartsAt: to(&noon), SaleEndsAt: to(pointer(noon.Add(time.Hour)))}
+		PurchaseLimit: to(pointer(7)), SaleStartsAt: to(&noon), SaleEndsAt: to(pointer(noon.Add(time.Hour))), PublicPage: pointer(campaign.PublicPagePage)}
 	want := campaign.Draft{Name: "New", BaseLength: 5, Currency: "USD", Layers: layers, Policies: policies,
-		PurchaseLimit: pointer(7), SaleStartsAt: &noon, SaleEndsAt: pointer(noon.Add(time.Hour))}
+		PurchaseLimit: pointer(7), SaleStartsAt: &noon, SaleEndsAt: pointer(noon.Add(time.Hour)), PublicPage: campaign.PublicPagePage} // which nobody frames
 	if got := draft.Apply(full); !reflect.DeepEqual(got, want) {
 		t.Errorf("a full patch: %+v\nwant %+v", got, want)
 	}

@@ -30,7 +30,7 @@ func Create(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	if err != nil {
 		return fmt.Errorf("campaign.Create: %w", err)
 	}
-	if err := Describe(ctx, tx, id, d.Metadata); err != nil {
+	if err := cmp.Or(Describe(ctx, tx, id, d.Metadata), Open(ctx, tx, id, d)); err != nil {
 		return err
 	}
 	return insertLayers(ctx, tx, id, d.Layers, form)
@@ -44,7 +44,7 @@ func Replace(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) error {
 	if err != nil {
 		return err
 	}
-	if err := Describe(ctx, tx, id, d.Metadata); err != nil {
+	if err := cmp.Or(Describe(ctx, tx, id, d.Metadata), Open(ctx, tx, id, d)); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `DELETE FROM layers WHERE campaign_id = $1`, id); err != nil { // takes the prizes along
@@ -182,4 +182,18 @@ func Describe(ctx context.Context, tx pgx.Tx, id uuid.UUID, m metadata.Map) (err
 			ON CONFLICT (campaign_id) DO UPDATE SET metadata = excluded.metadata`, id, text)
 	}
 	return fault.At(err, "campaign.Describe(%s)", id)
+}
+
+// Open opens or closes the public page of a campaign, in any state, as a checked draft says. The caller has locked
+// the campaign, or has just made it.
+func Open(ctx context.Context, tx pgx.Tx, id uuid.UUID, d Draft) (err error) {
+	switch d.PublicPage {
+	case PublicPagePage, PublicPageEmbed:
+		_, err = tx.Exec(ctx, `
+			INSERT INTO public_pages (campaign_id, embed_origins) VALUES ($1, coalesce($2::text[], '{}'))
+			ON CONFLICT (campaign_id) DO UPDATE SET embed_origins = excluded.embed_origins`, id, d.EmbedOrigins)
+	default:
+		_, err = tx.Exec(ctx, `DELETE FROM public_pages WHERE campaign_id = $1`, id)
+	}
+	return fault.At(err, "campaign.Open(%s)", id)
 }

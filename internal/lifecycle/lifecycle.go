@@ -165,7 +165,7 @@ func lockAndGet(ctx context.Context, tx pgx.Tx, id uuid.UUID) (Details, error) {
 
 // Patch changes what the campaign's state allows: everything while it is pending;
 // the name, a higher limit and a later end while it is active; only the name after
-// that. It returns the campaign after the change.
+// that. Metadata and the public page can always change. It returns the campaign after the change.
 func (s *Service) Patch(ctx context.Context, id uuid.UUID, p campaign.Patch) (d Details, err error) {
 	err = s.persist(ctx, id, func() error {
 		return postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
@@ -201,6 +201,15 @@ func (s *Service) patch(ctx context.Context, tx pgx.Tx, now campaign.Campaign, p
 	}
 	if p.Metadata != nil {
 		if err := campaign.Describe(ctx, tx, now.ID, *p.Metadata); err != nil {
+			return err
+		}
+	}
+	if p.PublicPage != nil || p.EmbedOrigins != nil {
+		page := campaign.Draft{PublicPage: now.PublicPage, EmbedOrigins: now.EmbedOrigins}.Apply(p)
+		if faults := page.CheckPage(); faults != nil {
+			return fault.Invalid(faults...)
+		}
+		if err := campaign.Open(ctx, tx, now.ID, page); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ export interface paths {
         head?: never;
         /**
          * Change a campaign
-         * @description While the campaign is `pending`, every field can change. While it is `active`: the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change). Afterwards, only the name. Omitted members stay unchanged; null removes the value.
+         * @description While the campaign is `pending`, every field can change. While it is `active`: the name, a higher `purchase_limit` and a later `sale_ends_at` (with `policies.unsold` `draw` the end cannot change). Afterwards, only the name. `metadata` and the public page can change in any state. Omitted members stay unchanged; null removes the value.
          */
         patch: operations["patchCampaign"];
         trace?: never;
@@ -1981,6 +1981,8 @@ export interface components {
             sale_ends_at?: string | null;
             policies?: components["schemas"]["PoliciesDraft"];
             metadata?: components["schemas"]["Metadata"];
+            public_page?: components["schemas"]["PublicPage"];
+            embed_origins?: components["schemas"]["EmbedOrigins"];
         };
         /** @description The changes; at least one field. */
         CampaignPatch: {
@@ -1999,7 +2001,22 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             } | null;
+            /** @description Can change in any state. It replaces the `embed_origins`, too: with `embed` send them again. */
+            public_page?: components["schemas"]["PublicPage"];
+            embed_origins?: components["schemas"]["EmbedOrigins"];
         };
+        /**
+         * @description By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+         * @enum {string}
+         */
+        PublicPage: "none" | "page" | "embed";
+        /**
+         * @description With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+         * @example [
+         *       "https://shop.example"
+         *     ]
+         */
+        EmbedOrigins: string[];
         /** @description Positions by state. */
         Counts: {
             total: number;
@@ -2068,6 +2085,8 @@ export interface components {
             cancel_reason: string | null;
             /** @description What the campaign waits for after its sale: payments, or its draw. Null: nothing. */
             waiting: components["schemas"]["CampaignWait"] | null;
+            public_page: components["schemas"]["PublicPage"];
+            embed_origins: components["schemas"]["EmbedOrigins"];
             metadata?: components["schemas"]["Metadata"];
         };
         /** @description Why a campaign is cancelled. */
@@ -4119,6 +4138,8 @@ export type LayerDraft = components['schemas']['LayerDraft'];
 export type PoliciesDraft = components['schemas']['PoliciesDraft'];
 export type CampaignDraft = components['schemas']['CampaignDraft'];
 export type CampaignPatch = components['schemas']['CampaignPatch'];
+export type PublicPage = components['schemas']['PublicPage'];
+export type EmbedOrigins = components['schemas']['EmbedOrigins'];
 export type Counts = components['schemas']['Counts'];
 export type Policies = components['schemas']['Policies'];
 export type Layer = components['schemas']['Layer'];

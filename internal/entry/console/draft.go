@@ -35,6 +35,9 @@ var draftFields = []field{
 	{Name: "/policies/beacon", Label: "Beacon", Type: "select", Options: []string{"default", "yes", "no"},
 		Hint: "the draw waits for public randomness; default: as this installation does"},
 	{Name: "/policies/cancellation_until", Label: "Users cancel until (UTC)", Hint: "empty: as long as the campaign is active", Type: "datetime-local"},
+	{Name: "/public_page", Label: "Public page", Type: "select", Options: []string{"none", "page", "embed"},
+		Hint: "page: anybody can watch the campaign once it is published; embed: pages of the origins below can also show it in a frame"},
+	{Name: "/embed_origins", Label: "Origins that can frame it", Hint: "such as https://shop.example, separated by spaces", Type: "text"},
 }
 
 // draftForm is the form that creates or changes a campaign.
@@ -96,7 +99,8 @@ func valuesOf(c client.Campaign) map[string]string {
 	return map[string]string{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"),
 		"/purchase_limit": number(c.PurchaseLimit), "/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt),
 		"/policies/late_payment": c.Policies.LatePayment, "/policies/unsold": c.Policies.Unsold,
-		"/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil)}
+		"/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil),
+		"/public_page": string(c.PublicPage), "/embed_origins": strings.Join(c.EmbedOrigins, " ")}
 }
 
 // draftOf reads what the fields of a form have, and marks those that cannot be read.
@@ -108,7 +112,7 @@ func draftOf(t *form) client.CampaignDraft {
 		}
 		return int(n)
 	}
-	d := client.CampaignDraft{Name: t.text("/name"), Currency: t.text("/currency"), BaseLength: count("/base_length"),
+	d := client.CampaignDraft{PublicPage: client.PublicPage(t.text("/public_page")), EmbedOrigins: strings.Fields(t.text("/embed_origins")), Name: t.text("/name"), Currency: t.text("/currency"), BaseLength: count("/base_length"),
 		PurchaseLimit: count("/purchase_limit"), SaleStartsAt: t.time("/sale_starts_at"), SaleEndsAt: t.time("/sale_ends_at")}
 	d.Policies = client.PoliciesDraft{LatePayment: client.PoliciesDraftLatePayment(t.text("/policies/late_payment")),
 		Unsold: client.PoliciesDraftUnsold(t.text("/policies/unsold")), CancellationUntil: t.time("/policies/cancellation_until")}
@@ -170,6 +174,9 @@ func patchOf(typed map[string]string, d client.CampaignDraft) (p client.Campaign
 			changed[member] = members[member] // null, if the draft has none
 			if member == "base_length" || member == "layers" {
 				changed["base_length"], changed["layers"] = members["base_length"], members["layers"]
+			}
+			if member == "public_page" || member == "embed_origins" {
+				changed["public_page"], changed["embed_origins"] = members["public_page"], members["embed_origins"]
 			}
 		}
 	}

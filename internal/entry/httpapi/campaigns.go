@@ -165,7 +165,7 @@ func defaultPolicies(settings config.Settings) campaign.Policies {
 func draftOf(body contract.CampaignDraft, defaults campaign.Policies) campaign.Draft {
 	return campaign.Draft{Name: body.Name, BaseLength: body.BaseLength, Currency: money.Currency(body.Currency), PurchaseLimit: body.PurchaseLimit,
 		SaleStartsAt: body.SaleStartsAt, SaleEndsAt: body.SaleEndsAt, Policies: policiesOf(body.Policies, defaults), Layers: layersOf(body.Layers),
-		Metadata: metadata.Map(body.Metadata)}
+		Metadata: metadata.Map(body.Metadata), PublicPage: campaign.PublicPage(body.PublicPage), EmbedOrigins: body.EmbedOrigins}
 }
 
 // patchOf is a requested change. A member that is left out stays as it is; null
@@ -182,6 +182,12 @@ func patchOf(change contract.CampaignPatch, defaults campaign.Policies) campaign
 	}
 	if change.Layers != nil {
 		p.Layers = layersOf(*change.Layers)
+	}
+	if change.PublicPage != nil {
+		p.PublicPage = new(campaign.PublicPage(*change.PublicPage))
+	}
+	if change.EmbedOrigins != nil {
+		p.EmbedOrigins = change.EmbedOrigins
 	}
 	if change.Policies != nil {
 		p.Policies = new(policiesOf(change.Policies, defaults))

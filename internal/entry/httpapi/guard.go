@@ -281,10 +281,11 @@ func parametersOf(c *fiber.Ctx) func(in, name string) (text string, sent bool) {
 
 // patterns has the error message for each regular expression in the contract.
 var patterns = map[string]string{
-	"^[^\x00-\x1f\x7f-\u009f]*$":    "must not contain control characters",
-	"^[ -~]*$":                      "must be printable ASCII characters",
-	`^[A-Z]{3}$`:                    "must be three capital letters (ISO 4217)",
-	"^pm_[A-Za-z0-9_]+$":            "must be the id of a payment method of the provider, such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
+	"^[^\x00-\x1f\x7f-\u009f]*$": "must not contain control characters",
+	"^[ -~]*$":                   "must be printable ASCII characters",
+	`^[A-Z]{3}$`:                 "must be three capital letters (ISO 4217)",
+	"^pm_[A-Za-z0-9_]+$":         "must be the id of a payment method of the provider, such as pm_1Q0PsIJvEtkwdCNYMSaVuRz6",
+	`^https?://([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]*[a-z0-9])?(:[1-6]?[0-9]{1,4})?$`: "must be an origin in lower case, without a path: https://shop.example",
 	"^https?://[!-~]+$":             "must be the address of a page: https://…",
 	`^[A-Za-z0-9_-]{22}$`:           "must be the next_cursor of an earlier page",
 	`^[1-9][0-9]{0,17}$`:            "must be the next_cursor of an earlier page",

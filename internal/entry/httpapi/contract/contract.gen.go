@@ -208,6 +208,13 @@ const (
 	False ProofWinnerAwarded = false
 )
 
+// Defines values for PublicPage.
+const (
+	Embed PublicPage = "embed"
+	None  PublicPage = "none"
+	Page  PublicPage = "page"
+)
+
 // Defines values for PurchaseState.
 const (
 	PurchaseStateAwaitingAction PurchaseState = "awaiting_action"
@@ -654,6 +661,12 @@ type Campaign struct {
 
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage PublicPage `json:"public_page"`
+
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins EmbedOrigins `json:"embed_origins"`
 }
 
 // CampaignCancellation Why a campaign is cancelled.
@@ -694,6 +707,9 @@ type CampaignDraft struct {
 	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins EmbedOrigins `json:"embed_origins,omitempty"`
+
 	// Layers Every layer from 1, once, in order. At most 10,000 positions in total by default.
 	Layers []LayerDraft `json:"layers"`
 
@@ -705,6 +721,9 @@ type CampaignDraft struct {
 
 	// Policies Rules for special cases. Omitted members have their defaults.
 	Policies *PoliciesDraft `json:"policies,omitempty"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage PublicPage `json:"public_page,omitempty"`
 
 	// PurchaseLimit Maximum positions per user; null for no limit.
 	PurchaseLimit *int       `json:"purchase_limit,omitempty"`
@@ -749,8 +768,11 @@ type CampaignPatch struct {
 	BaseLength *int `json:"base_length,omitempty"`
 
 	// Currency An ISO 4217 code (list one) with minor units.
-	Currency *Currency     `json:"currency,omitempty"`
-	Layers   *[]LayerDraft `json:"layers,omitempty"`
+	Currency *Currency `json:"currency,omitempty"`
+
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins *EmbedOrigins `json:"embed_origins,omitempty"`
+	Layers       *[]LayerDraft `json:"layers,omitempty"`
 
 	// Metadata Replaces the metadata as a whole, in any state of the campaign; null removes it. As in Metadata.
 	Metadata nullable.Nullable[Metadata] `json:"metadata,omitempty"`
@@ -759,7 +781,10 @@ type CampaignPatch struct {
 	Name *Name `json:"name,omitempty"`
 
 	// Policies Rules for special cases. Omitted members have their defaults.
-	Policies      *PoliciesDraft               `json:"policies,omitempty"`
+	Policies *PoliciesDraft `json:"policies,omitempty"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage    *PublicPage                  `json:"public_page,omitempty"`
 	PurchaseLimit nullable.Nullable[int]       `json:"purchase_limit,omitempty"`
 	SaleEndsAt    nullable.Nullable[time.Time] `json:"sale_ends_at,omitempty"`
 	SaleStartsAt  nullable.Nullable[time.Time] `json:"sale_starts_at,omitempty"`
@@ -810,6 +835,12 @@ type CampaignSummary struct {
 
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata *Metadata `json:"metadata,omitempty"`
+
+	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+	PublicPage PublicPage `json:"public_page"`
+
+	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+	EmbedOrigins EmbedOrigins `json:"embed_origins"`
 }
 
 // CampaignWait What a campaign waits for after its sale.
@@ -1159,6 +1190,9 @@ type DrawRoundSignature struct {
 	// Signature The signature of the round that the freeze record names: 48 bytes in lower-case hex.
 	Signature string `json:"signature"`
 }
+
+// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
+type EmbedOrigins = []string
 
 // ExecutionLock defines model for ExecutionLock.
 type ExecutionLock struct {
@@ -1907,6 +1941,9 @@ type ProofWinner struct {
 
 // ProofWinnerAwarded defines model for ProofWinner.Awarded.
 type ProofWinnerAwarded bool
+
+// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
+type PublicPage string
 
 // Purchase defines model for Purchase.
 type Purchase struct {

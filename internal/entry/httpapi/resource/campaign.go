@@ -24,7 +24,8 @@ func CampaignSummary(c campaign.Campaign, who Role) contract.CampaignSummary {
 			CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon},
 		Positions: counts(c.Counts),
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
-		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who), Waiting: waitOf(c.Waiting)}
+		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who), Waiting: waitOf(c.Waiting),
+		PublicPage: contract.PublicPage(c.PublicPage), EmbedOrigins: append([]string{}, c.EmbedOrigins...)}
 	if who == Operator && c.CancelledBy != nil {
 		d.CancelledBy = *c.CancelledBy
 	}
@@ -42,7 +43,8 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 		PurchaseLimit: summary.PurchaseLimit, State: summary.State, Paused: summary.Paused, SaleStartsAt: summary.SaleStartsAt,
 		SaleEndsAt: summary.SaleEndsAt, DrawsAt: summary.DrawsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
 		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
-		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata, Waiting: summary.Waiting}
+		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata, Waiting: summary.Waiting,
+		PublicPage: summary.PublicPage, EmbedOrigins: summary.EmbedOrigins}
 	for i, l := range c.Layers {
 		d := contract.Layer{Layer: l.Layer, Label: postgres.Nullable(l.Label), Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
 			Aisles: append([]int{}, l.Aisles...), Positions: contract.Counts{Total: l.Positions, Available: l.Positions}}
