@@ -36,7 +36,7 @@ func (d *demo) print(w io.Writer) {
 		say(w, "  … and %d more", more)
 	}
 	say(w, "\n  %d buyers for %d positions: %d succeeded, %d refused, drawn %d time(s)", r.Buyers, r.Positions, r.Succeeded, r.Rejected, r.Draws)
-	say(w, "  %d ms, %.0f purchases/s, latency p50 %.0f ms, p95 %.0f ms, p99 %.0f ms", r.DurationMS, r.PurchasesPerSecond, r.LatencyMS.P50, r.LatencyMS.P95, r.LatencyMS.P99)
+	say(w, "  %d ms, %.0f purchases/s\n  latency cold: %s   (the first crowd: new connections)\n          warm: %s", r.DurationMS, r.PurchasesPerSecond, r.ColdLatencyMS, r.LatencyMS)
 	if r.Proof != "" {
 		say(w, "  the proof of the draw is in %s; check it yourself, without any server:\n    triprize verify %s", r.Proof, r.Proof)
 	}

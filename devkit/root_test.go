@@ -127,6 +127,23 @@ func TestSettingsThatDevChoosesAreRefusedBeforeAnythingIsStarted(t *testing.T) {
 	}
 }
 
+func TestABrowserThatIsMissingOrFailsIsReported(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if err := browse("http://127.0.0.1:1/c/x"); err == nil || !strings.Contains(err.Error(), "executable file not found") {
+		t.Errorf("without any: %v", err)
+	}
+	for status, want := range map[string]string{"0": "", "3": "exit status 3"} {
+		for _, name := range []string{"xdg-open", "open"} { // the second is that of macOS
+			servers.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nprintf %s \"$*\" > '"+dir+"/opened'\nexit "+status+"\n"), 0o700))
+		}
+		err := browse("http://127.0.0.1:1/c/" + status)
+		if opened, _ := os.ReadFile(filepath.Join(dir, "opened")); string(opened) != "http://127.0.0.1:1/c/"+status || (err != nil) != (want != "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%q is opened, %v", opened, err)
+		}
+	}
+}
+
 func TestTheDemosOfferWhatTheySay(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ positions, base, prizes int }{"triangle": {210, 20, 20}, "hall": {120, 0, 6}, "raffle": {10_000, 0, 100}} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -193,6 +194,7 @@ func TestTheDemoHoldsWhatItPromises(t *testing.T) {
 		DurationMS                                                    int64                           `json:"duration_ms"`
 		PurchasesPerSecond                                            float64                         `json:"purchases_per_second"`
 		LatencyMS                                                     struct{ P50, P95, P99 float64 } `json:"latency_ms"`
+		ColdLatencyMS                                                 struct{ P50, P95, P99 float64 } `json:"cold_latency_ms"`
 		OK                                                            bool
 	}
 	decoder := json.NewDecoder(strings.NewReader(stdout))
@@ -200,7 +202,40 @@ func TestTheDemoHoldsWhatItPromises(t *testing.T) {
 		t.Fatalf("stdout is not one document: %v\n%s\n%s", err, stdout, stderr)
 	}
 	if status != 0 || !r.OK || r.Positions != 15 || r.Buyers != 40 || r.Accepted != 40 || r.Succeeded != 15 || r.Rejected != 25 ||
-		r.Sold != 15 || r.Draws != 1 || len(r.Winners) != 5 || r.DurationMS <= 0 || r.PurchasesPerSecond <= 0 || r.LatencyMS.P50 <= 0 || r.LatencyMS.P99 < r.LatencyMS.P50 {
+		r.Sold != 15 || r.Draws != 1 || len(r.Winners) != 5 || r.DurationMS <= 0 || r.PurchasesPerSecond <= 0 || r.LatencyMS.P50 <= 0 || r.LatencyMS.P99 < r.LatencyMS.P50 ||
+		r.ColdLatencyMS.P50 <= 0 || r.ColdLatencyMS.P99 < r.ColdLatencyMS.P50 {
 		t.Errorf("status %d: %s\n%s", status, stdout, stderr)
+	}
+}
+
+// The browser fails and the user presses Ctrl-C at the end: neither is a failure of the demo.
+func TestTheDemoShowsItsLivePageUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"xdg-open", "open"} { // the second is that of macOS
+		servers.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nprintf %s \"$*\" > '"+dir+"/opened'\nexit 3\n"), 0o700))
+	}
+	demo := exec.Command(triprize(t)+"-dev", "demo", "--open", "--base-length", "5", "--buyers", "40")
+	demo.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+	file, err := os.Create(filepath.Join(dir, "output"))
+	servers.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	demo.Stdout, demo.Stderr = file, file
+	_, err = demo.StdinPipe() // without an end
+	servers.NoError(t, err)
+	servers.NoError(t, demo.Start())
+	t.Cleanup(func() { _ = demo.Process.Kill() })
+	var said []byte
+	servers.Eventually(t, "it has ended, and waits", func() bool {
+		said, err = os.ReadFile(file.Name())
+		return err == nil && fleet.Contains(said, "until Enter or Ctrl-C")
+	})
+	opened, err := os.ReadFile(filepath.Join(dir, "opened"))
+	servers.NoError(t, err)
+	fleet.Want(t, http.StatusOK, about{}.ask(t, http.MethodGet, strings.TrimPrefix(string(opened), "http://"), "", nil))
+	servers.NoError(t, demo.Process.Signal(syscall.SIGINT))
+	want := `(?s)watch it live: ` + regexp.QuoteMeta(string(opened)) + `\n.*open: exit status 3\n.*latency cold: p50 .* warm: p50 .*every promise held`
+	if err := demo.Wait(); err != nil || !regexp.MustCompile(want).Match(said) {
+		t.Errorf("%v: %s", err, said)
 	}
 }
