@@ -94,6 +94,12 @@ web: deps npm browser programs ## Run the tests that need Node.js, npm, a browse
 	@tools/deps.sh python
 	@$(WITH) tools/tagged.sh web -p 4
 
+.PHONY: pictures
+pictures: npm browser programs ## Take the pictures in docs/pictures with a browser
+	@rm -f docs/pictures/*.png
+	@TRIPRIZE_TEST_PICTURES=$(CURDIR)/docs/pictures $(WITH) go test -tags "failpoint web" -vet=off -count=1 -run TestEveryPublicPageIsAccessible ./web
+	@cd docs/pictures && rm -f problems.png document.png nothing.png german.png
+
 .PHONY: alerts
 alerts: ## Check and test the Prometheus rules and the Alertmanager routes
 	@tools/deps.sh prometheus

@@ -232,9 +232,10 @@ func throughNginx(t *testing.T, dev about) {
 	listen, err := devstack.FreeAddress()
 	servers.NoError(t, err)
 	example := regexp.MustCompile(`(?m)^ *(ssl_certificate.*|server 10\.0\.0\.12.*)\n`).ReplaceAllString(document(t, "../deploy/nginx/triprize.conf"), "")
-	example = strings.NewReplacer("443 ssl http2", listen, "10.0.0.11:8080", strings.TrimPrefix(dev.APIURL, "http://")).Replace(example)
 	dir := t.TempDir()
-	config := "daemon off; pid nginx.pid; error_log stderr; events {} http { access_log off; client_body_temp_path body; " +
+	example = strings.NewReplacer("/var/lib/nginx", dir, "443 ssl http2", listen, "10.0.0.11:8080", strings.TrimPrefix(dev.APIURL, "http://")).Replace(example)
+	config := map[bool]string{true: "user root; "}[os.Getuid() == 0] + // its worker writes to the folder of the test
+		"daemon off; pid nginx.pid; error_log stderr; events {} http { access_log off; client_body_temp_path body; " +
 		"proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; " + example + "}"
 	servers.NoError(t, os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(config), 0o600))
 	cmd := exec.Command("nginx", "-p", dir, "-c", "nginx.conf", "-e", "stderr")
@@ -252,6 +253,18 @@ func throughNginx(t *testing.T, dev about) {
 	dev.want(t, http.StatusOK, http.MethodPost, "/v1/campaigns/"+campaign+"/purchases", dev.AppKey,
 		map[string]any{"user_id": "mina", "selection": map[string]any{"quantity": 1}, "payment": map[string]any{"method": "external"}})
 	stream.WantEvent()
+
+	dev.want(t, http.StatusOK, http.MethodPatch, "/v1/campaigns/"+campaign, dev.OperatorKey, map[string]any{"public_page": "page"})
+	began := time.Now()
+	answers := fleet.AtOnce(200, func(int) string { // of one request are all answers from the cache
+		a := (&fleet.System{T: t, URLs: []string{dev.APIURL}}).Do(0, "", http.MethodGet, "/c/"+campaign+"/live", nil, nil)
+		fleet.Want(t, http.StatusOK, a)
+		return a.Header.Get("X-Request-Id")
+	})
+	slices.Sort(answers)
+	if asked, most := len(slices.Compact(answers)), int(time.Since(began).Seconds()/2)+2; asked > most {
+		t.Errorf("a crowd of 200 has asked the api %d times, want at most %d", asked, most)
+	}
 }
 
 // startStack starts servers whose data is in a folder.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what only the tests of the page /verify need: a Chromium, which they run without
 # a window. On Debian it is the package chromium; elsewhere, or where one is in PATH
-# already (chromium, google-chrome), nothing is installed.
+# already (chromium, google-chrome), nothing is installed. With it comes a font with Japanese characters.
 set -eu
 
 has_browser() {
@@ -21,5 +21,5 @@ if ! command -v apt-get >/dev/null; then
     exit 1
 fi
 as_root apt-get update -q
-as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium
+as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium fonts-vlgothic
 has_browser || { echo "tests need Chromium or Chrome; apt has none that works (Ubuntu's is a snap): please install Google Chrome" >&2; exit 1; }

@@ -351,51 +351,58 @@ func fillEveryPage(s *fleet.System) (pages []string) {
 	return pages
 }
 
+const moving = `[...document.querySelectorAll("*")].filter((e) => { const s = getComputedStyle(e); return s.transitionDuration !== "0s" || s.animationName !== "none"; }).map((e) => e.localName)`
+
+// wishing makes a browser ask for a colour scheme, and for motion or not.
+func wishing(scheme, motion string) chromedp.Action[chromedp.Void] {
+	return set(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion}}})
+}
+
+// look checks a page that is open, light and dark, wide and narrow, after all that it hides is open.
+func (p *tab) look(page string) {
+	p.t.Helper()
+	axe, err := os.ReadFile("../tools/npm/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		p.t.Fatalf("axe-core is not installed: run make npm: %v", err)
+	}
+	p.until(`!document.querySelector("#board:not([data-version])")`)
+	p.eval("(() => {"+string(axe)+`
+		document.querySelectorAll("details").forEach((d) => { d.open = true; });
+		document.body.addEventListener("htmx:beforeSwap", ({detail}) => { detail.shouldSwap = false; }); // what is looked at stays
+		window.fetch = () => new Promise(() => {});
+	})()`, nil)
+	for i := range 4 {
+		scheme, width := []string{"light", "dark"}[i/2], []int64{1280, 390}[i%2]
+		p.run(chromedp.EmulateViewport(width, 800), wishing(scheme, "reduce"))
+		var found []string
+		p.eval(`axe.run().then(({violations}) => [...violations.map(({id, help, nodes}) => id + ": " + help + ": " + nodes.map((n) => n.html + " " + n.failureSummary).join("; ")),
+			...document.getAnimations().map(() => "an animation"), ...`+moving+`, ...document.documentElement.scrollWidth > document.documentElement.clientWidth ? ["it is too wide"] : [],
+			...performance.getEntriesByType("resource").filter((e) => e.responseStatus >= 400).map((e) => e.name)])`, &found)
+		if len(found) > 0 {
+			p.t.Errorf("%s, %s, %d pixels: %q", page, scheme, width, found)
+		}
+	}
+}
+
 // Every page of the console, light and dark, wide and narrow: axe-core finds nothing to complain about, nothing is
 // missing or wider than the page, and nothing moves for who does not want that. What breaks the policy fails every test.
 func TestEveryPageOfTheConsoleIsAccessible(t *testing.T) {
 	t.Parallel()
-	axe, err := os.ReadFile("../tools/npm/node_modules/axe-core/axe.min.js")
-	if err != nil {
-		t.Fatalf("axe-core is not installed: run make npm: %v", err)
-	}
 	s := fleet.Start(t, fleet.Options{Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_SWEEPS_DUE_ITEMS_INTERVAL=100ms"}})
-	const moving = `[...document.querySelectorAll("*")].filter((e) => { const s = getComputedStyle(e); return s.transitionDuration !== "0s" || s.animationName !== "none"; }).map((e) => e.localName)`
-	wishing := func(scheme, motion string) chromedp.Action[chromedp.Void] {
-		return set(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion}}})
-	}
-	look := func(p *tab, page string) {
-		p.until(`!document.querySelector("#board:not([data-version])")`)
-		p.eval("(() => {"+string(axe)+`
-			document.querySelectorAll("details").forEach((d) => { d.open = true; });
-			document.body.addEventListener("htmx:beforeSwap", ({detail}) => { detail.shouldSwap = false; }); // what is looked at stays
-		})()`, nil)
-		for i := range 4 {
-			scheme, width := []string{"light", "dark"}[i/2], []int64{1280, 390}[i%2]
-			p.run(chromedp.EmulateViewport(width, 800), wishing(scheme, "reduce"))
-			var found []string
-			p.eval(`axe.run().then(({violations}) => [...violations.map(({id, help, nodes}) => id + ": " + help + ": " + nodes.map((n) => n.html + " " + n.failureSummary).join("; ")),
-				...document.getAnimations().map(() => "an animation"), ...`+moving+`, ...document.documentElement.scrollWidth > document.documentElement.clientWidth ? ["it is too wide"] : [],
-				...performance.getEntriesByType("resource").filter((e) => e.responseStatus >= 400).map((e) => e.name)])`, &found)
-			if len(found) > 0 {
-				t.Errorf("%s, %s, %d pixels: %q", page, scheme, width, found)
-			}
-		}
-	}
 	p := visit(s, "/console/campaigns/new")
-	look(p, "the sign-in page")
+	p.look("the sign-in page")
 	p.press(401, "main button", "/key", "wrong", "/operator", "Mina")
-	look(p, "after a wrong key")
+	p.look("after a wrong key")
 	p.press(200, "main button", "/key", s.Operator)
 	p.press(400, "main button:last-of-type", "/name", "The hall", "/currency", "yen", "/layers", "wrong", "/reason", "a test")
-	look(p, "a draft that is refused")
+	p.look("a draft that is refused")
 	p.press(200, "[name=preview]", "/currency", "JPY", "/layers", "4 | Row A | 100")
-	look(p, "the preview of a draft")
+	p.look("the preview of a draft")
 	p.press(200, "main button:last-of-type")
 	p.shows("Done.", "The hall", "pending")
 	for _, page := range fillEveryPage(s) {
 		p.run(chromedp.Navigate(s.URLs[0] + page))
-		look(p, page)
+		p.look(page)
 	}
 	p.run(chromedp.Navigate(s.URLs[0]+"/console/now"), wishing("light", "no-preference"))
 	var moves []string

@@ -142,7 +142,9 @@ func (s *server) log(c *fiber.Ctx, known *call.Call, status int, took time.Durat
 	case status == http.StatusInternalServerError:
 		level, message = slog.LevelError, "request failed"
 	case status == http.StatusServiceUnavailable && known.Code != "":
-		level, message = slog.LevelWarn, "request not served"
+		if level, message = slog.LevelWarn, "request not served"; known.Operation == "" { // a page, for which a crowd may ask
+			ctx = telemetry.Sampled("")
+		}
 	case known.Operation == "" && isRead && (status < http.StatusBadRequest || known.Code == ""):
 		return
 	case status == http.StatusTooManyRequests, status >= http.StatusBadRequest && known.Role == "":

@@ -36,7 +36,7 @@ import (
 	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/entry/httpapi/docs"
+	"triprize/internal/entry/httpapi/pages"
 	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
@@ -190,7 +190,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		ready := health.Ready()
 		return c.Status(ready.HTTPStatus()).JSON(ready)
 	})
-	if err := docs.Mount(s.app, s.contract.JSON); err != nil {
+	if err := pages.Mount(s.app, s.pages()); err != nil {
 		return nil, err
 	}
 	s.app.Use(s.requireStarted)

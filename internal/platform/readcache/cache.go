@@ -127,6 +127,13 @@ func (c *Cache[K, V]) attempt(ctx context.Context, key K) (value V, err error) {
 	return c.read(ctx, key)
 }
 
+// Has reports whether there is a copy of a key, however old.
+func (c *Cache[K, V]) Has(key K) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.copies.Contains(key)
+}
+
 // Forget removes the copy of a key. Later callers get a later read.
 func (c *Cache[K, V]) Forget(key K) {
 	c.mu.Lock()

@@ -1,6 +1,7 @@
-package docs_test
+package pages_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"io"
@@ -12,8 +13,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"triprize/internal/campaign"
 	"triprize/internal/entry/httpapi"
-	"triprize/internal/entry/httpapi/docs"
+	"triprize/internal/entry/httpapi/pages"
 )
 
 // pagesOf returns how to get the pages.
@@ -24,7 +26,8 @@ func pagesOf(t *testing.T) (get func(path string) (status int, header http.Heade
 		t.Fatal(err)
 	}
 	app := fiber.New()
-	if err := docs.Mount(app, document.JSON); err != nil {
+	if err := pages.Mount(app, pages.Options{Contract: document.JSON,
+		List: func(context.Context, int) ([]campaign.Campaign, error) { return nil, nil }}); err != nil {
 		t.Fatal(err)
 	}
 	return func(path string) (int, http.Header, string) {
@@ -83,7 +86,7 @@ func TestAPageLoadsNothingFromElsewhereAndRunsOnlyItsOwnScripts(t *testing.T) {
 			}
 		}
 	}
-	if _, _, script := get("/docs/start.js"); !strings.Contains(script, `"/openapi.json"`) {
+	if _, _, script := get("/static/reference.js"); !strings.Contains(script, `"/openapi.json"`) {
 		t.Errorf("the reference is of something else:\n%s", script)
 	}
 	for _, path := range []string{"/docs/oauth2-redirect.html", "/docs/swagger-ui.js", "/docs/index.html"} {
