@@ -23,7 +23,7 @@ async function bundle(entry) {
 }
 
 const hash = (text) => `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
-const style = readFileSync(join(here, "page.css"), "utf8");
+const style = ["../../web/pages/static/style.css", "page.css"].map((name) => readFileSync(join(here, name), "utf8")).join("");
 const engine = await bundle("engine/verify.js");
 const page = await bundle("page/main.js");
 // A script that a worker runs comes from a blob; 'self' is for the one request that there is.

@@ -3,7 +3,7 @@
 // The page is plain JavaScript, written from the published procedure, and shares no code with
 // the server or with package verify. Its libraries are pinned by the lock file of tools/npm and
 // built in. The result is one embedded file in the repository, so nothing here needs Node.js.
-// After a change of the sources:
+// After a change of the sources, or of web/pages/static/style.css:
 //
 //	make npm && node draw/web/build.mjs
 //
@@ -11,7 +11,7 @@
 //
 //	engine    the checks, as functions of bytes; also run as a worker
 //	page      files, progress, report, picture
-//	build.mjs puts both, the style and their policy into page.html
+//	build.mjs puts both, the style (that of all pages, then page.css) and their policy into page.html
 package web
 
 import (

@@ -7,14 +7,16 @@ import { encode } from "./canonical.js";
 import { rulesForm } from "./form.js";
 import { chainHash, dueAt, isSigned, leadsTo, newestAt, quicknet, rootOf, selectFor, testID, version } from "./procedure.js";
 
-// A check returns what it found in words; it throws Failed, or NotMade, with the reason.
+// A check returns what it found in words, or nothing(why); it throws Failed, or NotMade, with the reason.
 export class Failed extends Error {}
 export class NotMade extends Error {}
 export class UnknownChain extends Failed {}
 
 const fail = (why) => { throw new Failed(why); };
 const count = (n, what) => `${n.toLocaleString("en")} ${n === 1 ? what : `${what}s`.replace("ys", "ies")}`;
-const noBeacon = "The rules promise no beacon; there is nothing to check.";
+// nothing is what a check found that holds because the draw has nothing that it could be about.
+const nothing = (why) => ({ text: `${why}; there is nothing to check.`, nothing: true });
+const noBeacon = nothing("The rules promise no beacon");
 
 export function rules(d) {
   rulesForm(d.rules, "rules");
@@ -94,7 +96,7 @@ export function root(d, _, progress) {
 
 export function freezeTime(d) {
   const end = d.rules.unsold?.ends_at;
-  if (!end || d.count >= positionsOf(d.rules)) return "The sale did not have to wait for its end; there is nothing to check.";
+  if (!end || d.count >= positionsOf(d.rules)) return nothing("The sale did not have to wait for its end");
   if (microseconds(d.frozen_at) < microseconds(end)) fail(`the list was frozen at ${d.frozen_at}, before the sale ended at ${end}`);
   return `The list was frozen after the sale's end at ${show(microseconds(end))}.`;
 }
@@ -147,7 +149,7 @@ export function signature(d) {
 }
 
 export function randomness(d) {
-  if (!d.beacon) return "The document has no beacon; there is nothing to check.";
+  if (!d.beacon) return nothing("The document has no beacon");
   const found = hex(sha256(unhex(d.beacon.signature)));
   if (found !== d.beacon.randomness) fail(`the signature has the hash ${found}, and the document says ${d.beacon.randomness}`);
   return "The randomness is the hash of that signature.";

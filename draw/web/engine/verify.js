@@ -28,7 +28,7 @@ const largestPicture = 4_000_000; // positions
 
 const longestText = 2000; // characters of what a check says: it may quote a document
 
-// verify returns {verdict, headline, onlyChainUnknown, checks: [{name, status, text}], campaign, purchase}.
+// verify returns {verdict, headline, onlyChainUnknown, checks: [{name, status, text, nothing}], campaign, purchase}.
 // The verdict is "verified" if every check holds, or "failed". proof and purchase are bytes, or null
 // for a file that is too long; purchase is undefined if there is none. All else is what the user says,
 // hashes in lower-case hex: chainHashes are those of chains that it trusts (quicknet's is), commitment
@@ -77,7 +77,8 @@ export function verify(proof, { purchase, chainHashes = [], commitment = null, f
 
 function attempt(work) {
   try {
-    return { status: "ok", text: work() };
+    const found = work();
+    return { status: "ok", ...(typeof found === "string" ? { text: found } : found) };
   } catch (error) {
     const text = sentence(error.message);
     if (error instanceof checks.NotMade) return { status: "not-made", text };

@@ -1,17 +1,18 @@
 // The requests that this page makes, and only for an address with ?campaign=: for the proof, for what
-// the server calls the positions, and before the draw for its state.
+// the server calls the campaign and its positions, and before the draw for its state.
 
 const { largest } = globalThis.drawVerifier;
 
 // Undrawn is thrown for a campaign without a draw so far.
 export class Undrawn extends Error {}
 
-const ask = (campaign, path) => fetch(`/v1/campaigns/${campaign.toLowerCase()}/draw${path}`, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error" });
+const drawOf = (campaign) => `/v1/campaigns/${campaign.toLowerCase()}/draw`;
+const ask = (address) => fetch(address, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error" });
 
 // answer returns what the server answers, or null.
-async function answer(campaign, path) {
+async function answer(address) {
   try {
-    const response = await ask(campaign, path);
+    const response = await ask(address);
     return response.ok ? await response.json() : null;
   } catch {
     return null;
@@ -21,15 +22,21 @@ async function answer(campaign, path) {
 // downloadLabels returns what the server calls the positions, or null: without them the page
 // shows layers and columns.
 export async function downloadLabels(campaign) {
-  const labels = await answer(campaign, "/labels");
+  const labels = await answer(`${drawOf(campaign)}/labels`);
   return Array.isArray(labels?.layers) ? labels : null;
+}
+
+// downloadName returns what the server calls the campaign on its public page, or "": not every campaign has one.
+export async function downloadName(campaign) {
+  const found = await answer(`/c/${campaign.toLowerCase()}/name`);
+  return typeof found?.name === "string" ? found.name : "";
 }
 
 // undrawn says why there is no proof, as far as the server tells.
 async function undrawn(campaign) {
-  const draw = await answer(campaign, "");
+  const draw = await answer(drawOf(campaign));
   if (draw?.state === "cancelled") return draw.freeze ? "The draw of this campaign was voided: nothing is drawn." : "This campaign was cancelled: nothing is drawn.";
-  const voids = typeof draw?.voids_at === "string" ? ` The operator has announced to void the draw at ${draw.voids_at.slice(0, 40)}. Until then anybody who has the signature of its round can post it, to /v1/campaigns/${campaign.toLowerCase()}/draw/round.` : "";
+  const voids = typeof draw?.voids_at === "string" ? ` The operator has announced to void the draw at ${draw.voids_at.slice(0, 40)}. Until then anybody who has the signature of its round can post it, to ${drawOf(campaign)}/round.` : "";
   return `This campaign is not drawn yet. Its proof will be at this address after the draw.${voids}`;
 }
 
@@ -38,7 +45,7 @@ export async function download(campaign, progress) {
   if (!location.protocol.startsWith("http")) throw new Error("This is a copy of the page without a server. Choose a file, or open the page at the server of the campaign.");
   let response;
   try {
-    response = await ask(campaign, "/proof");
+    response = await ask(`${drawOf(campaign)}/proof`);
   } catch {
     throw new Error("The server cannot be reached.");
   }

@@ -1,13 +1,13 @@
 // The page: takes files, runs the engine, shows what it found. It shows every text of a
 // document as text, never as markup.
 
-import { download, downloadLabels, Undrawn } from "./download.js";
+import { download, downloadLabels, downloadName, Undrawn } from "./download.js";
 import { byID, draw, showBack, showReport, showStatus } from "./report.js";
 
 const { isHash } = globalThis.drawVerifier;
 
 const chosen = { proof: null, purchase: null }; // blobs
-let labels = null; // of the campaign in the address
+let said = null; // what the server says of the campaign in the address
 let checks = 0; // how many were begun: what an earlier one finds is not shown
 
 async function check() {
@@ -25,7 +25,8 @@ async function check() {
     });
     if (mine !== checks) return;
     showStatus("");
-    showReport(report, labels);
+    if (report.onlyChainUnknown) byID("given").open = byID("chain-hash").closest("details").open = true; // it can be named there
+    showReport(report, said);
   } catch (error) {
     if (mine === checks) showStatus(error.message, { problem: true });
   }
@@ -98,10 +99,11 @@ async function fromAddress() {
     const proof = await download(campaign, (part) => {
       if (mine === checks) showStatus("Loading …", { part });
     });
-    const called = await downloadLabels(campaign);
+    const [labels, name] = await Promise.all([downloadLabels(campaign), downloadName(campaign)]);
     if (mine !== checks) return; // a file was chosen meanwhile
     chosen.proof = proof;
-    labels = called;
+    said = { campaign: campaign.toLowerCase(), labels, name };
+    byID("given").open = false; // the result comes first
     check();
   } catch (error) {
     showStatus(error.message, { problem: !(error instanceof Undrawn) });

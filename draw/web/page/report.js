@@ -32,25 +32,32 @@ export function showBack(shown) {
   back.replaceChildren(link("Go back", from), " · ", link("Look again", location.href));
 }
 
-// verdictOf returns [class, words] of a report.
+// verdictOf returns [class, words, title] of a report; without a title its headline is one.
 function verdictOf({ verdict, onlyChainUnknown, campaign }) {
   if (onlyChainUnknown) return ["failed", "All other checks hold. The draw is as good as its chain, and this page does not know it: its maker may know its rounds beforehand. If you trust it, name it above."];
   if (verdict === "failed") return ["failed", "A check failed. This is not the proof of an honest draw, or not in its true form."];
+  if (campaign.trust === "operator") {
+    return ["weaker", "Every check that applies holds: the winners follow from rules, secret and list. No public beacon took part: " +
+      "the operator knew the secret, and could have tried until the winners pleased.", "Consistent, but the operator could have known the winners beforehand"];
+  }
   if (campaign.ownChain) return ["weaker", "Every check holds, on a chain that is not drand’s public one: its maker may know every round beforehand."];
   return ["verified", "Every check holds."];
 }
 
-// showReport shows a report, or nothing for null.
-export function showReport(report, labels = null) {
+// showReport shows a report, or nothing for null. said is {campaign, labels, name}, the server's words, or null.
+export function showReport(report, said = null) {
   byID("report").hidden = !report;
   setPicture(null);
   if (!report) return;
-  const [className, words] = verdictOf(report);
+  const [className, words, title = report.headline[0].toUpperCase() + report.headline.slice(1)] = verdictOf(report);
   byID("verdict").className = className;
-  byID("verdict-title").textContent = report.headline[0].toUpperCase() + report.headline.slice(1);
+  byID("verdict-title").textContent = title;
   const bad = report.checks.filter((c) => c.status !== "ok");
   byID("verdict-text").textContent = words + (bad.length ? " See: " + bad.map((c) => c.name).join(", ") + "." : "");
-  const called = callerOf(labels, report.campaign?.campaign_id);
+  const mine = said && said.campaign === report.campaign?.campaign_id ? said : null; // a file can be of another campaign
+  byID("campaign").hidden = !mine?.name;
+  byID("campaign-name").textContent = mine?.name.slice(0, 200) ?? "";
+  const called = callerOf(mine?.labels);
   showPurchase(report, called);
   showMeaning(report);
   showChecks(report.checks);
@@ -63,8 +70,8 @@ export function showReport(report, labels = null) {
 
 // callerOf returns a function from a position to what the server calls it, with the words that this
 // is not proven; without labels of the campaign it returns "".
-function callerOf(labels, campaign) {
-  const layers = new Map(labels && labels.campaign_id === campaign ? labels.layers.map((l) => [l.layer, l]) : []);
+function callerOf(labels) {
+  const layers = new Map(labels?.layers.map((l) => [l.layer, l]));
   return (layer, column) => {
     const { positions, first_number: first, label } = layers.get(layer) ?? {};
     if (!(column >= 1 && column <= positions)) return "";
@@ -93,12 +100,13 @@ function showMeaning({ meaning }) {
   byID("open").replaceChildren(...meaning.open.map((text) => element("li", text)));
 }
 
-const words = { ok: "holds", failed: "fails", "not-made": "not made" };
+const words = { ok: "holds", failed: "fails", "not-made": "not made", nothing: "not applicable" };
 
 function showChecks(checks) {
-  byID("checks").replaceChildren(...checks.map(({ name, status, text }) => {
-    const item = element("li", undefined, status);
-    item.append(element("span", words[status], "status"), element("code", name), element("span", text, "text"));
+  byID("checks").replaceChildren(...checks.map(({ name, status, text, nothing }) => {
+    const shown = nothing ? "nothing" : status;
+    const item = element("li", undefined, shown);
+    item.append(element("span", words[shown], "status"), element("code", name), element("span", text, "text"));
     return item;
   }));
 }
@@ -125,7 +133,7 @@ function showWinners({ campaign, verdict }, called) {
   byID("winners-title").textContent = sound ? "Winners" : "Winners that the document states (not verified)";
   const names = campaign.winners.slice(0, mostLines).map((w) => (w.awarded === false ? "" : called(w.layer, w.column)));
   const named = names.some(Boolean);
-  byID("called").hidden = !named;
+  byID("called").hidden = byID("called-note").hidden = !named;
   byID("winners").replaceChildren(...campaign.winners.slice(0, mostLines).map((w, i) => {
     const row = element("tr");
     const place = w.awarded === false ? "not awarded" : String(w.column);
@@ -140,8 +148,8 @@ function showWinners({ campaign, verdict }, called) {
 // The positions as a picture: a triangle as a triangle, any other shape as rows. The table
 // of winners says the same in words.
 
-const largestCell = 26, smallestCell = 4; // CSS pixels; below, sold positions are drawn as one line
-const highest = 8000; // CSS pixels
+const largestCell = 26, smallestCell = 4; // CSS pixels; below, positions are drawn without gaps
+const high = 480, highest = 8000; // CSS pixels: what rows that wrap should not exceed, and what no picture may
 let campaign = null;
 
 function setPicture(shown) {
@@ -149,15 +157,33 @@ function setPicture(shown) {
   byID("picture").hidden = true;
 }
 
+// layoutOf returns the size of a cell, how many stand in a line, the line where each layer starts, and the height.
+// Only rows wrap: one that is alone, and any whose cells would be too narrow.
+function layoutOf({ layers, triangle }, width) {
+  const lay = (cell, perLine, between) => {
+    let line = 0;
+    const starts = layers.map(({ positions }) => {
+      const start = line;
+      line += Math.ceil(positions / perLine) + between;
+      return start;
+    });
+    return { cell, perLine, starts, height: Math.ceil((line - between) * cell) };
+  };
+  const longest = layers.reduce((most, { positions }) => Math.max(most, positions), 1);
+  const whole = Math.min(largestCell, width / longest);
+  if (triangle || (layers.length > 1 && whole >= smallestCell)) return lay(whole, longest, 0);
+  for (let cell = largestCell; ; cell--) {
+    const wrapped = lay(cell, Math.max(1, Math.floor(width / cell)), 0.5);
+    if (cell === 1 || wrapped.height <= high) return wrapped;
+  }
+}
+
 export function draw() {
   const figure = byID("picture"), canvas = byID("canvas");
   if (!campaign) return;
   figure.hidden = false;
-  const widest = campaign.layers.reduce((most, { positions }) => Math.max(most, positions), 1);
   const width = figure.clientWidth;
-  const cell = Math.min(largestCell, width / widest);
-  const line = campaign.triangle ? cell : Math.max(cell, 3);
-  const height = Math.ceil(campaign.layers.length * line);
+  const { cell, perLine, starts, height } = layoutOf(campaign, width);
   figure.hidden = height > highest;
   if (figure.hidden || width === 0) return;
   const scale = Math.min(window.devicePixelRatio || 1, 2);
@@ -166,56 +192,56 @@ export function draw() {
   canvas.style.height = `${height}px`;
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
-  const place = placer(width, cell, line);
-  drawPositions(context, place, cell, line);
-  drawWinners(context, place, cell, line);
-  const won = campaign.winners.filter((w) => w.awarded !== false).length;
-  canvas.setAttribute("aria-label", `${campaign.triangle ? "A triangle" : "Rows"} with ${campaign.layers.length} layers and ${campaign.positions} positions; ${won} won. The table lists them.`);
-}
-
-// placer returns a function from the index of a layer and a column to the corner of a cell.
-function placer(width, cell, line) {
-  return (i, column) => {
+  // place returns the corner of a cell, from the index of its layer and its column.
+  const place = (i, column) => {
     const left = campaign.triangle ? (width - campaign.layers[i].positions * cell) / 2 : 0;
-    return [left + (column - 1) * cell, i * line];
+    return [left + ((column - 1) % perLine) * cell, (starts[i] + Math.floor((column - 1) / perLine)) * cell];
   };
+  drawPositions(context, place, cell, perLine);
+  drawWinners(context, place, cell);
+  const won = campaign.winners.filter((w) => w.awarded !== false).length, n = campaign.layers.length;
+  canvas.setAttribute("aria-label", `${campaign.triangle ? "A triangle" : "Rows"} with ${n} ${n === 1 ? "layer" : "layers"} and ${campaign.positions} positions; ${won} won. The table lists them.`);
 }
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name);
 }
 
-function drawPositions(context, place, cell, line) {
-  const gap = cell >= smallestCell ? Math.min(2, cell / 5) : 0;
-  const colours = [colour("--sold"), colour("--unsold")];
+const gapOf = (cell) => (cell >= smallestCell ? Math.min(2, cell / 5) : 0);
+
+function drawPositions(context, place, cell, perLine) {
+  const gap = gapOf(cell), colours = [colour("--sold"), colour("--free")];
   let first = 0;
   campaign.layers.forEach(({ positions }, i) => {
     const free = (column) => (campaign.unsold ? campaign.unsold[first + column - 1] : 0);
     for (let column = 1; column <= positions; ) {
       let end = column + 1;
-      if (gap === 0) while (end <= positions && free(end) === free(column)) end++;
+      if (gap === 0) while (end <= positions && (end - 1) % perLine > 0 && free(end) === free(column)) end++;
       const [x, y] = place(i, column);
       context.fillStyle = colours[free(column)];
-      context.fillRect(x, y, (end - column) * cell - gap, line - gap);
+      context.fillRect(x, y, (end - column) * cell - gap, cell - gap);
       column = end;
     }
     first += positions;
   });
 }
 
-function drawWinners(context, place, cell, line) {
+function drawWinners(context, place, cell) {
   const rows = new Map(campaign.layers.map(({ layer }, i) => [layer, i]));
-  const size = Math.max(cell, 5), inset = cell >= smallestCell ? Math.min(2, cell / 5) : 0;
+  const size = Math.max(cell, 5) - gapOf(cell), ground = colour("--ground");
+  const squares = [[ground, size + 2], [colour("--won"), size]]; // an edge sets it off from what was sold
   context.textAlign = "center";
   context.textBaseline = "middle";
   context.font = `bold ${Math.floor(cell / 2.4)}px system-ui, sans-serif`;
   for (const { prize, layer, column, awarded } of campaign.winners) {
     if (awarded === false || !rows.has(layer)) continue;
-    const [x, y] = place(rows.get(layer), column);
-    context.fillStyle = colour("--won");
-    context.fillRect(x - (size - cell) / 2, y - (size - Math.min(cell, line)) / 2, size - inset, size - inset);
+    const [x, y] = place(rows.get(layer), column).map((corner) => corner + (cell - gapOf(cell)) / 2);
+    for (const [fill, side] of squares) {
+      context.fillStyle = fill;
+      context.fillRect(x - side / 2, y - side / 2, side, side);
+    }
     if (cell < 18) continue;
-    context.fillStyle = colour("--won-text");
-    context.fillText(String(prize), x + (cell - inset) / 2, y + (line - inset) / 2, cell - inset);
+    context.fillStyle = ground;
+    context.fillText(String(prize), x, y, size);
   }
 }
