@@ -20,7 +20,7 @@ import (
 // pages is what the pages that anybody may read need.
 func (s *server) pages() pages.Options {
 	return pages.Options{
-		Contract: s.contract.JSON, Read: s.readPublic,
+		Contract: s.contract.JSON, Read: s.readPublic, HasRate: s.settings.Limits.AddressRate > 0,
 		List: func(ctx context.Context, most int) ([]campaign.Campaign, error) {
 			list, err := campaign.Public(ctx, s.db, most)
 			if err != nil {

@@ -8,7 +8,7 @@
   const whole = new Intl.DateTimeFormat(locale, {year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short"});
   const span = new Intl.RelativeTimeFormat(locale, {numeric: "auto"});
   const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
-  let shown = "", ahead = 0; // of the server's clock, in ms
+  let shown = "", chosenSince = 0, ahead = 0; // of the server's clock, in ms
 
   // leftUntil says how much time is left, in the largest unit of which there are two.
   function leftUntil(at) {
@@ -29,10 +29,12 @@
     }
     tick();
   }
-  // show puts in what has come. The focus and the place of a table stay, and what somebody has selected, to copy it.
+  // show puts in what has come. The focus and the place of a table stay; so does, for half a minute, what somebody has
+  // selected, to copy it.
   function show(html) {
     const chosen = getSelection();
-    if (html === shown || !chosen.isCollapsed && chosen.containsNode(live, true)) return;
+    chosenSince = !chosen.isCollapsed && chosen.containsNode(live, true) ? chosenSince || Date.now() : 0;
+    if (html === shown || chosenSince && Date.now() - chosenSince < 30000) return;
     shown = html;
     const focused = document.activeElement?.id, scrolled = [...live.querySelectorAll("table")].map((table) => table.scrollLeft);
     live.innerHTML = html;

@@ -68,7 +68,7 @@ func TestAllAnswersShareOneCopyOfAFile(t *testing.T) {
 func TestACrowdThatWantsOnlyFilesGetsSoMuchAndNoMore(t *testing.T) {
 	t.Parallel()
 	left, errBusy := 1, errors.New("busy")
-	p := &pages{budget: rate.NewLimiter(0, 2500), Options: Options{Charge: func(*fiber.Ctx) error {
+	p := &pages{budget: rate.NewLimiter(0, 2500), Options: Options{HasRate: true, Charge: func(*fiber.Ctx) error {
 		if left--; left < 0 {
 			return errBusy
 		}
@@ -83,6 +83,10 @@ func TestACrowdThatWantsOnlyFilesGetsSoMuchAndNoMore(t *testing.T) {
 	}
 	if known := answered(t, a, map[string]string{"If-None-Match": a.tagged.Tag}); known.StatusCode() != http.StatusNotModified {
 		t.Errorf("to who has it: %d", known.StatusCode())
+	}
+	p.HasRate, left = false, 1
+	if err := a.send(app.AcquireCtx(&fasthttp.RequestCtx{})); fault.CodeOf(err) != fault.RateLimited {
+		t.Errorf("where addresses have no rate: %v", err)
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	"triprize.example/draw/web"
 	documents "triprize/docs"
 	"triprize/internal/campaign"
+	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/platform/readcache"
 	"triprize/web/console"
@@ -44,6 +45,7 @@ type Options struct {
 	Read     func(ctx context.Context, id uuid.UUID) (Snapshot, error)        // of a campaign that is public; others are a not-found Error
 	List     func(ctx context.Context, most int) ([]campaign.Campaign, error) // the newest of these: id, name, state
 	Charge   func(*fiber.Ctx) error                                           // charges a request to its address, beside what is free for all
+	HasRate  bool                                                             // addresses have one
 }
 
 type pages struct {
@@ -134,6 +136,9 @@ const publicBytes = 32 << 20
 func (p *pages) allow(c *fiber.Ctx, bytes int) error {
 	if p.budget.AllowN(time.Now(), bytes) {
 		return nil
+	}
+	if !p.HasRate {
+		return fault.New(fault.RateLimited, "too many requests for the pages of this server; retry in a moment")
 	}
 	return p.Charge(c)
 }
