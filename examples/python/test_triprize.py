@@ -6,6 +6,7 @@ import re
 import threading
 import unittest
 import urllib.request
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest import mock
@@ -25,7 +26,7 @@ def served(handler):
 
 def buy(user, layer):
     order = {"user_id": user, "selection": {"layer": layer, "quantity": 1}, "payment": {"method": "external"}}
-    return app.buy(CAMPAIGN, order)["result"]["purchase_id"]
+    return app.buy(CAMPAIGN, order, key=str(uuid.uuid4()))["result"]["purchase_id"]
 
 
 class Tests(unittest.TestCase):
@@ -43,8 +44,9 @@ class Tests(unittest.TestCase):
         sent = app.call("POST", "/v1/webhook-endpoints/{}/test", endpoint["id"])["event_id"]
         id, event = events.get(timeout=600)
         self.assertEqual((id, event["id"], event["type"]), (sent, sent, "webhook-endpoint.test"))
-        with self.assertRaisesRegex(urllib.request.HTTPError, "401"):
-            urllib.request.urlopen(url, b"{}")
+        for status, length in (401, 2), (413, (1 << 20) + 1), (413, -1):
+            with self.assertRaisesRegex(urllib.request.HTTPError, str(status)):
+                urllib.request.urlopen(urllib.request.Request(url, b"{}", {"Content-Length": str(length)}))
 
     def test_purchases_are_made_once_listed_and_refused(self):
         attempts, opened = [], triprize._opener.open
@@ -61,6 +63,8 @@ class Tests(unittest.TestCase):
         self.assertEqual(len(attempts), 2)
         bought += [buy("ada/1", 5) for _ in range(2)]
         self.assertEqual([p["id"] for p in app.list("/v1/users/{}/purchases", "ada/1", limit=1)], bought[::-1])
+        by = {"method": "external", "user_id": "ada/1"}  # method is also an argument of call
+        self.assertEqual(len([*app.list("/v1/campaigns/{}/purchases", CAMPAIGN, **by)]), 3)
         for user, *want in ("bo", 409, "sold-out", True, 0), ("", 400, "invalid-request", False, 1):
             with self.assertRaises(triprize.TriprizeError) as refused:
                 buy(user, 1)
@@ -69,11 +73,12 @@ class Tests(unittest.TestCase):
         self.assertTrue(e.detail and e.request_id and e.errors[0]["pointer"] == "/user_id")
 
     def test_only_what_may_be_repeated_is_sent_again(self):
-        script, keys, pauses = [], [], []
+        script, keys, prefers, pauses = [], [], [], []
 
         class Scripted(BaseHTTPRequestHandler):
             def do_POST(self):
                 keys.append(self.headers["Idempotency-Key"])
+                prefers.append(self.headers["Prefer"])
                 status, header, body = script.pop(0)
                 self.send_response(status)
                 self.send_header(*header.split())
@@ -87,28 +92,33 @@ class Tests(unittest.TestCase):
         client = triprize.Triprize(url, "tp_key")
         for method, first, attempts, final in (
             ("POST", (503, "Retry-After 7", b""), 2, None), ("GET", (502, "X y", b"<html>"), 2, None),
-            ("GET", (200, "Content-Length 9", b"{}"), 2, None), ("PATCH", (503, "X y", b""), 1, False),
+            ("GET", (200, "Content-Length 9", b"{}"), 2, None), ("POST", (200, "X y", b"<html>"), 2, None),
+            ("PATCH", (503, "X y", b""), 1, False),
             ("GET", (302, "Location /elsewhere", b""), 1, False), ("POST", (422, "X y", b'{"code": "x"}'), 1, False),
-            ("POST", (409, "X y", b'{"code": "sold-out"}'), 1, True), ("POST", (409, "X y", b'{"code": 9}'), 1, False),
+            ("POST", (409, "X y", b'{"code": "state-conflict"}'), 1, False),
+            ("BUY", (409, "X y", b'{"code": "sold-out"}'), 1, True), ("BUY", (409, "X y", b'{"code": 9}'), 1, False),
         ):
             script[:], keys[:], failed = [first, good], [], None
             with mock.patch("time.sleep", pauses.append):
                 try:
-                    client.call(method, "/")
+                    client.buy("c", {}, "k") if method == "BUY" else client.call(method, "/")
                 except triprize.TriprizeError as e:
                     failed = e.final
             self.assertEqual((len(keys), len(set(keys)), failed), (attempts, 1, final), first)
         self.assertTrue(7 <= pauses[0] <= 8.75 and max(pauses[1:]) <= 0.3, pauses)
         with mock.patch("time.sleep", pauses.append), self.assertRaises(triprize.UnreachableError):
             triprize.Triprize("http://127.0.0.1:1", "tp_key").call("PATCH", "/")
-        self.assertEqual(len(pauses), 3 + 7)  # nothing was sent
+        self.assertEqual(len(pauses), 4 + 7)  # nothing was sent
         states = "queued", "queued", "awaiting_action", "succeeded"
         jobs = [(200, "Retry-After 3", b'{"id": "j", "state": "%s"}' % state.encode()) for state in states]
-        for ask, want in (lambda: client.buy("c", {}), "awaiting_action"), (lambda: client.wait("j"), "succeeded"):
+        for ask, want in (lambda: client.buy("c", {}, "k"), "awaiting_action"), (lambda: client.wait("j"), "succeeded"):
             script[:] = jobs
             with mock.patch("time.sleep", pauses.append):
                 self.assertEqual(ask()["state"], want)
-        self.assertEqual([round(pause) for pause in pauses[10:]], [3, 3, 3, 3])
+        self.assertEqual([round(pause) for pause in pauses[11:]], [3, 3, 3, 3])
+        script[:] = jobs[:1]
+        self.assertRaises(TimeoutError, client.wait, "j", timeout=2)  # it would be asked again after three
+        self.assertEqual(prefers[-1], "wait=1; until=final")
 
     def test_only_a_fresh_webhook_of_the_secret_is_verified(self):
         secret, other = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"

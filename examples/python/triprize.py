@@ -27,7 +27,7 @@ class TriprizeError(Exception):
         self.detail: str = problem.get("detail", "")
         self.errors: List[Document] = problem.get("errors", [])  # the invalid fields
         self.request_id: str = problem.get("request_id", "")
-        self.final = final  # a purchase with this key will not happen
+        self.final = final  # of buy and wait: nothing was bought, and nothing more is tried
         super().__init__(f"{status} {self.code}: {self.detail} {self.errors or ''} (request {self.request_id})")
 
 
@@ -65,7 +65,7 @@ class Triprize:
     attempts: int = 8
     elapsed: float = 120  # seconds after which no attempt begins
 
-    def call(self, method: str, path: str, *values: str, body: Optional[Document] = None,
+    def call(self, method: str, path: str, /, *values: str, body: Optional[Document] = None,
              key: Optional[str] = None, wait: int = 0, **query: Any) -> Document:
         """Calls an operation of the contract. The values replace each {} of the path.
 
@@ -76,31 +76,37 @@ class Triprize:
             key = str(uuid.uuid4())
         return self._call(method, path, values, body, key, f"wait={wait}" if wait else None, query)[0]
 
-    def list(self, path: str, *values: str, **query: Any) -> Iterator[Document]:
+    def list(self, path: str, /, *values: str, **query: Any) -> Iterator[Document]:
         """Reads all pages of a list."""
         while True:
             page = self.call("GET", path, *values, **query)
             yield from next(items for items in page.values() if isinstance(items, list))
-            if page["next_cursor"] is None:
+            if page.get("next_cursor") is None:
                 return
             query["cursor"] = page["next_cursor"]
 
-    def buy(self, campaign: str, order: Document, key: Optional[str] = None) -> Document:
+    def buy(self, campaign: str, order: Document, key: str, timeout: float = 900) -> Document:
         """Returns the job of a purchase: `succeeded`, or `awaiting_action` of the buyer (cards only)."""
-        job = self.call("POST", "/v1/campaigns/{}/purchases", campaign, body=order, key=key, wait=30)
-        return _checked(job) if job["state"] != "queued" else self.wait(job["id"], until_final=False)
+        try:
+            job = self.call("POST", "/v1/campaigns/{}/purchases", campaign, body=order, key=key, wait=30)
+        except TriprizeError as e:
+            e.final = e.status == 409 and e.code != ""
+            raise
+        return _checked(job) if job["state"] != "queued" else self.wait(job["id"], timeout, until_final=False)
 
     def wait(self, job_id: str, timeout: float = 900, until_final: bool = True) -> Document:
         """Waits until a job has succeeded; raises TriprizeError if it fails, TimeoutError if it stays open."""
-        end, prefer = time.monotonic() + timeout, "wait=30; until=final" if until_final else "wait=30"
+        end = time.monotonic() + timeout
         while True:
             asked = time.monotonic()
+            prefer = f"wait={min(30, max(1, int(end - asked)))}" + ("; until=final" if until_final else "")
             job, retry_after = self._call("GET", "/v1/jobs/{}", (job_id,), prefer=prefer)
             if job["state"] != "queued" and not (until_final and job["state"] == "awaiting_action"):
                 return _checked(job)
-            if asked > end:
+            pause = max(0, asked + max(retry_after, 1) - time.monotonic())
+            if time.monotonic() + pause >= end:
                 raise TimeoutError(f"job {job_id} is {job['state']}")
-            time.sleep(max(0, asked + max(retry_after, 1) - time.monotonic()))
+            time.sleep(pause)
 
     def _call(self, method: str, path: str, values: Tuple[str, ...], body: Optional[Document] = None,
               key: Optional[str] = None, prefer: Optional[str] = None,
@@ -109,7 +115,7 @@ class Triprize:
         url += "?" + urllib.parse.urlencode(query) if query else ""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Accept": "application/json, application/problem+json", "Idempotency-Key": key,
-                   "Prefer": prefer, "Content-Type": "application/json" if data else None}
+                   "User-Agent": "triprize-python", "Prefer": prefer, "Content-Type": "application/json" if data else None}
         timeout = self.timeout + (float(re.findall("[0-9]+", prefer)[0]) if prefer else 0)
         began, attempt = time.monotonic(), 1
         while True:
@@ -138,14 +144,16 @@ def _attempt(request: urllib.request.Request, timeout: float) -> Tuple[Document,
     with _opener.open(request, timeout=timeout) as answer:
         text, status, after = answer.read(), answer.status, answer.headers.get("Retry-After", "")
     retry_after = float(after) if re.fullmatch("[0-9]{1,9}", after) else 0.0
-    if 200 <= status < 300:
-        return json.loads(text or "{}"), retry_after
     try:
-        problem = json.loads(text)
-        known = isinstance(problem["code"], str)
-    except (ValueError, TypeError, KeyError):
-        known = False
-    raise TriprizeError(status, problem if known else {"detail": answer.reason}, known and status == 409, retry_after)
+        document = json.loads(text or "{}")
+    except ValueError:
+        document = None
+    if 200 <= status < 300:
+        if document is None:
+            raise http.client.HTTPException(f"{status} without JSON")  # of a proxy: nobody knows what has happened
+        return document, retry_after
+    known = isinstance(document, dict) and isinstance(document.get("code"), str)
+    raise TriprizeError(status, document if known else {"detail": answer.reason}, False, retry_after)
 
 
 def _checked(job: Document) -> Document:
