@@ -7,12 +7,12 @@ const { largest } = globalThis.drawVerifier;
 export class Undrawn extends Error {}
 
 const drawOf = (campaign) => `/v1/campaigns/${campaign.toLowerCase()}/draw`;
-const ask = (address) => fetch(address, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error" });
+const ask = (address, signal) => fetch(address, { headers: { Accept: "application/json" }, credentials: "omit", redirect: "error", signal });
 
-// answer returns what the server answers, or null.
+// answer returns what the server answers soon, or null.
 async function answer(address) {
   try {
-    const response = await ask(address);
+    const response = await ask(address, AbortSignal.timeout?.(5000));
     return response.ok ? await response.json() : null;
   } catch {
     return null;
