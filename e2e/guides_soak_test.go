@@ -265,6 +265,12 @@ func throughNginx(t *testing.T, dev about) {
 	if asked, most := len(slices.Compact(answers)), int(time.Since(began).Seconds()/2)+2; asked > most {
 		t.Errorf("a crowd of 200 has asked the api %d times, want at most %d", asked, most)
 	}
+	dev.want(t, http.StatusOK, http.MethodPatch, "/v1/campaigns/"+campaign, dev.OperatorKey, map[string]any{"public_page": "none"})
+	servers.Eventually(t, "a crowd sees that the page is closed", func() bool { // also those who come while nginx asks
+		return !slices.Contains(fleet.AtOnce(200, func(int) int {
+			return (&fleet.System{T: t, URLs: []string{dev.APIURL}}).Do(0, "", http.MethodGet, "/c/"+campaign+"/live", nil, nil).Status
+		}), http.StatusOK)
+	})
 }
 
 // startStack starts servers whose data is in a folder.

@@ -71,11 +71,17 @@ func TestALivePageFillsUntilItShowsTheWinners(t *testing.T) {
 	p.shows("No connection.")
 	p.eval(`(window.fetch = window.asked, true)`, nil)
 	p.until(`document.getElementById("away").textContent === ""`)
+	const kept = `document.activeElement.id + getSelection()`
+	var before, after string
+	p.eval(`document.getElementById("layers").focus(), getSelection().selectAllChildren(document.querySelector("#campaign code")), `+kept, &before)
 	for sold := range 5 {
 		fleet.WantSucceeded(t, s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}))
 		p.squares("sold", sold+1)
 	}
 	p.shows("5 of 6 sold")
+	if p.eval(kept, &after); len(before) != len("layers")+64 || after != before {
+		t.Errorf("the focus and the selection %q are now %q", before, after)
+	}
 	fleet.WantSucceeded(t, s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}))
 	p.until(`!!document.querySelector("#campaign[data-state=completed] #winners")`)
 	p.squares("won", 3)
@@ -127,7 +133,7 @@ func TestAPublicPageIsFramedByPagesOfItsOriginsOnly(t *testing.T) {
 	}
 	polls, _ := framed(allowed.URL)
 	servers.Eventually(t, "the page in the frame polls", func() bool { return polls() > 1 })
-	polls, p := framed(other.URL)
+	_, p := framed(other.URL)
 	servers.Eventually(t, "the browser refuses the frame", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -137,9 +143,6 @@ func TestAPublicPageIsFramedByPagesOfItsOriginsOnly(t *testing.T) {
 		}
 		return refused
 	})
-	if n := polls(); n > 1 {
-		t.Errorf("the page that was refused has polled %d times", n-1)
-	}
 }
 
 // A page of an app's own origin buys for its user, with the user's token and no key; a page of a third origin does not.
@@ -179,7 +182,7 @@ func TestAPublicPageSpeaksAsItsReaderDoes(t *testing.T) {
 	ends := time.Date(time.Now().Year()+1, 7, 31, 20, 30, 0, 0, time.UTC)
 	_, page := shown(s, fleet.Fields{"currency": "EUR", "sale_ends_at": ends, "layers": []fleet.Fields{{"layer": 1, "positions": 1500, "price": 123450, "prizes": []any{}}}, "base_length": nil})
 	for accepted, texts := range map[string][]string{
-		"de-DE": {"Im Verkauf", "1.500", "1.234,50", "22:30 MESZ", "Tagen)"}, "ja-JP": {"販売中", "1,500", "€1,234.50", "22:30 GMT+2", "日後)"}, "en-GB": {"On sale", "1,500", "€1,234.50", "22:30 CEST", "days)"},
+		"de-DE": {"Der Verkauf läuft", "1.500", "1.234,50", "22:30 MESZ", "Tagen)"}, "ja-JP": {"販売中", "1,500", "€1,234.50", "22:30 GMT+2", "日後)"}, "en-GB": {"On sale", "1,500", "€1,234.50", "22:30 CEST", "days)"},
 	} {
 		p := visit(s, page, set(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}),
 			set(emulation.SetUserAgentOverride, emulation.SetUserAgentOverrideParams{UserAgent: "test", AcceptLanguage: accepted}))

@@ -64,6 +64,9 @@ func (s EndedSales) beginDraws(ctx context.Context, run sweep.Run) error {
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
+// UnsoldReason is the reason of the cancellations that [EndedSales] orders.
+const UnsoldReason = "the sale has ended before everything was sold"
+
 // cancelEnded makes a job that cancels the campaign for every campaign whose policy is that. The
 // job decides: the end of the sale may be moved meanwhile. Campaigns that have such a job are found
 // until it is done, and get no other, so they do not fill the batches of a run: it reads those
@@ -74,7 +77,7 @@ func (s EndedSales) cancelEnded(ctx context.Context, run sweep.Run) error {
 		return err
 	}
 	run.Counts["found"] = len(ended)
-	payload, err := json.Marshal(CancelOrder{By: job.System, Reason: "the sale has ended before everything was sold", IfUnsold: true})
+	payload, err := json.Marshal(CancelOrder{By: job.System, Reason: UnsoldReason, IfUnsold: true})
 	if err != nil {
 		return err
 	}

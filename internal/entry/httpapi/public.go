@@ -31,7 +31,11 @@ func (s *server) pages() pages.Options {
 		Charge: func(c *fiber.Ctx) error {
 			ctx, cancel := s.contextOf(c)
 			defer cancel()
-			return s.slowDown(ctx, overLimit(c, s.limiter.Address(s.addressOf(c))))
+			verdict := s.limiter.Address(s.addressOf(c))
+			if verdict.Allowed { // what is left of it is in no answer that others get
+				return nil
+			}
+			return s.slowDown(ctx, overLimit(c, verdict))
 		},
 	}
 }
@@ -47,14 +51,18 @@ func (s *server) readPublic(ctx context.Context, id uuid.UUID) (shown pages.Snap
 		return shown, err
 	}
 	defer leave()
-	found, err := lifecycle.Get(ctx, s.db, id)
-	if err == nil && (found.PublicPage == campaign.PublicPageNone || found.PublishedAt == nil) {
+	c, err := campaign.Get(ctx, s.db, id)
+	if err == nil && (c.PublicPage == campaign.PublicPageNone || c.PublishedAt == nil) {
 		err = campaign.NotFound(id)
 	}
 	if err != nil {
 		return shown, err
 	}
 	drawn, err := drawing.ProofStateOf(ctx, s.db, id)
+	if err != nil {
+		return shown, err
+	}
+	found, err := lifecycle.Get(ctx, s.db, id) // after the state of the draw: what is final is not older
 	if err != nil {
 		return shown, err
 	}

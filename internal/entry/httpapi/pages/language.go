@@ -34,7 +34,11 @@ func languageOf(c *fiber.Ctx) string {
 	}
 	c.Vary(fiber.HeaderAcceptLanguage)
 	accepted := c.Get(fiber.HeaderAcceptLanguage)
-	preferred, _, _ := language.ParseAcceptLanguage(accepted[:min(len(accepted), 200)]) // of what cannot be read there is none
+	preferred, _, err := language.ParseAcceptLanguage(accepted[:min(len(accepted), 200)])
+	if err != nil { // of what cannot be read the first may be readable
+		accepted, _, _ = strings.Cut(accepted, ",")
+		preferred, _, _ = language.ParseAcceptLanguage(accepted[:min(len(accepted), 200)])
+	}
 	_, i, _ := matcher.Match(preferred...)
 	return languages[i]
 }

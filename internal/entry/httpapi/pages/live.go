@@ -17,6 +17,7 @@ import (
 	"triprize.example/draw/beacon"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/lifecycle"
 	"triprize/internal/platform/readcache"
 )
 
@@ -31,7 +32,7 @@ type Snapshot struct {
 // NewSnapshot returns a snapshot without what the page does not show.
 func NewSnapshot(c contract.Campaign, draw contract.Draw, at time.Time) Snapshot {
 	c.Rules, draw.Rules = nil, nil
-	c.State = draw.State // which was read later
+	c.State = draw.State // which was read first
 	return Snapshot{Campaign: c, Draw: draw, At: at}
 }
 
@@ -105,7 +106,7 @@ const livePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 
 // part registers a path at which a file of a campaign is. A campaign that nobody has asked for before costs a read, so
 // that is charged to who asks; those that are watched are read for all.
-func (p *pages) part(r fiber.Router, path string, part func(w *watched, language string) (*file, error), refuse func(*fiber.Ctx, error) error) {
+func (p *pages) part(r fiber.Router, path string, part func(c *fiber.Ctx, w *watched) (*file, error), refuse func(*fiber.Ctx, error) error) {
 	r.Get(path, func(c *fiber.Ctx) error {
 		id, err := uuid.Parse(c.Params("campaign"))
 		if err != nil || len(c.Params("campaign")) != len(id.String()) {
@@ -114,20 +115,23 @@ func (p *pages) part(r fiber.Router, path string, part func(w *watched, language
 		if !p.live.Has(id) {
 			err = p.Charge(c)
 		}
-		language := languageOf(c)
 		var found readcache.Copy[*watched]
 		if err == nil {
 			found, err = p.live.Get(context.Background(), id, nil) // its reads have a timeout
 		}
 		var sent *file
 		if err == nil {
-			sent, err = part(found.Value, language)
+			sent, err = part(c, found.Value)
 		}
 		if err == nil {
 			err = sent.send(c)
 		}
 		if err != nil {
-			err = refuse(c, err)
+			isGone := fault.CodeOf(err) == fault.NotFound
+			if err = refuse(c, err); isGone { // it may have been closed: a cache in front replaces its copy
+				p.live.Forget(id)
+				c.Set(fiber.HeaderCacheControl, watchedKept)
+			}
 		}
 		return err
 	})
@@ -142,10 +146,10 @@ func (p *pages) mountLive(r fiber.Router) {
 		}
 		return found.Value.send(c)
 	})
-	asIs := func(_ *fiber.Ctx, err error) error { return err }
-	p.part(r, "/c/:campaign", func(w *watched, language string) (*file, error) { return w.page[language]() }, p.refuse)
-	p.part(r, "/c/:campaign/live", func(w *watched, language string) (*file, error) { return w.live[language]() }, asIs)
-	p.part(r, "/c/:campaign/name", func(w *watched, _ string) (*file, error) { return w.name, nil }, asIs) // for the page that checks its draw
+	asIs := func(c *fiber.Ctx, err error) error { return c.App().ErrorHandler(c, err) }
+	p.part(r, "/c/:campaign", func(c *fiber.Ctx, w *watched) (*file, error) { return w.page[languageOf(c)]() }, p.refuse)
+	p.part(r, "/c/:campaign/live", func(c *fiber.Ctx, w *watched) (*file, error) { return w.live[languageOf(c)]() }, asIs)
+	p.part(r, "/c/:campaign/name", func(_ *fiber.Ctx, w *watched) (*file, error) { return w.name, nil }, asIs) // for the page that checks its draw
 }
 
 // refuse answers with an error as a page, which may stand in a frame of anybody.
@@ -168,6 +172,7 @@ type view struct {
 	Snapshot
 	Phase   string // what a campaign's state means at this time
 	Final   bool   // nothing changes any more
+	Unsold  bool   // why it was cancelled
 	Trust   string // what the draw depends on: beacon, chain or operator
 	Free    string // what positions are that nobody has
 	Picture template.HTML
@@ -184,7 +189,9 @@ type legend struct {
 
 func viewOf(s Snapshot) view {
 	v := view{Snapshot: s, Phase: phaseOf(s.Campaign, s.At), Trust: trustOf(s), Free: freeOf(s.Campaign), Winners: s.Draw.Winners}
-	v.Final = s.Campaign.State == contract.CampaignStateCompleted || s.Campaign.State == contract.CampaignStateCancelled
+	inUse := s.Campaign.Positions.Sold + s.Campaign.Positions.Reserved // a cancellation releases them in batches
+	v.Final = s.Campaign.State == contract.CampaignStateCompleted || s.Campaign.State == contract.CampaignStateCancelled && inUse == 0
+	v.Unsold = s.Campaign.CancelReason != nil && *s.Campaign.CancelReason == lifecycle.UnsoldReason
 	v.Picture, v.Legend = pictureOf(s)
 	if v.More = len(v.Winners) - mostWinners; v.More > 0 {
 		v.Winners, v.Draw.Winners = v.Winners[:mostWinners:mostWinners], nil
@@ -192,9 +199,11 @@ func viewOf(s Snapshot) view {
 	left := mostWinners
 	v.Campaign.Layers = append([]contract.Layer(nil), s.Campaign.Layers...)
 	for i, l := range v.Campaign.Layers {
-		if left -= len(l.Prizes); left < 0 {
-			v.Campaign.Layers[i].Prizes = []contract.PrizeGroup{{Name: "…", Count: 1}}
+		n := len(l.Prizes)
+		if n > left {
+			v.Campaign.Layers[i].Prizes = append(l.Prizes[:left:left], contract.PrizeGroup{Name: "…", Count: 1})
 		}
+		left = max(0, left-n)
 	}
 	return v
 }

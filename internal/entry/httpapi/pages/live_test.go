@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"triprize/internal/entry/httpapi/contract"
+	"triprize/internal/lifecycle"
 	files "triprize/web/pages"
 )
 
@@ -18,7 +19,7 @@ func TestNoLanguageLacksAMessage(t *testing.T) {
 	if err := p.parse(); err != nil {
 		t.Fatal(err)
 	}
-	needed := []string{"language", "gone", "unavailable", "state_held_or_reserved", "phase_upcoming", "phase_on_sale", "phase_paused", "phase_ended", "phase_drawing", "phase_completed", "phase_cancelled",
+	needed := []string{"language", "gone", "unavailable", "state_held_or_reserved", "state_lost", "phase_upcoming", "phase_on_sale", "phase_paused", "phase_ended", "phase_drawing", "phase_completed", "phase_cancelled",
 		"trust_beacon", "trust_chain", "trust_operator"}
 	for _, state := range states {
 		needed = append(needed, "state_"+state)
@@ -75,6 +76,7 @@ func TestAPictureHasASquareForEachPositionOrABarForEachLayer(t *testing.T) {
 	}{
 		"triangle": {campaignOf(4, 2, 3, 4), []string{`x="70" y="0"`, `x="60" y="20"`}, map[string]int{"free": 3, "sold": 3, "won": 3}},
 		"hall":     {hall, []string{`>Row &lt;A<`, `x="60" y="0"`, `x="100" y="0"`, `x="120" y="0"`, `viewBox="0 0 170 20"`}, map[string]int{"free": 14, "sold": 2, "won": 2}},
+		"row":      {campaignOf(0, 50), []string{`viewBox="0 0 500 10"`}, map[string]int{"free": 48, "sold": 1, "won": 1}},
 		"raffle":   {campaignOf(0, 500), []string{`viewBox="0 0 310 170"`, `x="300" y="0"`, `x="0" y="10"`}, map[string]int{"free": 498, "sold": 1, "won": 1}},
 		"bars":     {many, []string{`viewBox="0 0 400 48"`}, map[string]int{"free": 2, "sold": 2, "won": 2}},
 	} {
@@ -87,6 +89,9 @@ func TestAPictureHasASquareForEachPositionOrABarForEachLayer(t *testing.T) {
 		total := 0
 		for _, l := range legends {
 			total += l.Count
+			if l.State == "sold" && l.Label != "state_lost" {
+				t.Errorf("%s: after the draw those who have not won are %s", name, l.Label)
+			}
 			if n := strings.Count(string(picture), `<rect data-state="`+l.State+`"`); n != c.rects[l.State] {
 				t.Errorf("%s: %d are drawn %s, want %d", name, n, l.State, c.rects[l.State])
 			}
@@ -114,6 +119,15 @@ func TestWhatAStateMeansDependsOnTheTime(t *testing.T) {
 
 func TestOnlyAPictureThatCanBeSeenHasSquares(t *testing.T) {
 	t.Parallel()
+	seats := campaignOf(0, 101).Campaign
+	if seats.Layers[0].Aisles = []int{50}; HasSquares(seats) {
+		t.Error("a row of 101 seats has squares")
+	}
+	for label, want := range map[string]string{"Balcony 12": "Balcony 12", "Balcony 123": "Balcony 12…", "バルコニー1階": "バルコニー…"} {
+		if got := shortened(label); got != want {
+			t.Errorf("%s is shortened to %s", label, got)
+		}
+	}
 	for want, all := range map[bool][][]int{true: {{2000}, {100, 100}, {3}}, false: {{2001}, {101, 3}, slices.Repeat([]int{1}, 101), slices.Repeat([]int{50}, 41)}} {
 		for _, layers := range all {
 			c := campaignOf(0, layers...).Campaign
@@ -135,10 +149,16 @@ func TestEveryPartOfAMessageIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := campaignOf(3, 3, 3)
+	s.Campaign.Positions.Sold = 1 // until it is refunded
 	s.Campaign.State, s.Campaign.CancelReason, s.Campaign.PurchaseLimit = contract.CampaignStateCancelled, new("<b>Rain</b> 100%"), new(5)
 	for _, language := range languages {
 		text, err := p.execute(language, "campaign", "live", viewOf(s))
-		if err != nil || !strings.Contains(string(text), "&lt;b&gt;Rain&lt;/b&gt; 100%") || !strings.Contains(string(text), `<data value="5">5</data>`) || strings.Contains(string(text), "%!") {
+		if err != nil || strings.Contains(string(text), "data-final") || !strings.Contains(string(text), "&lt;b&gt;Rain&lt;/b&gt; 100%") || !strings.Contains(string(text), `<data value="5">5</data>`) || strings.Contains(string(text), "%!") {
+			t.Errorf("%s: %v\n%s", language, err, text)
+		}
+		unsold := s
+		unsold.Campaign.Positions.Sold, unsold.Campaign.CancelReason = 0, new(lifecycle.UnsoldReason)
+		if text, err := p.execute(language, "campaign", "live", viewOf(unsold)); err != nil || !strings.Contains(string(text), "data-final") || !strings.Contains(string(text), p.messages[language]["reason_unsold"]) || strings.Contains(string(text), lifecycle.UnsoldReason) {
 			t.Errorf("%s: %v\n%s", language, err, text)
 		}
 	}
@@ -159,7 +179,14 @@ func TestTheLargestCampaignHasAPageOfBoundedSize(t *testing.T) {
 			s.Draw.Winners = append(s.Draw.Winners, contract.Winner{Layer: i + 1, Name: strings.Repeat("&", 200), Label: new("Row"), Column: new(1)})
 		}
 	}
-	if w, err := p.watch(NewSnapshot(s.Campaign, s.Draw, time.Now())); err != nil || w.bytes > 30<<20 {
+	shown := NewSnapshot(s.Campaign, s.Draw, time.Now())
+	if w, err := p.watch(shown); err != nil || w.bytes > 30<<20 {
 		t.Errorf("%d bytes, %v", w.bytes, err)
+	}
+	shown.Campaign.Layers[101].Prizes = nil
+	for i, want := range map[int]int{99: 10, 100: 1, 101: 0, 102: 1} { // one says that there are more
+		if got := viewOf(shown).Campaign.Layers[i].Prizes; len(got) != want || want == 1 && got[0].Name != "…" {
+			t.Errorf("layer %d shows %d groups of prizes, want %d", i+1, len(got), want)
+		}
 	}
 }

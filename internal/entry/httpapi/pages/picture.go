@@ -19,7 +19,12 @@ const (
 // HasSquares reports whether the picture of a campaign has a square for each position.
 func HasSquares(c contract.Campaign) bool {
 	return c.Positions.Total <= mostSquares && len(c.Layers) <= mostLines &&
-		(len(c.Layers) == 1 || !slices.ContainsFunc(c.Layers, func(l contract.Layer) bool { return l.Positions.Total > mostLines }))
+		(isRaffle(c.Layers) || !slices.ContainsFunc(c.Layers, func(l contract.Layer) bool { return l.Positions.Total > mostLines }))
+}
+
+// isRaffle reports whether positions are no rows of seats: they are drawn in lines.
+func isRaffle(layers []contract.Layer) bool {
+	return len(layers) == 1 && len(layers[0].Aisles) == 0 && layers[0].Positions.Total > mostInLine
 }
 
 // states are those of a picture, in the order of its legend: the states of positions, but for available, which is free,
@@ -61,8 +66,11 @@ func pictureOf(s Snapshot) (template.HTML, []legend) {
 	for _, state := range states {
 		if n := counts[state]; n > 0 || state == "sold" {
 			l := legend{State: state, Label: "state_" + state, Count: n}
-			if state == "reserved" && s.States == nil {
+			switch {
+			case state == "reserved" && s.States == nil:
 				l.Label = "state_held_or_reserved"
+			case state == "sold" && len(s.Draw.Winners) > 0:
+				l.Label = "state_lost"
 			}
 			all = append(all, l)
 		}
@@ -119,7 +127,7 @@ const (
 func (d *drawing) squares(s Snapshot) {
 	layers, at, left := s.Campaign.Layers, 0, 0.
 	isTriangle, inLine := s.Campaign.BaseLength != nil, math.MaxInt
-	if len(layers) == 1 {
+	if isRaffle(layers) {
 		inLine = min(mostInLine, max(10, int(math.Sqrt(float64(2*len(s.States))))))
 	}
 	for _, l := range layers {
@@ -154,9 +162,15 @@ func (d *drawing) squares(s Snapshot) {
 
 // shortened is a label that fits beside a row.
 func shortened(label string) string {
-	const most = 12
-	if r := []rune(label); len(r) > most {
-		return string(r[:most-1]) + "…"
+	const most = 10
+	width := 0
+	for i, r := range label {
+		if width++; r >= '\u2e80' { // of East Asia, twice as wide
+			width++
+		}
+		if width > most {
+			return label[:i] + "…"
+		}
 	}
 	return label
 }
