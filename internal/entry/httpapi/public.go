@@ -31,11 +31,7 @@ func (s *server) pages() pages.Options {
 		Charge: func(c *fiber.Ctx) error {
 			ctx, cancel := s.contextOf(c)
 			defer cancel()
-			verdict := s.limiter.Address(s.addressOf(c))
-			if verdict.Allowed { // what is left of it is in no answer that others get
-				return nil
-			}
-			return s.slowDown(ctx, overLimit(c, verdict))
+			return s.slowDown(ctx, overLimit(c, s.limiter.Address(s.addressOf(c))))
 		},
 	}
 }
