@@ -47,10 +47,10 @@ func TestASchedulerThatIsCutFromPostgresLetsAnotherLead(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
+	heal := tap.CutAt(t, "INSERT INTO audit_checks") // what is stored in any case
 	s.RunScheduler("TRIPRIZE_POSTGRES_URL=" + tap.URL)
 	servers.Eventually(t, "it leads", func() bool { return fleet.Contains(s.Log("scheduler-1"), "running the sweeps") })
 	s.RunScheduler()
-	heal := tap.Cut(t)
 	servers.Eventually(t, "another leads", func() bool { return fleet.Contains(s.Log("scheduler-2"), "running the sweeps") })
 	servers.Eventually(t, "it leads no more", func() bool { // on a slow machine it has lost the lock before, and had it again
 		log := s.Log("scheduler-1")

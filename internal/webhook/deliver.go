@@ -133,7 +133,9 @@ func (d *run) batch(ctx context.Context) (more bool, err error) {
 	if r.Failed { // an app sees less
 		d.logger.Info("a webhook endpoint takes nothing; it is tried again", "endpoint", d.endpoint.ID, "client", d.endpoint.Client, "error", r.Sent[0].answer.Text())
 	}
-	return more, d.record(context.WithoutCancel(ctx), r)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.settings.lease()) // later it is fenced
+	defer cancel()
+	return more, d.record(ctx, r)
 }
 
 // record stores the results of a batch.

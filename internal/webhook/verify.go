@@ -49,7 +49,7 @@ func (d *run) verify(ctx context.Context) error {
 		answer = d.sender.Challenge(ctx, d.endpoint.URL, sender.Message{ID: uuidv7.New().String(), Body: message, Secrets: d.secrets}, challenge)
 	}
 	if answer.Err != nil && ctx.Err() != nil {
-		return nil //nolint:nilerr // cut off: as if it was never sent
+		return nil // cut off: as if it was never sent
 	}
 	var wait time.Duration
 	failed := postgres.Nullable(answer.ClientText())
@@ -57,7 +57,8 @@ func (d *run) verify(ctx context.Context) error {
 		wait = max(pause(d.endpoint.Failures), asked(answer))
 	}
 	d.hit("webhooks.challenged")
-	ctx = context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.settings.lease()) // later it is fenced
+	defer cancel()
 	var now Endpoint
 	err := postgres.RetryLocked(ctx, func() error {
 		return postgres.InTx(ctx, d.db, func(tx pgx.Tx) (err error) {

@@ -38,7 +38,9 @@ func compareSpan(ctx context.Context, session postgres.DB, provider payprovider.
 		return s, err
 	}
 	defer func() {
-		if _, late := session.Exec(context.WithoutCancel(ctx), `DROP TABLE IF EXISTS pg_temp.compared_transactions`); err == nil {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if _, late := session.Exec(ending, `DROP TABLE IF EXISTS pg_temp.compared_transactions`); err == nil {
 			err = late
 		}
 	}()

@@ -34,6 +34,7 @@ const (
 	recheckFor   = time.Second      // in one run; after it no other recheck begins
 	passLease    = time.Minute      // a pass that was interrupted begins again so long after its start
 	longestPause = 6 * time.Hour    // of a walk
+	storeTimeout = 5 * time.Second  // of what a check stores at its end, also when it is interrupted
 )
 
 // An Auditor checks a running system, a part at a time. Several may run at once.
@@ -137,7 +138,9 @@ func (a *Auditor) pass(ctx context.Context, w Walk, done sweep.Counts) error {
 		after = next[len(next)-1]
 	}
 	pause := min(time.Duration(w.Pace)*time.Since(start), longestPause)
-	_, failed := a.db.Exec(context.WithoutCancel(ctx), `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`,
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	_, failed := a.db.Exec(ending, `UPDATE audit_walks SET after = $2, resume_at = clock_timestamp() + $3 * interval '1 second' WHERE walk = $1`,
 		w.Name, after, pause.Seconds())
 	return errors.Join(err, failed)
 }
@@ -180,7 +183,9 @@ func (a *Auditor) check(ctx context.Context, w Walk, ids []uuid.UUID, done sweep
 		seen.checked, seen.found = append(seen.checked, i.Check), append(seen.found, found...)
 	}
 	done["checked"] += len(ids)
-	return errors.Join(append(failed, a.store(context.WithoutCancel(ctx), seen, done))...)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	return errors.Join(append(failed, a.store(ending, seen, done))...)
 }
 
 // finding is what breaks one invariant of one id.

@@ -25,6 +25,7 @@ type Tap struct {
 	mu           sync.Mutex
 	runs         map[string]int // by statement
 	transactions [][]string     // statements of those that were committed
+	cutAt        string         // see [Tap.CutAt]
 }
 
 // NewTap returns a tap to the system's Postgres. It ends with the test.
@@ -54,6 +55,23 @@ func NewTap(t *testing.T, postgres string) *Tap {
 func (p *Tap) Cut(t *testing.T) (heal func()) {
 	p.cut.Lock()
 	heal = sync.OnceFunc(p.cut.Unlock)
+	t.Cleanup(heal)
+	return heal
+}
+
+// CutAt is Cut as soon as a process runs a statement with a text in it.
+func (p *Tap) CutAt(t *testing.T, text string) (heal func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutAt = text
+	heal = sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.cutAt == "" {
+			p.cut.Unlock()
+		}
+		p.cutAt = ""
+	})
 	t.Cleanup(heal)
 	return heal
 }
@@ -136,6 +154,10 @@ func (p *Tap) ran(statement string, open []string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runs[statement]++
+	if p.cutAt != "" && strings.Contains(statement, p.cutAt) {
+		p.cutAt = ""
+		p.cut.Lock()
+	}
 	switch verb, _, _ := strings.Cut(strings.ToLower(statement), " "); strings.TrimSuffix(verb, ";") {
 	case "begin", "rollback":
 		return nil
