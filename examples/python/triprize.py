@@ -87,19 +87,20 @@ class Triprize:
 
     def buy(self, campaign: str, order: Document, key: str, timeout: float = 900) -> Document:
         """Returns the job of a purchase: `succeeded`, or `awaiting_action` of the buyer (cards only)."""
+        end = time.monotonic() + timeout
         try:
-            job = self.call("POST", "/v1/campaigns/{}/purchases", campaign, body=order, key=key, wait=30)
+            job = self.call("POST", "/v1/campaigns/{}/purchases", campaign, body=order, key=key, wait=_seconds(timeout))
         except TriprizeError as e:
             e.final = e.status == 409 and e.code != ""
             raise
-        return _checked(job) if job["state"] != "queued" else self.wait(job["id"], timeout, until_final=False)
+        return _checked(job) if job["state"] != "queued" else self.wait(job["id"], end - time.monotonic(), until_final=False)
 
     def wait(self, job_id: str, timeout: float = 900, until_final: bool = True) -> Document:
         """Waits until a job has succeeded; raises TriprizeError if it fails, TimeoutError if it stays open."""
         end = time.monotonic() + timeout
         while True:
             asked = time.monotonic()
-            prefer = f"wait={min(30, max(1, int(end - asked)))}" + ("; until=final" if until_final else "")
+            prefer = f"wait={_seconds(end - asked)}" + ("; until=final" if until_final else "")
             job, retry_after = self._call("GET", "/v1/jobs/{}", (job_id,), prefer=prefer)
             if job["state"] != "queued" and not (until_final and job["state"] == "awaiting_action"):
                 return _checked(job)
@@ -154,6 +155,10 @@ def _attempt(request: urllib.request.Request, timeout: float) -> Tuple[Document,
         return document, retry_after
     known = isinstance(document, dict) and isinstance(document.get("code"), str)
     raise TriprizeError(status, document if known else {"detail": answer.reason}, False, retry_after)
+
+
+def _seconds(left: float) -> int:
+    return int(min(30, max(1, left)))  # of waiting at the server
 
 
 def _checked(job: Document) -> Document:
