@@ -85,6 +85,9 @@ func TestALivePageFillsUntilItShowsTheWinners(t *testing.T) {
 	fleet.WantSucceeded(t, s.Buy(fleet.Order{Campaign: id, User: "mina", Wait: true}))
 	p.until(`!!document.querySelector("#campaign[data-state=completed] #winners")`)
 	p.squares("won", 3)
+	if p.eval(kept, &after); after != before {
+		t.Errorf("after the draw the focus and the selection are %q", after)
+	}
 	p.until(isMarked)
 	var order []string
 	p.eval(`[...document.querySelectorAll("#winners, #picture, #layers")].map((e) => e.id)`, &order)

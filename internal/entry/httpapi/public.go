@@ -47,11 +47,13 @@ func (s *server) readPublic(ctx context.Context, id uuid.UUID) (shown pages.Snap
 		return shown, err
 	}
 	defer leave()
-	c, err := campaign.Get(ctx, s.db, id)
-	if err == nil && (c.PublicPage == campaign.PublicPageNone || c.PublishedAt == nil) {
-		err = campaign.NotFound(id)
+	isPublic := func(c campaign.Campaign, err error) error {
+		if err == nil && (c.PublicPage == campaign.PublicPageNone || c.PublishedAt == nil) {
+			return campaign.NotFound(id)
+		}
+		return err
 	}
-	if err != nil {
+	if err := isPublic(campaign.Get(ctx, s.db, id)); err != nil { // others cost no more than this
 		return shown, err
 	}
 	drawn, err := drawing.ProofStateOf(ctx, s.db, id)
@@ -59,7 +61,7 @@ func (s *server) readPublic(ctx context.Context, id uuid.UUID) (shown pages.Snap
 		return shown, err
 	}
 	found, err := lifecycle.Get(ctx, s.db, id) // after the state of the draw: what is final is not older
-	if err != nil {
+	if err := isPublic(found.Campaign, err); err != nil {
 		return shown, err
 	}
 	shown = pages.NewSnapshot(resource.Campaign(found, resource.Anonymous), resource.Draw(drawn), time.Now())

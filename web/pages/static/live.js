@@ -29,17 +29,19 @@
     }
     tick(part);
   }
-  // change makes a part of the page equal to another one. What is equal already stays as it is: so does the focus in
-  // it, a selection, and where somebody reads.
+  // change makes a part of the page equal to another one. What is there stays: so does the focus in it, a selection,
+  // and where somebody reads.
   function change(part, next) {
     if (part.isEqualNode(next)) return;
-    if (part.nodeName !== next.nodeName) return part.replaceWith(next);
     if (part.nodeType === Node.TEXT_NODE) return void (part.data = next.data);
     for (const name of part.getAttributeNames()) if (!next.hasAttribute(name)) part.removeAttribute(name);
     for (const {name, value} of next.attributes) if (part.getAttribute(name) !== value) part.setAttribute(name, value);
-    if (part.childNodes.length !== next.childNodes.length) return part.replaceChildren(...next.childNodes);
-    const parts = [...next.childNodes];
-    [...part.childNodes].forEach((child, i) => change(child, parts[i]));
+    const old = [...part.childNodes], now = [...next.childNodes];
+    let rest = null;
+    while (old.length && now.length && old[0].isEqualNode(now[0])) old.shift(), now.shift();
+    while (old.length && now.length && old.at(-1).nodeName === now.at(-1).nodeName) change(rest = old.pop(), now.pop());
+    for (const child of old) child.remove();
+    for (const child of now) part.insertBefore(child, rest);
   }
   function show(html) {
     const next = live.cloneNode(false);

@@ -48,6 +48,7 @@ type layout struct {
 	Language, Title string
 	Path            string        // of a page in several languages
 	Live            template.HTML // the part that moves, as it is now
+	InFrame         bool          // it may stand in a page of others
 	Data            any
 }
 

@@ -92,7 +92,7 @@ func (p *pages) watch(found Snapshot) (*watched, error) {
 			if err != nil {
 				return nil, err
 			}
-			body, err := p.render(language, "campaign", layout{Title: found.Campaign.Name, Path: "/c/" + found.Campaign.ID.String(), Live: template.HTML(live.plain()), Data: shown}) //nolint:gosec // a template has written it
+			body, err := p.render(language, "campaign", layout{Title: found.Campaign.Name, InFrame: true, Path: "/c/" + found.Campaign.ID.String(), Live: template.HTML(live.plain()), Data: shown}) //nolint:gosec // a template has written it
 			return made(fiber.MIMETextHTMLCharsetUTF8, body), err
 		})
 	}
@@ -129,7 +129,9 @@ func (p *pages) part(r fiber.Router, path string, part func(c *fiber.Ctx, w *wat
 		if err != nil {
 			isGone := fault.CodeOf(err) == fault.NotFound
 			if err = refuse(c, err); isGone { // it may have been closed: a cache in front replaces its copy
-				p.live.Forget(id)
+				if p.live.Has(id) { // a read for the next who ask may be under way
+					p.live.Forget(id)
+				}
 				c.Set(fiber.HeaderCacheControl, watchedKept)
 			}
 		}
@@ -158,7 +160,7 @@ func (p *pages) refuse(c *fiber.Ctx, err error) error {
 	if fault.CodeOf(err) == fault.NotFound {
 		reason = "gone"
 	}
-	body, failed := p.render(language, "refused", layout{Title: p.messages[language][reason]})
+	body, failed := p.render(language, "refused", layout{Title: p.messages[language][reason], InFrame: true})
 	if err := errors.Join(failed, c.App().ErrorHandler(c, err)); err != nil { // it says the status
 		return err
 	}
