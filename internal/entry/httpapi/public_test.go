@@ -134,10 +134,10 @@ func TestACrowdWatchesForOneReadInTwoSeconds(t *testing.T) {
 	const reads = "FROM campaigns WHERE id = $1"
 	charged := func(page func() string) {
 		statuses, before := make(map[int]int), tapped.Count(reads)
-		for range 20 {
-			statuses[ask(page(), nil).Status]++
+		for _, status := range fleet.AtOnce(20, func(int) int { return ask(page(), nil).Status }) {
+			statuses[status]++
 		}
-		if n := tapped.Count(reads) - before; statuses[429] == 0 || statuses[404]+statuses[429] != 20 || n != statuses[404] {
+		if n := tapped.Count(reads) - before; statuses[429] == 0 || statuses[404]+statuses[429] != 20 || n > statuses[404] {
 			t.Errorf("who asks for what is not there gets %v, for %d reads", statuses, n)
 		}
 	}
