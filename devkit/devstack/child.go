@@ -18,6 +18,7 @@ type Child struct {
 	Restart time.Duration                 // pause before a child that ended is started again; 0: it is not
 	Hold    func(down time.Duration) bool // asked after each pause: wait longer; nil: no
 	Changed func()                        // called after every start and end
+	Insist  bool                          // Stop repeats its signal each second: some servers take it only when they can
 	Logger  *slog.Logger
 
 	mu       sync.Mutex
@@ -167,14 +168,20 @@ func (c *Child) Stop(s os.Signal, grace time.Duration) error {
 	if cmd == nil {
 		return nil
 	}
-	if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("devstack: stop %s: %w", c.Name, err)
-	}
-	_ = cmd.Process.Signal(syscall.SIGCONT) // a process stopped by SIGSTOP handles no other signal
-	select {
-	case <-exited:
-		return nil
-	case <-time.After(grace):
+	for end := time.Now().Add(grace); time.Now().Before(end); {
+		if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("devstack: stop %s: %w", c.Name, err)
+		}
+		_ = cmd.Process.Signal(syscall.SIGCONT) // a process stopped by SIGSTOP handles no other signal
+		wait := time.Until(end)
+		if c.Insist {
+			wait = min(wait, signalAgain)
+		}
+		select {
+		case <-exited:
+			return nil
+		case <-time.After(wait):
+		}
 	}
 	_ = cmd.Process.Kill()
 	<-exited

@@ -31,7 +31,7 @@ func stopLeftover(file, what string, s syscall.Signal) error {
 	}
 	first, _, _ := strings.Cut(string(data), "\n")
 	if pid, err := strconv.Atoi(strings.TrimSpace(first)); err == nil {
-		if err := StopProcess(pid, what, s); err != nil {
+		if err := stopProcess(pid, what, s, signalAgain); err != nil {
 			return err
 		}
 	}
@@ -44,15 +44,18 @@ func stopLeftover(file, what string, s syscall.Signal) error {
 // StopProcess ends a process that an earlier run left behind, if it still runs.
 // Its command line must contain what: another process may have the pid by now.
 func StopProcess(pid int, what string, s syscall.Signal) error {
-	if !runs(pid, what) {
-		return nil
-	}
-	_ = syscall.Kill(pid, s)
-	for deadline := time.Now().Add(stopTimeout); runs(pid, what); {
-		if time.Now().After(deadline) {
+	return stopProcess(pid, what, s, stopTimeout)
+}
+
+func stopProcess(pid int, what string, s syscall.Signal, again time.Duration) error {
+	deadline := time.Now().Add(stopTimeout)
+	for signalled := (time.Time{}); runs(pid, what); time.Sleep(20 * time.Millisecond) {
+		if now := time.Now(); now.After(deadline) {
 			return fmt.Errorf("devstack: process %d (%s), left behind by an earlier run, does not stop", pid, what)
+		} else if now.Sub(signalled) > again {
+			_ = syscall.Kill(pid, s)
+			signalled = now
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	return nil
 }

@@ -207,6 +207,26 @@ func TestAPIDFileEndsOnlyTheProcessItMeans(t *testing.T) {
 	}
 }
 
+// Redis refuses to stop while it writes its first append-only file.
+func TestAServerThatRefusesASignalGetsAnother(t *testing.T) {
+	t.Parallel()
+	ready := filepath.Join(t.TempDir(), "ready")
+	start := func() *Child {
+		c := &Child{Name: "child", Insist: true, Logger: slog.New(slog.DiscardHandler), Command: func() *exec.Cmd {
+			return exec.Command("sh", "-c", `trap "trap - TERM" TERM; : > "$0"; while :; do sleep .05; done`, ready)
+		}}
+		noError(t, os.RemoveAll(ready))
+		noError(t, c.Start())
+		t.Cleanup(func() { _ = c.Stop(syscall.SIGKILL, patience) })
+		eventually(t, "it has its trap", func() bool { _, err := os.Stat(ready); return err == nil })
+		return c
+	}
+	noError(t, start().Stop(syscall.SIGTERM, patience))
+	file := filepath.Join(t.TempDir(), "child.pid")
+	noError(t, os.WriteFile(file, fmt.Appendln(nil, start().PID()), 0o600))
+	noError(t, stopLeftover(file, ready, syscall.SIGTERM))
+}
+
 func TestProcessesThatAreNoLeftoversAreNeverMeant(t *testing.T) {
 	t.Parallel()
 	for _, pid := range []int{1, 0, -1, -os.Getpid()} { // init, and groups of processes

@@ -69,7 +69,7 @@ func newRedis(dir, name string, opts Options, more string) (*Redis, error) {
 	if err := os.WriteFile(config, []byte(settings+strings.ReplaceAll(more, "PASSWORD", r.pw)), 0o600); err != nil {
 		return nil, err
 	}
-	r.Child = &Child{Name: name, Restart: opts.Restart, Changed: opts.Changed, Logger: opts.Logger, Command: func() *exec.Cmd {
+	r.Child = &Child{Name: name, Insist: true, Restart: opts.Restart, Changed: opts.Changed, Logger: opts.Logger, Command: func() *exec.Cmd {
 		cmd := exec.Command(bin, config)
 		if r.args != nil {
 			cmd.Args = append(cmd.Args, r.args()...)

@@ -16,6 +16,9 @@ import (
 // else to do. Whoever ends dev waits as long for a process that is frozen.
 const startTimeout, stopTimeout = 5 * time.Minute, 2 * time.Minute
 
+// signalAgain is when a server is asked to stop once more: Redis refuses while it writes its first append-only file.
+const signalAgain = time.Second
+
 // daemon is a private server on a loopback port.
 type daemon struct {
 	*Child
