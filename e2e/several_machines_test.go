@@ -45,9 +45,17 @@ func TestAWorkerThatIsCutFromPostgresLeavesItsTasksToOthers(t *testing.T) {
 // It reaches Redis, where it would renew the lock for ever.
 func TestASchedulerThatIsCutFromPostgresLetsAnotherLead(t *testing.T) {
 	t.Parallel()
+	for _, at := range []string{"INSERT INTO audit_checks", "UPDATE audit_walks SET after"} { // what is stored in any case
+		t.Run(at, func(t *testing.T) { anotherLeads(t, at) })
+	}
+}
+
+// anotherLeads cuts a leading scheduler from Postgres when it runs a statement.
+func anotherLeads(t *testing.T, at string) {
+	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
 	tap := fleet.NewTap(t, s.Settings.Postgres.URL)
-	heal := tap.CutAt(t, "INSERT INTO audit_checks") // what is stored in any case
+	heal := tap.CutAt(t, at)
 	s.RunScheduler("TRIPRIZE_POSTGRES_URL=" + tap.URL)
 	servers.Eventually(t, "it leads", func() bool { return fleet.Contains(s.Log("scheduler-1"), "running the sweeps") })
 	s.RunScheduler()

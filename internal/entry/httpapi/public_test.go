@@ -34,7 +34,7 @@ func TestACampaignIsShownToEverybodyOnlyIfItSaysSo(t *testing.T) {
 	draft := view(s, s.Post("/v1/campaigns", body), 201).ID
 	const kept = "public, max-age=0, s-maxage=2" // a cache shows no page that was closed
 	for page, cached := range map[string]string{pageOf(draft): kept, pageOf(uuid.New()): kept, "/c/x": "no-store", "/c/" + strings.ReplaceAll(draft.String(), "-", ""): "no-store", pageOf(draft) + "%2Flive": "no-store"} {
-		wantAnswer(t, page, anybody(s, page), 404, "There is no such page", valued{"Cache-Control", cached})
+		wantAnswer(t, page, anybody(s, page), 404, "There is no such page", `<nav aria-label="Triprize"><a href="/" target="_blank"`, valued{"Cache-Control", cached})
 		wantAnswer(t, "a part of "+page, anybody(s, page+"/live"), 404, "not-found", valued{"Cache-Control", cached})
 	}
 	path, id := sells(s, nil)
@@ -157,7 +157,7 @@ func TestAPublicPageSaysWhatTheCampaignWaitsFor(t *testing.T) {
 	s := fleet.Shared(t, quiet)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 	for phase, fields := range map[string]fleet.Fields{
-		"on_sale": {}, "upcoming": {"sale_starts_at": in(time.Hour), "sale_ends_at": in(2 * time.Hour)}, "paused": {},
+		"on_sale": {}, "upcoming": {"sale_starts_at": in(time.Hour), "sale_ends_at": in(2 * time.Hour)}, "paused": {"sale_starts_at": in(time.Hour)},
 	} {
 		change := fleet.Fields{"public_page": "page"}
 		maps.Copy(change, fields)
@@ -166,5 +166,8 @@ func TestAPublicPageSaysWhatTheCampaignWaitsFor(t *testing.T) {
 			mustAnswer(t, "", s.Post(path+"/pause", nil), 200)
 		}
 		wantAnswer(t, phase, anybody(s, pageOf(id)), 200, `data-state="`+phase+`"`)
+		if strings.Contains(string(anybody(s, pageOf(id)).Body), "Sale begins: ") != (phase != "on_sale") {
+			t.Errorf("%s: when the sale begins is shown, or is not", phase)
+		}
 	}
 }
