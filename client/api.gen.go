@@ -161,8 +161,9 @@ const (
 
 // Defines values for PaymentOutcome.
 const (
-	PaymentOutcomePaid   PaymentOutcome = "paid"
-	PaymentOutcomeUnpaid PaymentOutcome = "unpaid"
+	PaymentOutcomePaid          PaymentOutcome = "paid"
+	PaymentOutcomePaidOutOfBand PaymentOutcome = "paid-out-of-band"
+	PaymentOutcomeUnpaid        PaymentOutcome = "unpaid"
 )
 
 // Defines values for PoliciesDraftLatePayment.
@@ -927,6 +928,9 @@ type CardPayment struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Version Grows with every change and every check.
+	Version int64 `json:"version"`
 }
 
 // CardPaymentPhase The phase of the payment. Nothing is taken, and the payment can still expire: `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may use another card), `processing` (a slow method). `capturing`: the money may be taken at any moment. `captured`: it is taken, and the purchase is settled next. `expiring`: the payment is being cancelled. `late`: it was cancelled, and its positions are free. `ended`: nothing was taken, and the purchase is settled next. `settled`: the positions are sold. `refund_due`: the money is refunded. `cancelled`: nothing was taken.
@@ -1554,6 +1558,9 @@ type PaymentDiscrepancy struct {
 	// FoundAt RFC 3339.
 	FoundAt  Time      `json:"found_at"`
 	ClosedAt time.Time `json:"closed_at"`
+
+	// Version Grows with every change of its amounts.
+	Version int64 `json:"version"`
 }
 
 // PaymentDiscrepancyExplanation defines model for PaymentDiscrepancyExplanation.
@@ -1570,6 +1577,9 @@ type PaymentDiscrepancyExplanation struct {
 type PaymentDiscrepancyExplanationRequest struct {
 	// Reason For the records.
 	Reason string `json:"reason"`
+
+	// Version Of the discrepancy as it was read.
+	Version int64 `json:"version"`
 }
 
 // PaymentDiscrepancyPage defines model for PaymentDiscrepancyPage.
@@ -1609,7 +1619,7 @@ type PaymentDraftMethod string
 // PaymentMethod How a purchase is paid.
 type PaymentMethod string
 
-// PaymentOutcome What an operator has found at the provider.
+// PaymentOutcome What an operator has found at the provider, or that the money came in another way.
 type PaymentOutcome string
 
 // PaymentReference 1 to 255 characters, no control characters.
@@ -1617,21 +1627,30 @@ type PaymentReference = string
 
 // PaymentResolution defines model for PaymentResolution.
 type PaymentResolution struct {
-	// Outcome What an operator has found at the provider.
+	// Outcome What an operator has found at the provider, or that the money came in another way.
 	Outcome PaymentOutcome `json:"outcome"`
 
 	// By `role:client`
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+
+	// Reference Of money that was paid out of band.
+	Reference string `json:"reference"`
 }
 
 // PaymentResolutionRequest What an operator found at the provider.
 type PaymentResolutionRequest struct {
-	// Outcome What an operator has found at the provider.
+	// Outcome What an operator has found at the provider, or that the money came in another way.
 	Outcome PaymentOutcome `json:"outcome"`
 
 	// Reason For the records.
 	Reason string `json:"reason"`
+
+	// Version Of the payment as it was read.
+	Version int64 `json:"version"`
+
+	// Reference Only, and required, with `paid-out-of-band`: where the money can be found, such as the id of a bank transfer.
+	Reference string `json:"reference,omitempty,omitzero"`
 }
 
 // PaymentTry Another payment method for a purchase by card.
@@ -2087,16 +2106,29 @@ type RefundResolution struct {
 	// By `role:client`. Users see only the role.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
 }
 
-// RefundResolutionRequest How the money was returned.
+// RefundResolutionRequest How much was returned, and how.
 type RefundResolutionRequest struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
 	// Reason For the records; visible to the buyer.
 	Reason string `json:"reason"`
 }
 
 // RefundState Card: open → pending, requires_action → succeeded, failed or canceled. A failed or canceled refund waits for an operator, who retries it (open) or resolves it by hand (resolved). A refund that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
+
+// RefundsResolutionRequest How much was returned of which refunds, and how.
+type RefundsResolutionRequest struct {
+	// Reason For the records; visible to the buyers.
+	Reason  string           `json:"reason"`
+	Refunds []ReturnedByHand `json:"refunds"`
+}
 
 // RefundsResolved defines model for RefundsResolved.
 type RefundsResolved struct {
@@ -2106,12 +2138,21 @@ type RefundsResolved struct {
 	// Resolved How many refunds were resolved.
 	Resolved int `json:"resolved"`
 
-	// More Whether more refunds may be left.
-	More bool `json:"more"`
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
 }
 
 // RefundsWaitingFor Who must act before the refund can proceed.
 type RefundsWaitingFor string
+
+// ReturnedByHand defines model for ReturnedByHand.
+type ReturnedByHand struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// ID A UUID.
+	ID ID `json:"id"`
+}
 
 // Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 type Selection struct {
@@ -3432,10 +3473,10 @@ func (c *Client) Refunds(ctx context.Context, campaign CampaignID, params ListRe
 
 // ResolveRefunds is POST /v1/campaigns/{campaign}/refunds/resolve: mark refunds of a campaign as made by hand.
 //
-// Resolves up to 1,000 refunds of a campaign with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat with a fresh key while `more` is true.
+// Resolves the named refunds of a campaign, up to 1,000, with one reason: all, or none if `POST /v1/refunds/{refund}/resolve` would reject one of them.
 //
 // For app, operator.
-func (c *Client) ResolveRefunds(ctx context.Context, campaign CampaignID, body RefundResolutionRequest, options ...CallOption) (RefundsResolved, error) {
+func (c *Client) ResolveRefunds(ctx context.Context, campaign CampaignID, body RefundsResolutionRequest, options ...CallOption) (RefundsResolved, error) {
 	return send[RefundsResolved](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/refunds/resolve", campaign), body: body}, options)
 }
 
@@ -3606,7 +3647,7 @@ func (c *Client) PaymentDiscrepancies(ctx context.Context, params ListPaymentDis
 
 // ExplainPaymentDiscrepancy is POST /v1/payment-discrepancies/{discrepancy}/explain: explain a discrepancy.
 //
-// An `open` discrepancy becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A discrepancy in another state is rejected with `state-conflict`.
+// An `open` discrepancy becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A discrepancy in another state, or whose `version` is not that of the request, is rejected with `state-conflict`.
 //
 // For operator.
 func (c *Client) ExplainPaymentDiscrepancy(ctx context.Context, discrepancy PaymentDiscrepancyID, body PaymentDiscrepancyExplanationRequest, options ...CallOption) (PaymentDiscrepancy, error) {
@@ -3645,11 +3686,18 @@ func (c *Client) Payments(ctx context.Context, params ListPaymentsParams) iter.S
 //   - `unpaid`: nothing was paid, or the money was already returned. The positions are released, and the job
 //     fails with `payment-not-received`, or with the reason for which the payment was being cancelled.
 //
-//   - `paid`: the full amount was paid. The positions are sold. If the purchase cannot have them, because it or
-//     the campaign was cancelled or the positions were already released, the money is refunded.
+//   - `paid`: the full amount was paid. The provider is asked: it must report the payment as `succeeded` with the
+//     full amount, or the request is rejected with `state-conflict`. The positions are sold. If the purchase
+//     cannot have them, because it or the campaign was cancelled or the positions were already released, the
+//     money is refunded.
+//
+//   - `paid-out-of-band`: the full amount was paid in another way, which `reference` names. The positions are
+//     sold as with `paid`. The provider has none of this money: its intent is cancelled, and money that it takes
+//     later waits for an operator. A refund of the purchase waits for an operator, too, who returns it by hand.
 //
 // A payment that can still end without an operator is rejected with `state-conflict`: before its deadline,
-// while it is being checked, or when it does not wait for an operator.
+// while it is being checked, or when it does not wait for an operator. So is a payment whose `version` is not
+// that of the request: it has changed since it was read.
 //
 // For operator.
 func (c *Client) ResolvePayment(ctx context.Context, purchase PurchaseID, body PaymentResolutionRequest, options ...CallOption) (CardPayment, error) {
@@ -3791,7 +3839,7 @@ func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...Call
 
 // ResolveRefund is POST /v1/refunds/{refund}/resolve: mark a refund as made by hand.
 //
-// The refund becomes `resolved`, with the caller and the reason. An app can resolve a `listed` refund of an `external` purchase. An operator can resolve a card refund whose `waiting_for` is `operator`, because the provider rejected it (`failed` or `canceled`) or returns no information about it, and the money was returned in another way. Any other refund is rejected with `state-conflict`.
+// The refund becomes `resolved`, with the caller and the reason. An app can resolve a `listed` refund of an `external` purchase. An operator can resolve a card refund whose `waiting_for` is `operator`, because the provider rejected it (`failed` or `canceled`) or returns no information about it, and the money was returned in another way. Any other refund is rejected with `state-conflict`, and so is another `amount` than the refund has now: others may have returned a part meanwhile.
 //
 // For app, operator.
 func (c *Client) ResolveRefund(ctx context.Context, refund RefundID, body RefundResolutionRequest, options ...CallOption) (Refund, error) {

@@ -43,9 +43,11 @@ CREATE TABLE payments (
     waiting_for    text        CHECK (waiting_for IN ('operator', 'key', 'answer', 'provider', 'turn')), -- what it waits for, beside its buyer or a deadline
     waiting_since  timestamptz,                                            -- since when the provider has not responded, or the key is missing
     last_error     text,                                                   -- the provider's message when the wait began, for operators
-    resolved_as    text        CHECK (resolved_as IN ('paid', 'unpaid')),   -- by an operator, by hand
+    resolved_as    text        CHECK (resolved_as IN ('paid', 'unpaid', 'paid-out-of-band')), -- by an operator, by hand
     resolved_by    text,
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
+    resolve_reference text     CHECK (char_length(resolve_reference) BETWEEN 1 AND 255), -- of money that was paid out of band
+    paid           bigint      NOT NULL GENERATED ALWAYS AS (CASE resolved_as WHEN 'paid-out-of-band' THEN amount ELSE received END) STORED,
     disputed_at    timestamptz,
     dispute        json,                                                   -- {id, status, reason, refundable, amount, currency, fee, fee_currency} of its relevant dispute
     amount_disputed bigint     NOT NULL DEFAULT 0 CHECK (amount_disputed >= 0), -- of its lost disputes in its currency
@@ -56,12 +58,13 @@ CREATE TABLE payments (
     CHECK (phase <> 'declined' OR declined_until IS NOT NULL AND decline IS NOT NULL),
     CHECK (phase NOT IN ('confirming', 'action', 'declined', 'processing', 'capturing', 'captured', 'settled', 'refund_due', 'late') OR intent_id IS NOT NULL),
     CHECK (phase NOT IN ('expiring', 'late', 'ended', 'cancelled') OR ending IS NOT NULL),
-    CHECK (phase NOT IN ('captured', 'settled', 'refund_due') OR received = amount),
+    CHECK (phase NOT IN ('captured', 'settled', 'refund_due') OR paid = amount),
     CHECK ((attempt = 0) = (attempt_at IS NULL)),
     CHECK ((intent_status IS NULL) = (livemode IS NULL)),
     CHECK ((phase IN ('settled', 'refund_due', 'cancelled')) = (finished_at IS NOT NULL)),
     CHECK ((cancel_job IS NULL) OR (cancelled_by IS NOT NULL)),
-    CHECK ((resolved_as IS NULL) = (resolved_by IS NULL) AND (resolved_as IS NULL) = (resolve_reason IS NULL))
+    CHECK ((resolved_as IS NULL) = (resolved_by IS NULL) AND (resolved_as IS NULL) = (resolve_reason IS NULL)),
+    CHECK ((resolved_as IS NOT DISTINCT FROM 'paid-out-of-band') = (resolve_reference IS NOT NULL))
 ) WITH (fillfactor = 70);
 
 CREATE INDEX payments_due ON payments (due_at) WHERE due_at IS NOT NULL;

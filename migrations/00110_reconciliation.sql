@@ -65,6 +65,7 @@ CREATE TABLE payment_discrepancies (
     explained_by   text,
     explanation    text        CHECK (char_length(explanation) BETWEEN 1 AND 500),
     explained_at   timestamptz,
+    version        bigint      NOT NULL DEFAULT 0,                         -- incremented when its amounts change
     UNIQUE (kind, object_id),
     CHECK ((explained_by IS NULL) = (explanation IS NULL) AND (explained_by IS NULL) = (explained_at IS NULL))
 );

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 )
@@ -116,29 +117,44 @@ type Finding string
 
 // The findings.
 const (
-	FoundPaid   Finding = "paid"   // all of it: it is captured, also when the provider has not said so
-	FoundUnpaid Finding = "unpaid" // nothing, or what was is refunded already
+	FoundPaid      Finding = "paid"             // all of it, as the provider says
+	FoundUnpaid    Finding = "unpaid"           // nothing, or what was is refunded already
+	FoundOutOfBand Finding = "paid-out-of-band" // all of it, in another way: the provider has none
 )
+
+// Resolution is what an operator says of a payment at the version at which it was read.
+type Resolution struct {
+	Version    int64
+	Found      Finding
+	Reference  string // of [FoundOutOfBand]
+	By, Reason string
+}
 
 // QueueResolve ends a payment by hand. A paid one is captured, and an unpaid one has
 // ended: a transaction of the sale decides what becomes of it, as of any other, and it is
 // due at once for that. One that is cancelled already and was not paid stays so, and is
-// checked once more: an event may just have reported money.
+// checked once more: an event may just have reported money. So is one that was paid out of band,
+// whatever becomes of it; money on it at the provider is acknowledged by resolving it so again.
+// there is what the provider says of one that is paid: all of the money.
 //
 // The batch fails with a state-conflict Error unless the payment still has the version of
-// p, waits for an operator, can no longer be confirmed, and no worker has it.
-func QueueResolve(b *pgx.Batch, p *Payment, found Finding, by, reason string) {
+// the resolution, waits for an operator, can no longer be confirmed, and no worker has it.
+func QueueResolve(b *pgx.Batch, purchaseID uuid.UUID, r Resolution, there payprovider.Intent) {
 	b.Queue(`
 		UPDATE payments
 		SET version = version + 1, lease_until = NULL, next_action = NULL, `+unblocked+`,
-		    resolved_as = $3, resolved_by = $4, resolve_reason = $5,
-		    phase = CASE WHEN $3 = 'paid' THEN 'captured' WHEN phase = 'cancelled' THEN phase ELSE 'ended' END,
-		    received = CASE WHEN $3 = 'paid' THEN amount ELSE received END,
-		    ending = CASE WHEN $3 = 'paid' THEN ending ELSE coalesce(ending, 'unpaid') END,
+		    resolved_as = $3, resolved_by = $4, resolve_reason = $5, resolve_reference = $6,
+		    phase = CASE WHEN phase IN ('settled', 'refund_due') OR phase = 'cancelled' AND $3 = 'unpaid' THEN phase WHEN $3 = 'unpaid' THEN 'ended' ELSE 'captured' END,
+		    received = CASE WHEN $3 = 'paid' THEN $7 ELSE received END,
+		    intent_status = CASE WHEN $3 = 'paid' THEN $8 ELSE intent_status END, livemode = CASE WHEN $3 = 'paid' THEN $9 ELSE livemode END,
+		    ending = CASE WHEN $3 = 'unpaid' THEN coalesce(ending, 'unpaid') ELSE ending END,
 		    due_at = clock_timestamp(),
-		    finished_at = CASE WHEN $3 = 'unpaid' AND phase = 'cancelled' THEN finished_at END
+		    finished_at = CASE WHEN phase IN ('settled', 'refund_due') OR phase = 'cancelled' AND $3 = 'unpaid' THEN finished_at END
 		WHERE purchase_id = $1 AND version = $2 AND waiting_for = 'operator' AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
-		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, p.PurchaseID, p.Version, string(found), by, reason).
+		  AND (phase NOT IN ('settled', 'refund_due') OR $3 = 'paid-out-of-band' AND resolved_as = $3)
+		  AND ($3 <> 'paid' OR (amount, currency, 'succeeded') = ($7, $10, $8))
+		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, purchaseID, r.Version, string(r.Found), r.By, r.Reason, postgres.Nullable(r.Reference),
+		int64(there.Received), string(there.Status), there.Livemode, there.Currency).
 		Exec(OrConflict("the payment has changed, or a worker is checking it with the provider; retry in a moment"))
 }
 

@@ -109,7 +109,7 @@ var Invariants = []audit.Invariant{
 	// Money is given back twice only when somebody has said so of a refund that was then made, too. What is
 	// not asked for is a refund of others that has failed since.
 	{Check: "captured_money", Name: "what a card has paid is kept, given back by us, or given back out of band", SQL: `
-		SELECT format('purchase %s is %s; captured %s, given back by us %s, out of band %s, asked for by us %s', p.id, p.state, y.received, r.ours, r.others, r.asked)
+		SELECT format('purchase %s is %s; paid %s, given back by us %s, out of band %s, asked for by us %s', p.id, p.state, y.paid, r.ours, r.others, r.asked)
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id
 		CROSS JOIN LATERAL (SELECT p.amount - sum(price) AS debt FROM purchase_items WHERE purchase_id = p.id) i
 		CROSS JOIN LATERAL (
@@ -118,14 +118,14 @@ var Invariants = []audit.Invariant{
 			       coalesce(sum(amount) FILTER (WHERE number IS NULL AND state NOT IN ('failed', 'canceled')), 0) AS others,
 			       coalesce(bool_or(state = 'resolved'), false) AS by_hand
 			FROM refunds WHERE purchase_id = p.id) r
-		WHERE y.received < r.ours + r.others AND NOT r.by_hand
-		   OR p.state = 'refunded' AND y.received > r.ours + r.others
-		   OR p.state = 'refunding' AND y.received > r.asked + r.others
+		WHERE y.paid < r.ours + r.others AND NOT r.by_hand
+		   OR p.state = 'refunded' AND y.paid > r.ours + r.others
+		   OR p.state = 'refunding' AND y.paid > r.asked + r.others
 		   OR p.state = 'completed' AND (r.asked > i.debt OR i.debt > r.asked + r.others)`},
 	{Check: "refunded_payments", Name: "only captured money is refunded by card", SQL: `
 		SELECT format('refund %s of purchase %s: its payment is %s', r.id, r.purchase_id, y.phase)
 		FROM refunds r LEFT JOIN payments y ON y.purchase_id = r.purchase_id
-		WHERE r.method = 'card' AND NOT coalesce(y.phase IN ('settled', 'refund_due') OR y.phase = 'captured' AND y.received = y.amount OR r.number IS NULL AND y.received > 0, false)`},
+		WHERE r.method = 'card' AND NOT coalesce(y.phase IN ('settled', 'refund_due') OR y.phase = 'captured' AND y.paid = y.amount OR r.number IS NULL AND y.received > 0, false)`},
 	{Check: "due_items", Name: "an open payment and an open card refund are due sometime", SQL: `
 		SELECT format('payment %s is %s', purchase_id, phase) FROM payments WHERE finished_at IS NULL AND due_at IS NULL
 		UNION ALL SELECT format('refund %s is %s', id, state) FROM refunds

@@ -208,11 +208,18 @@ type Payment struct {
 	ResolvedAs    *Finding // what an operator has said of it; nil: nobody had to
 	ResolvedBy    *string  // role:client
 	ResolveReason *string
+	Reference     *string // of money that was paid out of band
 }
 
-// ResolvedUnpaid reports whether an operator has said that nothing was paid, and nothing of ours
-// depends on it any more.
-func (p *Payment) ResolvedUnpaid() bool { return p.Phase == Cancelled && p.ResolvedAs != nil }
+// PaidOutOfBand reports whether an operator has said that the money came in another way. Then the
+// provider should have none of it.
+func (p *Payment) PaidOutOfBand() bool { return p.ResolvedAs != nil && *p.ResolvedAs == FoundOutOfBand }
+
+// Resolved reports whether an operator has said how it ended, and nothing of ours depends on what the
+// provider says of it any more.
+func (p *Payment) Resolved() bool {
+	return p.Phase == Cancelled && p.ResolvedAs != nil || p.Phase.Final() && p.PaidOutOfBand()
+}
 
 // OverAt returns when the payment is given up, as the column over_at has it.
 func (p *Payment) OverAt() time.Time {
@@ -243,7 +250,7 @@ const columns = `p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p
 	p.due_at, p.wakes, p.deadline, p.latest, p.awaits_until, p.kept_since, p.declined_until, p.over_at <= clock_timestamp(), p.attempt, p.attempt_at, p.tries,
 	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.livemode, p.received,
 	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for, p.last_error,
-	p.disputed_at, p.dispute, p.amount_disputed, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason`
+	p.disputed_at, p.dispute, p.amount_disputed, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason, p.resolve_reference`
 
 var scan = pgx.RowToStructByPos[Payment]
 

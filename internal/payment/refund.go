@@ -78,6 +78,7 @@ type Refund struct {
 	UserID        string
 	Method        RefundMethod
 	Amount        money.Amount // 0 of one of ours that is finished: others had left nothing
+	Due           money.Amount // what is to be given back: of one that waits for an operator, what others have left of Amount
 	Currency      string       // ISO 4217, capitals
 	Reason        RefundReason
 	State         RefundState
@@ -112,12 +113,26 @@ func (r *Refund) Item() lease.Item {
 }
 
 // refundColumns are the fields of a Refund, in order.
-const refundColumns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, r.currency, r.reason, r.state, r.version, r.lease_until,
+const refundColumns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, ` + DueSQL + `, r.currency, r.reason, r.state, r.version, r.lease_until,
 	r.due_at, r.wakes, r.attempt, r.attempt_at, coalesce(r.asked, r.amount), coalesce(extract(epoch FROM clock_timestamp() - r.attempt_at) * interval '1 second', interval '0'),
 	r.provider_id, r.failure, r.faults, r.stuck, r.resolved_by, r.resolve_reason, r.created_at,
 	extract(epoch FROM clock_timestamp() - r.created_at) * interval '1 second', r.finished_at`
 
 var scanRefund = pgx.RowToStructByPos[Refund]
+
+// DebtSQL is how much of what a card purchase r.purchase_id has paid is to be refunded: the price
+// of what was cancelled in part, while it keeps the rest, otherwise all.
+const DebtSQL = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.paid END
+	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
+
+// LeftSQL is how much is left of the debt for a refund r: what others of the purchase, ours and
+// others', do not give back.
+const LeftSQL = `(` + DebtSQL + ` - coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id
+	AND o.state IN ('pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint)`
+
+// DueSQL is Refund.Due in SQL. Of those of a purchase that wait for an operator, the first has what is left first.
+const DueSQL = `CASE WHEN ` + forOperator + ` THEN greatest(least(r.amount, ` + LeftSQL + ` -
+	coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.number < r.number AND ` + forOperator + `), 0)::bigint), 0) ELSE r.amount END`
 
 // GetRefund returns a refund, or a not-found Error.
 func GetRefund(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Refund, error) {
@@ -233,7 +248,7 @@ func QueueInsertRefunds(b *pgx.Batch, refunds []Refund) {
 			SELECT coalesce(max(number), 0) AS n, coalesce(sum(amount), 0) AS asked
 			FROM refunds WHERE purchase_id = r.purchase_id AND number IS NOT NULL) before,
 		     (SELECT clock_timestamp() AS now) t
-		WHERE before.asked + r.together <= CASE WHEN r.method = 'card' THEN (SELECT received FROM payments WHERE purchase_id = r.purchase_id)
+		WHERE before.asked + r.together <= CASE WHEN r.method = 'card' THEN (SELECT paid FROM payments WHERE purchase_id = r.purchase_id)
 		                                   ELSE (SELECT amount FROM purchases WHERE id = r.purchase_id) END`,
 		ids, purchases, campaigns, users, methods, amounts, currencies, reasons).Exec(postgres.Exactly(n, "new refunds"))
 }

@@ -162,7 +162,8 @@ const recheck = time.Minute
 // them is fenced. Each must still have the version at which it was read.
 //
 // A settled or returned payment is not checked again, unless an event comes; a late one
-// is due at once, and a cancelled one after a while, if it was ever at the provider. Events about refunds
+// is due at once, and a cancelled one after a while, if it was ever at the provider, as is one that was
+// paid out of band. Events about refunds
 // that came before the money was in our books are open again.
 func QueueFinalize(b *pgx.Batch, finalizations []Finalization) {
 	n := len(finalizations)
@@ -174,7 +175,7 @@ func QueueFinalize(b *pgx.Batch, finalizations []Finalization) {
 		UPDATE payments p
 		SET version = p.version + 1, phase = c.next, lease_until = NULL, next_action = NULL, `+unblocked+`,
 		    due_at = CASE WHEN c.next = 'late' THEN clock_timestamp()
-		                  WHEN c.next = 'cancelled' AND p.intent_id IS NOT NULL THEN clock_timestamp() + $5 * interval '1 second' END,
+		                  WHEN c.next = 'cancelled' AND p.intent_id IS NOT NULL OR p.resolved_as = 'paid-out-of-band' THEN clock_timestamp() + $5 * interval '1 second' END,
 		    finished_at = CASE WHEN c.next IN ('settled', 'refund_due', 'cancelled') THEN coalesce(p.finished_at, clock_timestamp()) END
 		FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[]) AS c (id, version, phase, next)
 		WHERE p.purchase_id = c.id AND p.version = c.version AND p.phase = c.phase`, ids, versions, from, to, recheck.Seconds()).

@@ -64,6 +64,13 @@ func required(c *cobra.Command, name, help string) *string {
 	return value
 }
 
+// requiredNumber adds a flag for a number that must be set.
+func requiredNumber(c *cobra.Command, name, help string) *int64 {
+	value := c.Flags().Int64(name, 0, help)
+	_ = c.MarkFlagRequired(name)
+	return value
+}
+
 // lister makes c a command that lists up to --limit entries.
 func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, api *client.Client, args []string) (iter.Seq2[T, error], error)) *cobra.Command {
 	limit := c.Flags().Int("limit", 100, "maximum number of "+t.name+" to list")

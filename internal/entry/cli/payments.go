@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"iter"
 
 	"github.com/google/uuid"
@@ -21,28 +22,33 @@ func paymentsCommand() *cobra.Command {
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, _ string) (any, error) {
 			return api.RetryPayment(ctx, id)
 		}}
-	var outcome *string
+	var outcome, reference *string
+	var version *int64
 	resolve := action{
 		use:   "resolve PURCHASE",
 		short: "Resolve a payment that waits for an operator",
 		long: `Resolve the payment of a purchase that waits for an operator, with the outcome that you
 found at the provider. unpaid: nothing was paid, or the money was already returned; the
-positions are released and the job fails. paid: the full amount was paid; the positions
-are sold, or the money is refunded if the purchase cannot have them. The timeline of the
-purchase records the operator and the reason. A payment that can still end without an
-operator is rejected.`,
+positions are released and the job fails. paid: the full amount was paid, and the provider
+says so now; the positions are sold, or the money is refunded if the purchase cannot have
+them. paid-out-of-band: the full amount came in another way, which --reference names; the
+provider's payment is cancelled. The timeline of the purchase records the operator and the
+reason. A payment that can still end without an operator, or that has changed since it was
+listed, is rejected.`,
 		what: "a purchase", reason: "what you found at the provider, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ResolvePayment(ctx, id, client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(*outcome), Reason: reason}, client.WithReason(reason))
+			return api.ResolvePayment(ctx, id, client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(*outcome), Version: *version, Reference: *reference, Reason: reason}, client.WithReason(reason))
 		},
 	}.command()
-	outcome = required(resolve, "outcome", "paid or unpaid")
+	outcome = required(resolve, "outcome", "unpaid, paid or paid-out-of-band")
+	version = requiredNumber(resolve, "version", "its version in the list")
+	reference = resolve.Flags().String("reference", "", "where money that was paid out of band can be found")
 	parent.AddCommand(list, retry.command(), resolve)
 	return parent
 }
 
-var paymentTable = table[client.CardPayment]{"payments", "PURCHASE\tINTENT\tAMOUNT\tPHASE\tSTATUS\tWAITING FOR\tCREATED\tREASON", func(p client.CardPayment) string {
-	return cells(p.PurchaseID, p.Reference, amountOf(p.Amount, p.Currency), p.Phase, p.Status, p.WaitingFor, p.CreatedAt, p.Reason)
+var paymentTable = table[client.CardPayment]{"payments", "PURCHASE\tVERSION\tINTENT\tAMOUNT\tPHASE\tSTATUS\tWAITING FOR\tCREATED\tREASON", func(p client.CardPayment) string {
+	return cells(p.PurchaseID, p.Version, p.Reference, amountOf(p.Amount, p.Currency), p.Phase, p.Status, p.WaitingFor, p.CreatedAt, p.Reason)
 }}
 
 func refundsCommand() *cobra.Command {
@@ -58,26 +64,45 @@ func refundsCommand() *cobra.Command {
 			return api.RetryRefund(ctx, id)
 		},
 	}
+	var amount, total *int64
 	resolve := action{
 		use: "resolve REFUND", short: "Mark a card refund that waits for an operator as made by hand",
 		long: `Mark a card refund that waits for an operator as made by hand: the money was returned in
 another way. The refund is final and is not checked again. The reason is visible to the
-buyer. A refund that can still end without an operator is rejected.`,
+buyer. A refund that can still end without an operator, or over another amount than
+--amount by now, is rejected.`,
 		what: "a refund", reason: how,
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ResolveRefund(ctx, id, client.RefundResolutionRequest{Reason: reason}, client.WithReason(reason))
+			return api.ResolveRefund(ctx, id, client.RefundResolutionRequest{Amount: *amount, Reason: reason}, client.WithReason(reason))
 		},
-	}
+	}.command()
+	amount = requiredNumber(resolve, "amount", "what was returned, in minor units")
 	campaign := action{
 		use: "resolve-campaign CAMPAIGN", short: "Mark up to 1,000 card refunds of a campaign that wait for an operator as made by hand",
 		long: `Mark the card refunds of a campaign that wait for an operator as made by hand, as resolve
-does for one. Each call resolves up to 1,000; repeat while "more" is true.`,
+does for one: the first 1,000 that are listed. They must be over --amount together.`,
 		what: "a campaign", reason: how,
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ResolveRefunds(ctx, id, client.RefundResolutionRequest{Reason: reason}, client.WithReason(reason))
+			if _, err := api.GetCampaign(ctx, id); err != nil {
+				return nil, err
+			}
+			made, sum := client.RefundsResolutionRequest{Reason: reason}, int64(0)
+			for r, err := range api.WaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator}) {
+				if err != nil {
+					return nil, err
+				}
+				if r.CampaignID == id && len(made.Refunds) < 1000 {
+					made.Refunds, sum = append(made.Refunds, client.ReturnedByHand{ID: r.ID, Amount: r.Amount}), sum+r.Amount
+				}
+			}
+			if sum != *total || len(made.Refunds) == 0 {
+				return nil, fmt.Errorf("%d refunds of the campaign wait for an operator, over %d together, and not %d: nothing was done", len(made.Refunds), sum, *total)
+			}
+			return api.ResolveRefunds(ctx, id, made, client.WithReason(reason))
 		},
-	}
-	parent.AddCommand(list, retry.command(), resolve.command(), campaign.command())
+	}.command()
+	total = requiredNumber(campaign, "amount", "what was returned of all together, in minor units")
+	parent.AddCommand(list, retry.command(), resolve, campaign)
 	return parent
 }
 

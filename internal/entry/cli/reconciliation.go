@@ -29,21 +29,24 @@ func reconciliationCommand() *cobra.Command {
 		}
 		return api.PaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyState(*state)}), nil
 	})
+	var version *int64
 	explain := action{
 		use: "explain DISCREPANCY", short: "Explain a discrepancy",
 		long: `Explain an open discrepancy. It no longer counts in alerts, and stays on record with your
-name and reason. Payments and refunds do not change.`,
+name and reason. Payments and refunds do not change. One that has changed since it was
+listed is rejected.`,
 		what: "a discrepancy", reason: "the reason for the discrepancy, for the records",
 		do: func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error) {
-			return api.ExplainPaymentDiscrepancy(ctx, id, client.PaymentDiscrepancyExplanationRequest{Reason: reason}, client.WithReason(reason))
+			return api.ExplainPaymentDiscrepancy(ctx, id, client.PaymentDiscrepancyExplanationRequest{Version: *version, Reason: reason}, client.WithReason(reason))
 		},
-	}
-	parent.AddCommand(list, explain.command(), reportBalanceCommand())
+	}.command()
+	version = requiredNumber(explain, "version", "its version in the list")
+	parent.AddCommand(list, explain, reportBalanceCommand())
 	return parent
 }
 
-var discrepancyTable = table[client.PaymentDiscrepancy]{"discrepancies", "DISCREPANCY\tKIND\tSTATE\tREFERENCE\tPURCHASE\tHERE\tTHERE\tFOUND\tDETAIL", func(d client.PaymentDiscrepancy) string {
-	return cells(d.ID, d.Kind, d.State, d.Reference, d.PurchaseID, amountOf(d.Here.Amount, d.Here.Currency), amountOf(d.There.Amount, d.There.Currency), d.FoundAt, d.Detail)
+var discrepancyTable = table[client.PaymentDiscrepancy]{"discrepancies", "DISCREPANCY\tVERSION\tKIND\tSTATE\tREFERENCE\tPURCHASE\tHERE\tTHERE\tFOUND\tDETAIL", func(d client.PaymentDiscrepancy) string {
+	return cells(d.ID, d.Version, d.Kind, d.State, d.Reference, d.PurchaseID, amountOf(d.Here.Amount, d.Here.Currency), amountOf(d.There.Amount, d.There.Currency), d.FoundAt, d.Detail)
 }}
 
 func reportBalanceCommand() *cobra.Command {

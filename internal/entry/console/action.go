@@ -36,7 +36,7 @@ type action struct {
 // field is an input of a form. Name is the JSON pointer of the member of the request that it becomes.
 type field struct {
 	Name, Label, Hint string
-	Type              string // of input; textarea, select or checkbox
+	Type              string // of input; textarea, select or checkbox. hidden: what the form shows, which the request states
 	Value             any
 	Options           []string // of a select
 	Required          bool
@@ -112,7 +112,7 @@ func (c *console) perform(f *fiber.Ctx, a action, do run, typed *form) error {
 	if len(typed.Faults) > 0 {
 		return nil
 	}
-	if seen := typed.text("seen"); a.Seen != "" && seen != "" && seen != a.Seen {
+	if seen := typed.text("seen"); seen != "" && seen != a.Seen && (a.Seen != "" || a.Danger) { // a plain form that is sent twice is done once
 		delete(typed.values, "seen")
 		return fault.New(fault.StateConflict, "what the form shows has changed since you opened it: read it again")
 	}

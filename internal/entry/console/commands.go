@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -26,27 +29,44 @@ var otherCommands = []command{
 	{"/purchases/:id/payment/retry", "", action{Title: "Ask the provider now", Text: "The payment is checked with the provider at once, and not at its next time."}, nil,
 		plain((*client.Client).RetryPayment)},
 	{"/purchases/:id/payment/resolve", "", action{Title: "Resolve the payment", Danger: true, Text: "What have you found at the provider? Unpaid: nothing was paid, or it is returned already; " +
-		"the positions are released. Paid: all of it was paid; the positions are sold, or the money is refunded if they are gone.", Fields: []field{
-		{Name: "/outcome", Label: "Outcome", Type: "select", Required: true, Options: []string{"", string(client.PaymentOutcomeUnpaid), string(client.PaymentOutcomePaid)}}}}, nil,
+		"the positions are released. Paid: all of it was paid, and the provider says so now; the positions are sold, or the money is refunded if they are gone. " +
+		"Paid out of band: all of it came in another way; the positions are sold, the provider's payment is cancelled, and refunds are made by hand.", Fields: []field{
+		{Name: "/outcome", Label: "Outcome", Type: "select", Required: true, Options: []string{"", string(client.PaymentOutcomeUnpaid), string(client.PaymentOutcomePaid), string(client.PaymentOutcomePaidOutOfBand)}},
+		{Name: "/reference", Label: "Reference", Hint: "of money that was paid out of band: where it can be found", Type: "text"}}}, aboutPayment,
 		filled((*client.Client).ResolvePayment, func(typed *form) client.PaymentResolutionRequest {
-			return client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(typed.text("/outcome")), Reason: typed.text(reason.Name)}
+			return client.PaymentResolutionRequest{Outcome: client.PaymentOutcome(typed.text("/outcome")), Version: typed.number(version), Reference: typed.text("/reference"), Reason: typed.text(reason.Name)}
 		})},
 	{"/refunds/:id/retry", "", action{Title: "Retry the refund", Text: "%s are refunded anew by the provider."}, aboutRefund, plain((*client.Client).RetryRefund)},
 	{"/refunds/:id/resolve", "", action{Title: "Mark the refund as made by hand", Danger: true,
-		Text: "%s count as returned. No money moves: say how it was returned. The buyer can read it."}, aboutRefund, reasoned((*client.Client).ResolveRefund)},
+		Text: "%s count as returned. No money moves: say how it was returned. The buyer can read it."}, aboutRefund,
+		filled((*client.Client).ResolveRefund, func(typed *form) client.RefundResolutionRequest {
+			return client.RefundResolutionRequest{Amount: typed.number("/amount"), Reason: typed.text(reason.Name)}
+		})},
 	{"/campaigns/:id/refunds/resolve", "", action{Title: "Mark all refunds as made by hand", Danger: true, Back: Path + "/waiting",
-		Text: "All card refunds of the campaign that the provider rejected, or does not know, count as made: 1,000 at a time. No money moves: say how it was returned. The buyers can read it."},
-		aboutCampaign(nil),
-		reasoned((*client.Client).ResolveRefunds)},
-	{"/discrepancies/:id/explain", "", action{Title: "Explain the discrepancy", Text: "It no longer counts in alerts. Payments and refunds do not change.", Back: Path + "/waiting"}, nil,
-		reasoned((*client.Client).ExplainPaymentDiscrepancy)},
+		Text: "These card refunds of the campaign, which the provider rejected or does not know, count as made: 1,000 at a time. No money moves: say how it was returned. The buyers can read it."},
+		aboutRefunds,
+		filled((*client.Client).ResolveRefunds, func(typed *form) client.RefundsResolutionRequest {
+			request := client.RefundsResolutionRequest{Refunds: []client.ReturnedByHand{}, Reason: typed.text(reason.Name)}
+			for _, name := range slices.Sorted(maps.Keys(typed.values)) {
+				if id, isRefund := strings.CutPrefix(name, "refund/"); isRefund {
+					request.Refunds = append(request.Refunds, client.ReturnedByHand{ID: pathID(id), Amount: typed.number(name)})
+				}
+			}
+			return request
+		})},
+	{"/discrepancies/:id/explain", "", action{Title: "Explain the discrepancy", Text: "It no longer counts in alerts. Payments and refunds do not change.", Back: Path + "/waiting"}, aboutDiscrepancy,
+		filled((*client.Client).ExplainPaymentDiscrepancy, func(typed *form) client.PaymentDiscrepancyExplanationRequest {
+			return client.PaymentDiscrepancyExplanationRequest{Version: typed.number(version), Reason: typed.text(reason.Name)}
+		})},
 	{"/wallets/:id/credit", "", action{Title: "Credit the wallet", Text: "Money from outside is added to the balance of ", Fields: []field{
 		{Name: "/amount", Label: "Amount, in minor units", Type: "number", Required: true},
 		{Name: "/reference", Label: "Reference", Hint: "used once: a second credit with it is refused", Type: "text"},
 		{Name: "/description", Label: "Description", Hint: "stands in the history of the wallet", Type: "text"}}}, aboutWallet,
-		filled((*client.Client).CreditWallet, func(typed *form) client.Movement {
-			return client.Movement{Amount: typed.number("/amount"), Reference: typed.text("/reference"), Description: typed.text("/description")}
-		})},
+		func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+			return filled((*client.Client).CreditWallet, func(typed *form) client.Movement {
+				return client.Movement{Amount: typed.number("/amount"), Reference: typed.text("/reference"), Description: typed.text("/description")}
+			})(ctx, api, typed, append(options, client.WithVersion(typed.number(version)))...)
+		}},
 	{"/webhooks/:id/test", "", action{Title: "Send a test event", Text: "It goes to this endpoint only, whatever it subscribes to."}, nil, plain((*client.Client).TestWebhookEndpoint)},
 	{"/webhooks/:id/replay", "", action{Title: "Replay events", Text: "At most 1,000 events since then are sent again, the oldest first, 20 a second, with the same id and body. " +
 		"What is left can be replayed afterwards. Repair the receiver first.", Fields: []field{
@@ -86,7 +106,60 @@ var otherCommands = []command{
 func aboutWallet(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
 	wallet, err := api.GetWallet(ctx, id)
 	a.Text += moneyText(wallet.Balance, wallet.Currency) + ". 1234 are " + moneyText(1234, wallet.Currency) + "."
+	a.Fields = append(a.Fields, hidden(version, wallet.Version))
 	return err
+}
+
+// version is the hidden field for the version of what a form shows: a newer one is refused.
+const version = "/version"
+
+func hidden(name string, value int64) field { return field{Name: name, Type: "hidden", Value: value} }
+
+// find returns the first of a list that is the one; one that is not there any more is zero.
+func find[T any](all iter.Seq2[T, error], is func(T) bool) (found T, err error) {
+	for one, err := range all {
+		if err != nil || is(one) {
+			return one, err
+		}
+	}
+	return found, nil
+}
+
+func aboutPayment(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	p, err := find(api.Payments(ctx, client.ListPaymentsParams{WaitingFor: client.WaitingForOperator}), func(p client.CardPayment) bool { return p.PurchaseID == id })
+	if p.PurchaseID == id {
+		a.Facts = []fact{{"Amount", moneyText(p.Amount, p.Currency)}, {"At the provider", p.Reference}, {"Its status there, when it was read last", cmp.Or(p.Status, "unknown")},
+			{"Phase", string(p.Phase)}, {"Why it waits", p.Reason}}
+		a.Fields = append(a.Fields, hidden(version, p.Version))
+	}
+	return err
+}
+
+func aboutDiscrepancy(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	d, err := find(api.PaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen}), func(d client.PaymentDiscrepancy) bool { return d.ID == id })
+	if d.ID == id {
+		a.Facts = []fact{{"At the provider", d.Reference}, {"Detail", d.Detail}, {"Here", moneyText(d.Here.Amount, d.Here.Currency)}, {"There", moneyText(d.There.Amount, d.There.Currency)}}
+		a.Fields = append(a.Fields, hidden(version, d.Version))
+	}
+	return err
+}
+
+// aboutRefunds has the refunds of a campaign that wait for an operator, each with its amount: no other is resolved.
+func aboutRefunds(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	const most = 1000 // of a request
+	var sum int64
+	var currency client.Currency
+	n := 0
+	_, err := find(api.WaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator}), func(r client.Refund) bool {
+		if r.CampaignID == id {
+			n, sum, currency = n+1, sum+r.Amount, r.Currency
+			a.Fields = append(a.Fields, hidden("refund/"+r.ID.String(), r.Amount))
+		}
+		return n == most
+	})
+	return errors.Join(aboutCampaign(func(client.Campaign) []fact {
+		return []fact{{"Refunds", fmt.Sprintf("%d, together %s", n, moneyText(sum, currency))}}
+	})(ctx, api, id, a), err)
 }
 
 // cancelPurchase cancels a purchase, or the positions that the form has: not all but those that are left, so that a form that
@@ -132,6 +205,7 @@ func aboutPurchase(ctx context.Context, api *client.Client, id uuid.UUID, a *act
 func aboutRefund(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
 	refund, err := api.GetRefund(ctx, id)
 	a.Back, a.Text = Path+"/purchases/"+refund.PurchaseID.String(), fmt.Sprintf(a.Text, moneyText(refund.Amount, refund.Currency))
+	a.Fields = append(a.Fields, hidden("/amount", refund.Amount))
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/call"
@@ -28,6 +29,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/postgres"
@@ -52,8 +54,12 @@ func (s *server) ResolvePayment(ctx context.Context, r operations.ResolvePayment
 	if strings.TrimSpace(r.Body.Reason) == "" {
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state what was found at the provider, for the records"})
 	}
+	says := payment.Resolution{Version: r.Body.Version, Found: payment.Finding(r.Body.Outcome), Reference: strings.TrimSpace(r.Body.Reference), By: who.Signature(), Reason: r.Body.Reason}
+	if (says.Found == payment.FoundOutOfBand) != (says.Reference != "") {
+		return nil, fault.Invalid(fault.Field{Pointer: "/reference", Detail: "must state where the money can be found, with the outcome paid-out-of-band only"})
+	}
 	request := s.command(ctx, job.KindPaymentResolve)
-	done, err := s.cardPayments.Resolve(ctx, request, r.Purchase, payment.Finding(r.Body.Outcome), who.Signature(), r.Body.Reason)
+	done, err := s.cardPayments.Resolve(ctx, request, r.Purchase, says)
 	return s.commandDone(ctx, done, err)
 }
 
@@ -61,12 +67,12 @@ func (s *server) ResolvePayment(ctx context.Context, r operations.ResolvePayment
 func cardPaymentJSON(p payment.Payment) contract.CardPayment {
 	d := contract.CardPayment{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Amount: int64(p.Amount), Currency: p.Currency,
 		PaymentMethod: p.PaymentMethod, Reference: p.IntentID, Phase: contract.CardPaymentPhase(p.Phase), Status: p.IntentStatus, Reason: p.Reason(),
-		NextLookAt: p.DueAt, ExpiresAt: p.OverAt(), CreatedAt: p.CreatedAt}
+		NextLookAt: p.DueAt, ExpiresAt: p.OverAt(), CreatedAt: p.CreatedAt, Version: p.Version}
 	if waiter := string(p.WaitsFor()); waiter != "" {
 		d.WaitingFor = &waiter
 	}
 	if p.ResolvedAs != nil && p.ResolvedBy != nil && p.ResolveReason != nil { // the table has all or none
-		d.Resolution = &contract.PaymentResolution{Outcome: contract.PaymentOutcome(*p.ResolvedAs), By: *p.ResolvedBy, Reason: *p.ResolveReason}
+		d.Resolution = &contract.PaymentResolution{Outcome: contract.PaymentOutcome(*p.ResolvedAs), By: *p.ResolvedBy, Reason: *p.ResolveReason, Reference: p.Reference}
 	}
 	return d
 }
@@ -108,11 +114,11 @@ func (s *server) RetryRefund(ctx context.Context, r operations.RetryRefundReques
 
 func (s *server) ResolveRefund(ctx context.Context, r operations.ResolveRefundRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
-	if err := checkResolution(r.Body); err != nil {
+	if err := checkResolution(r.Body.Reason); err != nil {
 		return nil, err
 	}
 	request := s.command(ctx, job.KindRefundResolve)
-	done, err := s.refunds.Resolve(ctx, request, who.Grant(), r.Refund, who.Signature(), r.Body.Reason)
+	done, err := s.refunds.Resolve(ctx, request, who.Grant(), refunds.ByHand{ID: r.Refund, Amount: money.Amount(r.Body.Amount)}, who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err)
 }
 
@@ -121,17 +127,21 @@ func (s *server) ResolveRefunds(ctx context.Context, r operations.ResolveRefunds
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	if err := checkResolution(r.Body); err != nil {
+	if err := checkResolution(r.Body.Reason); err != nil {
 		return nil, err
 	}
 	request := s.command(ctx, job.KindRefundsResolve)
 	request.CampaignID = r.Campaign
-	done, err := s.refunds.ResolveCampaign(ctx, request, who.Grant(), who.Signature(), r.Body.Reason)
+	made := make([]refunds.ByHand, len(r.Body.Refunds))
+	for i, one := range r.Body.Refunds {
+		made[i] = refunds.ByHand{ID: one.ID, Amount: money.Amount(one.Amount)}
+	}
+	done, err := s.refunds.ResolveCampaign(ctx, request, who.Grant(), made, who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err)
 }
 
-func checkResolution(body *contract.RefundResolutionRequest) error {
-	if strings.TrimSpace(body.Reason) == "" {
+func checkResolution(reason string) error {
+	if strings.TrimSpace(reason) == "" {
 		return fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state how the money was returned, for the records"})
 	}
 	return nil
@@ -150,14 +160,14 @@ func (s *server) ExplainPaymentDiscrepancy(ctx context.Context, r operations.Exp
 		return nil, fault.Invalid(fault.Field{Pointer: "/reason", Detail: "must state the reason for the discrepancy, for the records"})
 	}
 	request := s.command(ctx, job.KindDiscrepancyExplain)
-	done, err := s.discrepancies.Explain(ctx, request, r.Discrepancy, who.Signature(), r.Body.Reason)
+	done, err := s.discrepancies.Explain(ctx, request, r.Discrepancy, r.Body.Version, who.Signature(), r.Body.Reason)
 	return s.commandDone(ctx, done, err)
 }
 
 func discrepancyJSON(d reconciliation.Discrepancy) contract.PaymentDiscrepancy {
 	doc := contract.PaymentDiscrepancy{ID: d.ID, Kind: string(d.Kind), State: contract.PaymentDiscrepancyState(d.State()), Reference: d.ObjectID,
 		Transaction: d.TransactionID, PurchaseID: d.PurchaseID, Here: contract.PaymentDiscrepancySide{Amount: d.HereAmount, Currency: d.HereCurrency},
-		There: contract.PaymentDiscrepancySide{Amount: d.ThereAmount, Currency: d.ThereCurrency}, Detail: d.Detail, FoundAt: d.FoundAt, ClosedAt: d.ClosedAt}
+		There: contract.PaymentDiscrepancySide{Amount: d.ThereAmount, Currency: d.ThereCurrency}, Detail: d.Detail, FoundAt: d.FoundAt, ClosedAt: d.ClosedAt, Version: d.Version}
 	if d.ExplainedBy != nil && d.Explanation != nil && d.ExplainedAt != nil { // the table has all or none
 		doc.Explanation = &contract.PaymentDiscrepancyExplanation{By: *d.ExplainedBy, Reason: *d.Explanation, At: *d.ExplainedAt}
 	}
@@ -272,7 +282,8 @@ func refusalOf(err error) error {
 }
 
 // openPayments makes what is needed where cards are accepted, and returns the events of the
-// provider. The api calls the provider only when an operator runs a sweep that asks it.
+// provider. The api calls the provider only for an operator: in a sweep that asks it, or about a payment that is
+// said to be paid.
 func (s *server) openPayments(provider payprovider.Provider) *cards.Events {
 	if provider == nil {
 		return nil

@@ -237,7 +237,7 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.sweeper = upkeep.New(s.settings, gate.Retry(sweep.RowWait), rdb, s.logger,
 		upkeep.Options{Holds: metrics, Draws: s.acceptor.draws, Events: s.openPayments(provider), Provider: provider})
 	cards := func(render func(payment.Payment) any) *cards.Service {
-		return cards.NewService(gate.Retry(0), provider != nil, s.dispatchDue, render)
+		return cards.NewService(gate.Retry(0), provider, s.dispatchDue, render)
 	}
 	s.payments, s.cardPayments = cards(func(p payment.Payment) any { return resource.Payment(p) }), cards(func(p payment.Payment) any { return cardPaymentJSON(p) })
 	s.openCaches()

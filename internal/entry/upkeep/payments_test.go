@@ -161,7 +161,7 @@ func TestWhatWaitsForAKeyForLongIsTheOperatorsWhoCanEndIt(t *testing.T) {
 	if err != nil || counts.UnderWay != 0 || counts.ForPeople != 1 {
 		t.Errorf("the end of the campaign waits for refunds: %+v, %v", counts, err)
 	}
-	service := cards.NewService(p.db, false, nil, func(payment.Payment) any { return nil })
+	service := cards.NewService(p.db, nil, nil, func(payment.Payment) any { return nil })
 	for bought, found := range map[uuid.UUID]payment.Finding{capturing: payment.FoundPaid, confirming: payment.FoundUnpaid} {
 		key := uuidv7.New()
 		done, err := service.Resolve(t.Context(), job.Request{ID: key, Client: "ops", Key: key.String(), Kind: job.KindPaymentResolve, Keep: time.Hour, HTTPStatus: 200},

@@ -3,12 +3,15 @@ package cards
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/payprovider"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
@@ -19,20 +22,20 @@ import (
 // Service carries out what operators decide about payments that wait, and what buyers change.
 type Service struct {
 	db       postgres.Beginner
-	cards    bool
+	provider payprovider.Provider // nil: there is none
 	dispatch func([]lease.Item)
 	render   func(payment.Payment) any
 }
 
 // NewService returns a Service. db is a pool, or a view of it for transactions that may
-// wait for locks. cards says whether a key of a provider is set. dispatch gets payments that are due since a commit, and what it does may
+// wait for locks. provider may be nil. dispatch gets payments that are due since a commit, and what it does may
 // be lost; nil: the sweep due-items finds them. render makes the answer's body
 // from a payment.
-func NewService(db postgres.Beginner, cards bool, dispatch func([]lease.Item), render func(payment.Payment) any) *Service {
+func NewService(db postgres.Beginner, provider payprovider.Provider, dispatch func([]lease.Item), render func(payment.Payment) any) *Service {
 	if dispatch == nil {
 		dispatch = func([]lease.Item) {}
 	}
-	return &Service{db: db, cards: cards, dispatch: dispatch, render: render}
+	return &Service{db: db, provider: provider, dispatch: dispatch, render: render}
 }
 
 // Retry has a waiting payment checked now: the provider is asked again. One that does
@@ -43,7 +46,7 @@ func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID
 		if known.WaitsFor() == "" {
 			return fault.New(fault.StateConflict, "the payment does not wait for the provider or an operator; it is in phase %s", known.Phase)
 		}
-		if known.WaitsFor() == payment.WaitsForKey && !s.cards {
+		if known.WaitsFor() == payment.WaitsForKey && s.provider == nil {
 			return fault.New(fault.StateConflict, "cards are disabled: the provider cannot be queried until payments.stripe.key is set")
 		}
 		payment.QueueWake(b, purchaseID)
@@ -51,25 +54,63 @@ func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID
 	})
 }
 
-// Resolve ends a payment that waits for an operator with what the operator has found at the
-// provider. From then on it goes the way of every payment: see [payment.QueueResolve]. by
-// and reason go into the timeline of the purchase. A payment that a worker could still lead
-// on is a state-conflict Error.
-func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UUID, found payment.Finding, by, reason string) (job.Accepted, error) {
+// Resolve ends a payment that waits for an operator with what the operator has found. From then on
+// it goes the way of every payment: see [payment.QueueResolve]. Who it was and
+// the reason go into the timeline of the purchase. A payment that a worker could still lead
+// on, or that has changed since it was read, is a state-conflict Error.
+//
+// That it is paid is not believed: the provider is asked, before the transaction. What has succeeded
+// there stays so.
+func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UUID, says payment.Resolution) (job.Accepted, error) {
+	var there payprovider.Intent
+	var notPaid error
+	if says.Found == payment.FoundPaid {
+		there, notPaid = s.paidThere(ctx, purchaseID)
+	}
 	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
-		if err := mayResolve(&known, time.Now()); err != nil {
+		if err := mayResolve(&known, says, time.Now()); err != nil {
 			return err
 		}
-		payment.QueueResolve(b, &known, found, by, reason)
-		detail := fmt.Sprintf("%s, says %s: %s", found, by, reason)
+		if notPaid != nil {
+			return notPaid
+		}
+		payment.QueueResolve(b, purchaseID, says, there)
+		detail := fmt.Sprintf("%s, says %s: %s", strings.TrimSpace(string(says.Found)+" "+says.Reference), says.By, says.Reason)
 		payment.QueueSteps(b, payment.Step{PurchaseID: purchaseID, Event: payment.StepResolved, Detail: &detail})
 		return nil
 	})
 }
 
+// paidThere asks the provider about a payment. It returns an Error unless all of its money is there.
+func (s *Service) paidThere(ctx context.Context, purchaseID uuid.UUID) (there payprovider.Intent, err error) {
+	const otherwise = "; if the money came in another way, resolve it as paid-out-of-band"
+	if s.provider == nil {
+		return there, fault.New(fault.StateConflict, "cards are disabled: the provider cannot be queried whether it has the money%s", otherwise)
+	}
+	var known payment.Payment
+	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
+		known, _, err = payment.Get(ctx, tx, purchaseID)
+		return err
+	})
+	if err != nil || known.IntentID == nil { // without one it cannot be resolved
+		return there, err
+	}
+	there, err = s.provider.Intent(ctx, *known.IntentID)
+	switch {
+	case err != nil && payprovider.AsError(err, string(fetch)).Kind == payprovider.KindRefused:
+		return there, fault.Wrap(fault.StateConflict, err, "the provider does not know this payment"+otherwise)
+	case err != nil:
+		return there, fault.Wrap(fault.Unavailable, err, "the provider cannot be queried whether it has the money; retry"+otherwise)
+	case there.ID != *known.IntentID || there.Status != payprovider.Succeeded || there.Received != known.Amount || there.Currency != known.Currency:
+		return there, fault.New(fault.StateConflict, "the provider says that the payment is %s with %s received of %s%s", there.Status,
+			money.Currency(there.Currency).Format(there.Received), money.Currency(known.Currency).Format(known.Amount), otherwise)
+	}
+	return there, nil
+}
+
 // mayResolve returns why a payment cannot be resolved by hand, or nil. The reason is for
 // people: the write has the same conditions, and decides.
-func mayResolve(p *payment.Payment, now time.Time) error {
+func mayResolve(p *payment.Payment, says payment.Resolution, now time.Time) error {
 	switch {
 	case p.WaitsFor() != payment.WaitsForOperator:
 		return fault.New(fault.StateConflict, "only a payment that waits for an operator can be resolved by hand; this one is in phase %s", p.Phase)
@@ -80,6 +121,10 @@ func mayResolve(p *payment.Payment, now time.Time) error {
 			p.OverAt().UTC().Format(time.RFC3339))
 	case p.LeaseUntil != nil && p.LeaseUntil.After(now):
 		return fault.New(fault.StateConflict, "a worker is checking this payment with the provider; retry in a moment")
+	case p.Version != says.Version:
+		return fault.New(fault.StateConflict, "the payment has changed since you read it: it has version %d, and not %d; read it again", p.Version, says.Version)
+	case (p.Phase == payment.Settled || p.Phase == payment.RefundDue) && says.Found != payment.FoundOutOfBand:
+		return fault.New(fault.StateConflict, "the payment was paid out of band: refund the provider's money there, then resolve it as paid-out-of-band once more")
 	}
 	return nil
 }

@@ -58,15 +58,13 @@ func (f *known) next() (move, payment.Ending) {
 		return f.expiring(), ""
 	case payment.Late:
 		return f.unwanted(end), ""
-	case payment.Cancelled:
-		if f.p.IntentID == nil {
+	case payment.Cancelled, payment.Settled, payment.RefundDue:
+		if f.p.IntentID == nil || f.p.Phase != payment.Cancelled && !f.p.PaidOutOfBand() {
 			return release, ""
 		}
 		return f.unwanted(release), ""
 	case payment.Captured, payment.Ended:
 		return finalize, ""
-	case payment.Settled, payment.RefundDue:
-		return release, ""
 	}
 	return unexpected, ""
 }
@@ -197,13 +195,16 @@ func (f *known) expiring() move {
 }
 
 // unwanted is for payments whose positions are free again: money on them would be given
-// back. ended is the move when the intent has ended.
+// back. Of one that was paid out of band an operator decides: it would be paid twice. ended is the
+// move when the intent has ended.
 func (f *known) unwanted(ended move) move {
 	switch {
 	case f.intent.Status == "":
 		return fetch
 	case f.intent.Status == payprovider.Canceled:
 		return ended
+	case f.intent.Status == payprovider.Succeeded && f.p.PaidOutOfBand():
+		return unexpected
 	case f.intent.Status == payprovider.Succeeded:
 		return keepMoney
 	case f.intent.Status == payprovider.Processing && (f.p.Phase == payment.Late || f.refused == cancel):

@@ -57,7 +57,7 @@ func (r *run) snooze(ctx context.Context, c move, e *payprovider.Error) (Outcome
 	if until := time.Until(e.RetryAt); until > pause {
 		pause = min(until, longestRetry)
 	}
-	if !r.p.ResolvedUnpaid() {
+	if !r.p.Resolved() {
 		reason := r.waitAfter(e.Kind)
 		changed.WaitingFor, changed.LastError = &reason, inWords(e.Error())
 	}
@@ -121,7 +121,7 @@ func (r *run) mismatch(ctx context.Context, c move, err error) (Outcome, error) 
 // perhaps the fault has gone. A payment that an operator has resolved is released silently, as
 // long as the provider says what it said when the operator checked.
 func (r *run) unexpectedState(ctx context.Context, what string) (Outcome, error) {
-	if r.p.ResolvedUnpaid() && sameError(r.p.LastError, inWords(what)) {
+	if r.p.Resolved() && sameError(r.p.LastError, inWords(what)) {
 		changed := r.p // an operator has seen just this, and has said how it ended
 		changed.Faults, changed.WaitingFor = 0, nil
 		return Nothing, r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
@@ -193,7 +193,7 @@ func (r *run) pauseOf(p *payment.Payment) time.Duration {
 	switch left := r.left(p); {
 	case p.Phase == payment.CardDeclined: // no event comes before its buyer does
 		return max(left, 0) + shortestPause
-	case p.Phase == payment.Late || p.Phase == payment.Cancelled:
+	case p.Phase == payment.Late || p.Phase.Final():
 		return min(pause+max(-left, 0)/lateShare, max(pause, longestCheck))
 	case p.Phase != payment.Capturing && left > -shortestPause && left < pause:
 		return left + shortestPause

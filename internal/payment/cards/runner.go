@@ -225,7 +225,11 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 	case release:
 		return Nothing, r.sleep(ctx)
 	}
-	return r.unexpectedState(ctx, fmt.Sprintf("intent %s in status %q", postgres.ValueOf(r.p.IntentID), r.intent.Status))
+	what := fmt.Sprintf("intent %s in status %q", postgres.ValueOf(r.p.IntentID), r.intent.Status)
+	if r.p.PaidOutOfBand() {
+		what += ", and it was paid out of band: refund or cancel it at the provider"
+	}
+	return r.unexpectedState(ctx, what)
 }
 
 func (r *run) goOn(err error) (Outcome, error) {

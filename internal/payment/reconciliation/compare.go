@@ -24,7 +24,7 @@ const (
 // unit of the source's own currency. A condition on t follows.
 //
 // A charge must be captured here over the same money, for the same purchase. One of a payment
-// that an operator has called unpaid may be refunded there in whole. A refund must be on our
+// that an operator has called unpaid, or paid out of band, may be refunded there in whole. A refund must be on our
 // books, of the same purchase, made by us or out of band, and have come as far here; one of a payment that
 // received nothing here only released it, and one that has failed, then or later, has given
 // nothing back. One that was resolved by hand and has succeeded there differs until the provider's list
@@ -53,7 +53,7 @@ const compared = `
 		UNION ALL
 		SELECT 'differs', t.intent_id, p.received, p.currency, format('captured at the provider, and %s here with another amount or currency', p.phase)
 		WHERE t.reporting_category = 'charge' AND (t.source_amount, t.source_currency) IS DISTINCT FROM (p.received, p.currency) AND p.purchase_id IS NOT NULL
-		  AND NOT (p.received = 0 AND p.resolved_as IS NOT DISTINCT FROM 'unpaid' AND t.source_amount = (
+		  AND NOT (p.received = 0 AND p.resolved_as IS NOT NULL AND t.source_amount = (
 			SELECT coalesce(sum(b.source_amount), 0) FROM balance_transactions b
 			WHERE b.intent_id = t.intent_id AND b.reporting_category = 'refund' AND b.source_currency = t.source_currency AND b.source_status = 'succeeded'
 			  AND NOT EXISTS (SELECT FROM balance_transactions WHERE source_id = b.source_id AND reporting_category = 'refund_failure')))

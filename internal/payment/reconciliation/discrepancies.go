@@ -56,6 +56,7 @@ type Discrepancy struct {
 	ExplainedBy   *string    `json:"-"`
 	Explanation   *string    `json:"-"`
 	ExplainedAt   *time.Time `json:"-"`
+	Version       int64      `json:"-"`        // grows with its amounts
 	UnderWay      bool       `db:"-" json:"-"` // here, when it was found: after two days that is no excuse
 }
 
@@ -71,7 +72,12 @@ func (d Discrepancy) State() State {
 }
 
 const columns = `d.id, d.kind, d.object_id, d.transaction_id, d.purchase_id, d.here_amount, d.here_currency, d.there_amount, d.there_currency, d.detail,
-	d.found_at, d.closed_at, d.explained_by, d.explanation, d.explained_at`
+	d.found_at, d.closed_at, d.explained_by, d.explanation, d.explained_at, d.version`
+
+// same is the condition that what an operator has said of a discrepancy still counts: it was not closed, and is over the
+// same amounts. Of an unknown category they grow.
+const same = `(d.closed_at IS NULL AND (d.kind = 'unknown-category' OR (d.here_amount, d.here_currency, d.there_amount, d.there_currency)
+	IS NOT DISTINCT FROM (excluded.here_amount, excluded.here_currency, excluded.there_amount, excluded.there_currency)))`
 
 // List returns the discrepancies in a state (empty: in any), in the order in which they were
 // found first, after the given one (zero: from the start).
@@ -95,7 +101,7 @@ func CountOpen(ctx context.Context, db postgres.DB) (map[Kind]int, error) {
 }
 
 // record records discrepancies. It returns those that are new, or have come back: what an
-// operator has said of those counts no more.
+// operator has said of those, or of other amounts, counts no more.
 func record(ctx context.Context, tx pgx.Tx, all []Discrepancy) ([]Discrepancy, error) {
 	return note(ctx, tx, all, `
 		ON CONFLICT (kind, object_id) DO UPDATE
@@ -103,8 +109,8 @@ func record(ctx context.Context, tx pgx.Tx, all []Discrepancy) ([]Discrepancy, e
 		    here_amount = excluded.here_amount, here_currency = excluded.here_currency, there_amount = excluded.there_amount,
 		    there_currency = excluded.there_currency, detail = excluded.detail, closed_at = NULL,
 		    found_at = CASE WHEN d.closed_at IS NULL THEN d.found_at ELSE excluded.found_at END,
-		    explained_by = CASE WHEN d.closed_at IS NULL THEN d.explained_by END, explanation = CASE WHEN d.closed_at IS NULL THEN d.explanation END,
-		    explained_at = CASE WHEN d.closed_at IS NULL THEN d.explained_at END`, false)
+		    explained_by = CASE WHEN `+same+` THEN d.explained_by END, explanation = CASE WHEN `+same+` THEN d.explanation END,
+		    explained_at = CASE WHEN `+same+` THEN d.explained_at END, version = d.version + CASE WHEN `+same+` THEN 0 ELSE 1 END`, false)
 }
 
 // RecordReported records what events have reported: open discrepancies, and closed ones for intents
@@ -171,9 +177,9 @@ func NewService(db postgres.Beginner, render func(Discrepancy) any) *Service {
 	return &Service{db: db, render: render}
 }
 
-// Explain notes why a discrepancy is none. One that is not open is a state-conflict Error,
-// and an unknown one a not-found Error.
-func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, reason string) (job.Accepted, error) {
+// Explain notes why a discrepancy is none. One that is not open, or has not the version any more at which it was read, is a
+// state-conflict Error, and an unknown one a not-found Error.
+func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, version int64, by, reason string) (job.Accepted, error) {
 	lock := func(ctx context.Context, tx pgx.Tx) (Discrepancy, error) {
 		d, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Discrepancy], `SELECT `+columns+` FROM payment_discrepancies d WHERE id = $1 FOR UPDATE`, id)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -184,6 +190,9 @@ func (s *Service) Explain(ctx context.Context, r job.Request, id uuid.UUID, by, 
 	_, accepted, err := job.Edit(ctx, s.db, r, lock, func(b *pgx.Batch, known Discrepancy) error {
 		if state := known.State(); state != Open {
 			return fault.New(fault.StateConflict, "the discrepancy is %s already", state)
+		}
+		if known.Version != version {
+			return fault.New(fault.StateConflict, "the discrepancy has changed since you read it: it has version %d, and not %d; read it again", known.Version, version)
 		}
 		b.Queue(`
 			UPDATE payment_discrepancies SET explained_by = $2, explanation = $3, explained_at = clock_timestamp()

@@ -123,7 +123,7 @@ func stands(ctx context.Context, db postgres.DB, provider payprovider.Provider, 
 			return true, nil
 		}
 		return there.Status != payprovider.RefundSucceeded || int64(there.Amount) != *d.HereAmount || there.Currency != *d.HereCurrency, err
-	case d.Kind == Differs && isIntent && p.Received == 0 && p.ResolvedAs != nil && *p.ResolvedAs == payment.FoundUnpaid && *d.ThereCurrency == p.Currency:
+	case d.Kind == Differs && isIntent && p.Received == 0 && p.ResolvedAs != nil && *d.ThereCurrency == p.Currency:
 		refunds, err := provider.RefundsOf(ctx, d.ObjectID)
 		left := *d.ThereAmount
 		for _, r := range refunds {

@@ -270,22 +270,6 @@ func (o *run) confirm(ctx context.Context) error {
 	return nil
 }
 
-// debt is how much of what a card purchase r.purchase_id has paid is to be refunded: the price
-// of what was cancelled in part, while it keeps the rest, otherwise all.
-const debt = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.received END
-	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
-
-// givenBack is what refunds of the purchase give back beside the refund r, ours and others', and
-// givenBackThere what they do at the provider.
-const (
-	givenBack      = givenBackBy + `'pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint`
-	givenBackThere = givenBackBy + `'pending', 'requires_action', 'succeeded')), 0)::bigint`
-	givenBackBy    = `coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN (`
-)
-
-// leftSQL is how much is left of the debt for a refund r.
-const leftSQL = `(` + debt + ` - ` + givenBack + `)`
-
 // beingMade is the condition that another refund of the purchase than r is just being made: r waits
 // for it, as both would ask for the same money.
 const beingMade = `EXISTS (SELECT FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state = 'open' AND o.attempt > 0)`
@@ -301,7 +285,8 @@ type remaining struct {
 // remainingOf returns how much money remains for a card refund.
 func remainingOf(ctx context.Context, db postgres.DB, id uuid.UUID) (r remaining, err error) {
 	err = db.QueryRow(ctx, `
-		SELECT `+leftSQL+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) - `+givenBackThere+`, `+beingMade+`
+		SELECT `+payment.LeftSQL+`, coalesce((SELECT received FROM payments WHERE purchase_id = r.purchase_id), 0) -
+		    coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.id <> r.id AND o.state IN ('pending', 'requires_action', 'succeeded')), 0)::bigint, `+beingMade+`
 		FROM refunds r WHERE id = $1`, id).Scan(&r.Debt, &r.Charge, &r.Waits)
 	return r, fault.At(err, "refunds.remainingOf(%s)", id)
 }
@@ -325,7 +310,7 @@ func queueWrite(b *pgx.Batch, r *payment.Refund, keep time.Duration, next *time.
 		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
 		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
-		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+leftSQL+` AND NOT `+beingMade+`) AND (amount <= $12 OR $12 >= `+leftSQL+`)`,
+		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+payment.LeftSQL+` AND NOT `+beingMade+`) AND (amount <= $12 OR $12 >= `+payment.LeftSQL+`)`,
 		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck, int64(r.Amount))
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return lease.Fenced(r.Item(), tag, 1) })
 }

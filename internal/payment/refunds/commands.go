@@ -2,6 +2,7 @@ package refunds
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,6 +11,8 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
@@ -52,63 +55,79 @@ func (s *Service) Retry(ctx context.Context, r job.Request, id uuid.UUID, by str
 	})
 }
 
+// ByHand is a refund that was made by hand, over what was returned: all that is due of it.
+type ByHand struct {
+	ID     uuid.UUID
+	Amount money.Amount
+}
+
 // Resolve notes that a refund was made by hand, with the reason: by an app
 // one of its client that was listed for it, by an operator, who sees everything, a card refund that the provider has
 // refused, or refuses to report. A request for the other kind gets a forbidden Error; a
-// refund in another state is a state-conflict Error.
-func (s *Service) Resolve(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, by, reason string) (job.Accepted, error) {
-	return s.edit(ctx, r, who, id, func(b *pgx.Batch, known payment.Refund) error {
-		if err := mayResolve(known, !who.All()); err != nil {
+// refund in another state, or over another amount by now, is a state-conflict Error.
+func (s *Service) Resolve(ctx context.Context, r job.Request, who access.Grant, made ByHand, by, reason string) (job.Accepted, error) {
+	return s.edit(ctx, r, who, made.ID, func(b *pgx.Batch, known payment.Refund) error {
+		if err := mayResolve(known, !who.All(), made.Amount); err != nil {
 			return err
 		}
-		queueResolve(b, id, by, reason)
-		if known.Method == payment.RefundToCard {
-			purchase.QueueFollow(b, known.PurchaseID)
-		}
-		payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundResolved, Detail: &reason})
+		queueResolve(b, known, by, reason)
+		queueFollow(b, known)
 		return nil
 	})
 }
 
-// mostResolved is how many refunds one request resolves at most.
-const mostResolved = 1000
-
 // campaignResolved is what a request for the refunds of a campaign has done.
 type campaignResolved struct {
-	CampaignID uuid.UUID `json:"campaign_id"`
-	Resolved   int       `json:"resolved"`
-	More       bool      `json:"more"` // of those that Resolve would accept
+	CampaignID uuid.UUID    `json:"campaign_id"`
+	Resolved   int          `json:"resolved"`
+	Amount     money.Amount `json:"amount"`
 }
 
-// ResolveCampaign is [Service.Resolve] for refunds of a campaign, [mostResolved] at most: those that
-// the app, or else an operator, may resolve one by one now. An unknown campaign is a not-found Error.
-func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access.Grant, by, reason string) (job.Accepted, error) {
+// ResolveCampaign is [Service.Resolve] for refunds of a campaign: all, or none. An unknown campaign or refund is
+// a not-found Error.
+func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access.Grant, made []ByHand, by, reason string) (job.Accepted, error) {
 	return job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
 		if _, err := campaign.Get(ctx, tx, r.CampaignID); err != nil {
 			return nil, err
 		}
-		method := payment.RefundToCard
-		if !who.All() {
-			method = payment.RefundExternal
+		done := campaignResolved{CampaignID: r.CampaignID}
+		made = slices.SortedFunc(slices.Values(made), func(a, b ByHand) int { return uuidv7.Compare(a.ID, b.ID) })
+		ids := make([]uuid.UUID, len(made))
+		for i, one := range made {
+			ids[i] = one.ID
 		}
-		purchases, more, err := resolveOfCampaign(ctx, tx, who, r.CampaignID, method, by, reason, mostResolved)
-		if err != nil {
-			return nil, err
+		if _, err := tx.Exec(ctx, `SELECT FROM refunds WHERE id = ANY($1) AND campaign_id = $2 AND ($3::text IS NULL OR client = $3) ORDER BY id FOR NO KEY UPDATE`, ids, r.CampaignID, who.Client()); err != nil {
+			return nil, fault.At(err, "refunds.ResolveCampaign")
 		}
-		steps := make([]payment.Step, len(purchases))
-		for i, id := range purchases {
-			steps[i] = payment.Step{PurchaseID: id, Event: payment.StepRefundResolved, Detail: &reason}
+		resolved := make([]payment.Refund, len(made))
+		for i, one := range made { // what is left for one of a purchase depends on the one before
+			known, err := payment.GetRefund(ctx, tx, who, one.ID)
+			if err == nil && known.CampaignID != r.CampaignID {
+				err = fault.New(fault.NotFound, "there is no refund %s of this campaign", one.ID)
+			}
+			if err == nil {
+				err = mayResolve(known, !who.All(), one.Amount)
+			}
+			if err != nil {
+				return nil, err
+			}
+			var b pgx.Batch
+			queueResolve(&b, known, by, reason)
+			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
+				return nil, fault.At(err, "refunds.ResolveCampaign")
+			}
+			resolved[i], done.Resolved, done.Amount = known, done.Resolved+1, done.Amount+one.Amount
 		}
 		var b pgx.Batch
-		if method == payment.RefundToCard {
-			purchase.QueueFollow(&b, purchases...)
-		}
-		payment.QueueSteps(&b, steps...)
-		return campaignResolved{r.CampaignID, len(purchases), more}, fault.At(tx.SendBatch(ctx, &b).Close(), "refunds.ResolveCampaign")
+		queueFollow(&b, resolved...)
+		return done, fault.At(postgres.Send(ctx, tx, &b), "refunds.ResolveCampaign")
 	})
 }
 
-func mayResolve(known payment.Refund, asApp bool) error {
+// mayResolve returns why a refund cannot be resolved by hand over an amount, or nil. The reason
+// is for people: the write has the same conditions, and decides.
+func mayResolve(known payment.Refund, asApp bool, amount money.Amount) error {
+	currency := money.Currency(known.Currency)
 	switch {
 	case known.Method == payment.RefundToWallet:
 		return fault.New(fault.StateConflict, "the wallet was already credited")
@@ -122,6 +141,8 @@ func mayResolve(known payment.Refund, asApp bool) error {
 		return fault.New(fault.StateConflict, "a worker is checking this refund with the provider; retry in a moment")
 	case known.Method == payment.RefundToCard && !known.ForOperator():
 		return fault.New(fault.StateConflict, "the refund is %s; only a refund whose waiting_for is operator can be resolved by hand", known.State)
+	case known.Due != amount:
+		return fault.New(fault.StateConflict, "refund %s: %s are to be returned now, and not %s; others may have returned a part. Read it again", known.ID, currency.Format(known.Due), currency.Format(amount))
 	}
 	return nil
 }
@@ -162,35 +183,32 @@ func queueWake(b *pgx.Batch, id uuid.UUID) {
 const resolvable = `number IS NOT NULL AND (method = 'external' AND state = 'listed' OR method = 'card' AND state IN ('failed', 'canceled')
 		  OR method = 'card' AND stuck AND state IN ('open', 'pending', 'requires_action') AND (lease_until IS NULL OR lease_until <= clock_timestamp()))`
 
-// resolved are the assignments that resolve a refund r: $1 and $2 say by whom and why. One by card
-// is then about what others have left: they may be what was done by hand, and if one fails later
-// its money must be owed again. An attempt may have been made at the provider: it is due until the
-// refunds of the intent are listed.
-const resolved = `amount = CASE WHEN method = 'card' THEN greatest(least(amount, ` + leftSQL + `), 0) ELSE amount END,
-		    provider_id = CASE WHEN method <> 'card' OR amount <= ` + leftSQL + ` THEN provider_id END,
-		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = CASE WHEN method = 'card' AND attempt > 0 THEN clock_timestamp() END,
-		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
-		    finished_at = clock_timestamp()`
-
-// queueResolve notes that a refund was made by hand, by whom and why: one that was
+// queueResolve notes that a refund was made by hand, by whom and why, over all that is due of it: one that was
 // listed, one that the provider has refused, or one that is stuck and that no worker has:
 // a worker could still make that one. A worker that still has it is fenced.
-func queueResolve(b *pgx.Batch, id uuid.UUID, by, reason string) {
-	b.Queue(`UPDATE refunds r SET `+resolved+` WHERE id = $3 AND `+resolvable, by, reason, id).
-		Exec(payment.OrConflict("refund %s: only a refund that is listed, or whose waiting_for is operator and that no worker has, can be resolved by hand", id))
+//
+// One by card is then about what others have left: they may be what was done by hand, and if one fails later
+// its money must be owed again. An attempt may have been made at the provider: it is due until the
+// refunds of the intent are listed.
+func queueResolve(b *pgx.Batch, known payment.Refund, by, reason string) {
+	b.Queue(`
+		UPDATE refunds r SET amount = $4, provider_id = CASE WHEN amount = $4 THEN provider_id END,
+		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = CASE WHEN method = 'card' AND attempt > 0 THEN clock_timestamp() END,
+		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2, finished_at = clock_timestamp()
+		WHERE id = $3 AND `+resolvable+` AND `+payment.DueSQL+` = $4`, by, reason, known.ID, int64(known.Due)).
+		Exec(payment.OrConflict("refund %s has just changed; read it again", known.ID))
+	payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundResolved, Detail: &reason})
 }
 
-// resolveOfCampaign is [queueResolve] for up to limit refunds of a campaign that were paid by one method.
-// It passes over those that another transaction has locked, and resolves one card refund of a purchase: what
-// is left for the next one depends on that. It returns the purchase of each, and whether
-// there are more.
-func resolveOfCampaign(ctx context.Context, tx pgx.Tx, who access.Grant, campaignID uuid.UUID, method payment.RefundMethod, by, reason string, limit int) (purchases []uuid.UUID, more bool, err error) {
-	purchases, err = postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
-		WITH chosen AS MATERIALIZED (
-			SELECT id, purchase_id FROM refunds WHERE campaign_id = $3 AND method = $4 AND ($6::text IS NULL OR client = $6) AND `+resolvable+` ORDER BY id LIMIT $5 FOR NO KEY UPDATE SKIP LOCKED)
-		UPDATE refunds r SET `+resolved+` WHERE id = ANY(ARRAY(SELECT DISTINCT ON (CASE WHEN $4 = 'card' THEN purchase_id ELSE id END) id FROM chosen ORDER BY CASE WHEN $4 = 'card' THEN purchase_id ELSE id END, id)) RETURNING purchase_id`, by, reason, campaignID, string(method), limit, who.Client())
-	if err == nil {
-		err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM refunds WHERE campaign_id = $1 AND method = $2 AND ($3::text IS NULL OR client = $3) AND `+resolvable+`)`, campaignID, string(method), who.Client()).Scan(&more)
+// queueFollow lets the purchases of card refunds that were resolved follow, all at once: they are locked in one order.
+func queueFollow(b *pgx.Batch, resolved ...payment.Refund) {
+	var purchases []uuid.UUID
+	for _, r := range resolved {
+		if r.Method == payment.RefundToCard {
+			purchases = append(purchases, r.PurchaseID)
+		}
 	}
-	return purchases, more, fault.At(err, "refunds.resolveOfCampaign(%s)", campaignID)
+	if len(purchases) > 0 {
+		purchase.QueueFollow(b, purchases...)
+	}
 }

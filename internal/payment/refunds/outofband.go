@@ -102,7 +102,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 			FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS n (id, purchase_id, failure)
 			CROSS JOIN LATERAL (SELECT * FROM refunds WHERE purchase_id = n.purchase_id AND number IS NOT NULL ORDER BY number DESC LIMIT 1) ours
 			CROSS JOIN LATERAL (
-				SELECT (SELECT `+debt+` FROM (SELECT n.purchase_id) r (purchase_id)) - sum(amount)::bigint AS amount FROM refunds
+				SELECT (SELECT `+payment.DebtSQL+` FROM (SELECT n.purchase_id) r (purchase_id)) - sum(amount)::bigint AS amount FROM refunds
 				WHERE purchase_id = n.purchase_id AND (number IS NOT NULL OR state NOT IN ('failed', 'canceled'))) owed
 			WHERE owed.amount > 0`, ids, owing, failures)
 		purchase.QueueFollow(&b, owing...)

@@ -119,6 +119,8 @@ type run struct {
 	captured money.Amount
 	more     money.Amount // than was left: it was made after others had given a part back
 	answered bool         // by the provider, in this run: what was stuck continues
+
+	outOfBand bool // it was paid
 }
 
 // Run does a refund as far as it goes now. A failure at the provider is stored
@@ -136,7 +138,7 @@ func (r *Runner) Run(ctx context.Context, item lease.Item) (Outcome, error) {
 	if !ok || paid.IntentID == nil {
 		return Nothing, fmt.Errorf("refunds.Run(%s): purchase %s has no payment at the provider", claimed.ID, claimed.PurchaseID)
 	}
-	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received}
+	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received, outOfBand: paid.PaidOutOfBand()}
 	one.hit("refunds.claimed")
 	ctx, span := job.Continue(ctx, r.db, paid.JobID, "refund", "triprize.refund_id", claimed.ID.String())
 	result := Nothing
@@ -168,6 +170,10 @@ func (o *run) hit(name string) {
 // process chooses the call, as in the package comment.
 func (o *run) process(ctx context.Context) error {
 	switch {
+	case o.outOfBand && o.State == payment.RefundOpen:
+		return o.fail(ctx, "the purchase was paid out of band: return the money in the same way, and resolve this refund")
+	case o.outOfBand: // nothing of it is at the provider
+		return o.write(ctx)
 	case o.State == payment.RefundResolved:
 		return o.confirm(ctx)
 	case o.Attempt == 0 && o.Amount == 0: // there was nothing to be made

@@ -189,12 +189,23 @@ func (w *world) do(command string) string {
 	case "retry":
 		return said(service(w).Retry(w.t.Context(), fixture.Command(job.KindRefundRetry), w.id, "operator:ops"))
 	case "resolve":
-		if at(1) == "" {
-			return said(service(w).Resolve(w.t.Context(), fixture.Command(job.KindRefundResolve), access.Everything(), w.id, "operator:ops", "by bank"))
+		made := w.shown(w.id)
+		if at(1) != "campaign" {
+			if at(1) != "" { // what an older form shows
+				made.Amount = amount(1)
+			}
+			return said(service(w).Resolve(w.t.Context(), fixture.Command(job.KindRefundResolve), access.Everything(), made, "operator:ops", "by bank"))
 		}
 		r := fixture.Command(job.KindRefundsResolve) // of the campaign
 		r.CampaignID = w.campaign
-		return said(service(w).ResolveCampaign(w.t.Context(), r, access.Everything(), "operator:ops", "by bank"))
+		waiting, err := payment.RefundsWaitingForOperator(w.t.Context(), w.db, uuid.Nil, 10)
+		var all []refunds.ByHand
+		for _, one := range waiting {
+			if one.CampaignID == w.campaign {
+				all = append(all, w.shown(one.ID))
+			}
+		}
+		return w.or(said(service(w).ResolveCampaign(w.t.Context(), r, access.Everything(), all, "operator:ops", "by bank")), err)
 	case "counts": // of a campaign that was cancelled
 		servers.Exec(w.t, w.db, `UPDATE refunds SET reason = 'campaign-cancelled'`)
 		counts, err := payment.CountCancelledRefunds(w.t.Context(), w.db, w.campaign)
@@ -205,6 +216,11 @@ func (w *world) do(command string) string {
 		w.t.Fatalf("%s?", command)
 	}
 	return ""
+}
+
+// shown is a refund as a form shows it.
+func (w *world) shown(id uuid.UUID) refunds.ByHand {
+	return refunds.ByHand{ID: id, Amount: servers.Value[money.Amount](w.t, w.db, `SELECT coalesce((SELECT `+payment.DueSQL+` FROM refunds r WHERE id = $1), 0)`, id)}
 }
 
 // says is an error of the provider: KIND, KIND/CODE or KIND/CODE/MESSAGE.

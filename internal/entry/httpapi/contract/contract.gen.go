@@ -176,8 +176,9 @@ const (
 
 // Defines values for PaymentOutcome.
 const (
-	Paid   PaymentOutcome = "paid"
-	Unpaid PaymentOutcome = "unpaid"
+	Paid          PaymentOutcome = "paid"
+	PaidOutOfBand PaymentOutcome = "paid-out-of-band"
+	Unpaid        PaymentOutcome = "unpaid"
 )
 
 // Defines values for PoliciesDraftLatePayment.
@@ -963,6 +964,9 @@ type CardPayment struct {
 
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
+
+	// Version Grows with every change and every check.
+	Version int64 `json:"version"`
 }
 
 // CardPaymentPhase The phase of the payment. Nothing is taken, and the payment can still expire: `reserved`, `creating`, `confirming`, `action` (the buyer authenticates), `declined` (the buyer may use another card), `processing` (a slow method). `capturing`: the money may be taken at any moment. `captured`: it is taken, and the purchase is settled next. `expiring`: the payment is being cancelled. `late`: it was cancelled, and its positions are free. `ended`: nothing was taken, and the purchase is settled next. `settled`: the positions are sold. `refund_due`: the money is refunded. `cancelled`: nothing was taken.
@@ -1601,6 +1605,9 @@ type PaymentDiscrepancy struct {
 	// FoundAt RFC 3339.
 	FoundAt  Time       `json:"found_at"`
 	ClosedAt *time.Time `json:"closed_at"`
+
+	// Version Grows with every change of its amounts.
+	Version int64 `json:"version"`
 }
 
 // PaymentDiscrepancyExplanation defines model for PaymentDiscrepancyExplanation.
@@ -1617,6 +1624,9 @@ type PaymentDiscrepancyExplanation struct {
 type PaymentDiscrepancyExplanationRequest struct {
 	// Reason For the records.
 	Reason string `json:"reason"`
+
+	// Version Of the discrepancy as it was read.
+	Version int64 `json:"version"`
 }
 
 // PaymentDiscrepancyPage defines model for PaymentDiscrepancyPage.
@@ -1656,7 +1666,7 @@ type PaymentDraftMethod string
 // PaymentMethod How a purchase is paid.
 type PaymentMethod string
 
-// PaymentOutcome What an operator has found at the provider.
+// PaymentOutcome What an operator has found at the provider, or that the money came in another way.
 type PaymentOutcome string
 
 // PaymentReference 1 to 255 characters, no control characters.
@@ -1664,21 +1674,30 @@ type PaymentReference = string
 
 // PaymentResolution defines model for PaymentResolution.
 type PaymentResolution struct {
-	// Outcome What an operator has found at the provider.
+	// Outcome What an operator has found at the provider, or that the money came in another way.
 	Outcome PaymentOutcome `json:"outcome"`
 
 	// By `role:client`
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+
+	// Reference Of money that was paid out of band.
+	Reference *string `json:"reference"`
 }
 
 // PaymentResolutionRequest What an operator found at the provider.
 type PaymentResolutionRequest struct {
-	// Outcome What an operator has found at the provider.
+	// Outcome What an operator has found at the provider, or that the money came in another way.
 	Outcome PaymentOutcome `json:"outcome"`
 
 	// Reason For the records.
 	Reason string `json:"reason"`
+
+	// Version Of the payment as it was read.
+	Version int64 `json:"version"`
+
+	// Reference Only, and required, with `paid-out-of-band`: where the money can be found, such as the id of a bank transfer.
+	Reference string `json:"reference,omitempty"`
 }
 
 // PaymentTry Another payment method for a purchase by card.
@@ -2163,16 +2182,29 @@ type RefundResolution struct {
 	// By `role:client`. Users see only the role.
 	By     string `json:"by"`
 	Reason string `json:"reason"`
+
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
 }
 
-// RefundResolutionRequest How the money was returned.
+// RefundResolutionRequest How much was returned, and how.
 type RefundResolutionRequest struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
 	// Reason For the records; visible to the buyer.
 	Reason string `json:"reason"`
 }
 
 // RefundState Card: open → pending, requires_action → succeeded, failed or canceled. A failed or canceled refund waits for an operator, who retries it (open) or resolves it by hand (resolved). A refund that requires an action waits for its buyer. Wallet: succeeded. External: listed → resolved.
 type RefundState string
+
+// RefundsResolutionRequest How much was returned of which refunds, and how.
+type RefundsResolutionRequest struct {
+	// Reason For the records; visible to the buyers.
+	Reason  string           `json:"reason"`
+	Refunds []ReturnedByHand `json:"refunds"`
+}
 
 // RefundsResolved defines model for RefundsResolved.
 type RefundsResolved struct {
@@ -2182,12 +2214,21 @@ type RefundsResolved struct {
 	// Resolved How many refunds were resolved.
 	Resolved int `json:"resolved"`
 
-	// More Whether more refunds may be left.
-	More bool `json:"more"`
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
 }
 
 // RefundsWaitingFor Who must act before the refund can proceed.
 type RefundsWaitingFor string
+
+// ReturnedByHand defines model for ReturnedByHand.
+type ReturnedByHand struct {
+	// Amount In minor units of the currency (cents; yen).
+	Amount Money `json:"amount"`
+
+	// ID A UUID.
+	ID ID `json:"id"`
+}
 
 // Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 type Selection struct {
@@ -3467,7 +3508,7 @@ type UnblockPositionsJSONRequestBody = PositionsUnblock
 type RequestPurchaseJSONRequestBody = PurchaseRequest
 
 // ResolveRefundsJSONRequestBody defines body for ResolveRefunds for application/json ContentType.
-type ResolveRefundsJSONRequestBody = RefundResolutionRequest
+type ResolveRefundsJSONRequestBody = RefundsResolutionRequest
 
 // ExtendHoldJSONRequestBody defines body for ExtendHold for application/json ContentType.
 type ExtendHoldJSONRequestBody = HoldExtension

@@ -176,7 +176,7 @@ func roleFor(by string, who Role) string {
 // Refund shows users not the provider's text.
 func Refund(r payment.Refund, who Role) contract.Refund {
 	d := contract.Refund{ID: r.ID, PurchaseID: r.PurchaseID, CampaignID: r.CampaignID, UserID: r.UserID, Method: contract.RefundMethod(r.Method),
-		Amount: int64(r.Amount), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),
+		Amount: int64(r.Due), Currency: r.Currency, Reason: contract.RefundReason(r.Reason), State: contract.RefundState(r.State),
 		Reference: r.ProviderID, Failure: r.Failure, CreatedAt: r.CreatedAt, FinishedAt: r.FinishedAt}
 	if who == User {
 		d.Failure = nil
@@ -185,7 +185,7 @@ func Refund(r payment.Refund, who Role) contract.Refund {
 		d.WaitingFor = new(string(Operator))
 	}
 	if r.ResolvedBy != nil && r.ResolveReason != nil { // the table allows both or neither
-		d.Resolution = &contract.RefundResolution{By: roleFor(*r.ResolvedBy, who), Reason: *r.ResolveReason}
+		d.Resolution = &contract.RefundResolution{By: roleFor(*r.ResolvedBy, who), Reason: *r.ResolveReason, Amount: int64(r.Amount)}
 	}
 	return d
 }
