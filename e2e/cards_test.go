@@ -47,7 +47,10 @@ type purchaseView struct {
 	}
 }
 
-type refundView struct{ ID, State, Reason string }
+type refundView struct {
+	ID, State, Reason string
+	Amount            int64
+}
 
 // Refund is the first of ours, nil when there is none.
 func (p purchaseView) Refund() *refundView {

@@ -397,6 +397,7 @@ func (to *torture) operate() {
 	type waiting struct {
 		Refunds []struct {
 			ID         string
+			Amount     int64
 			PurchaseID uuid.UUID `json:"purchase_id"`
 		}
 	}
@@ -410,9 +411,9 @@ func (to *torture) operate() {
 		to.mu.Unlock()
 		switch {
 		case lost:
-			to.s.Post("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"reason": "the bank has given it back"})
+			to.s.Post("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"amount": r.Amount, "reason": "the bank has given it back"})
 		case byHand:
-			if to.s.Post("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"reason": "by bank transfer"}).Status == http.StatusOK {
+			if to.s.Post("/v1/refunds/"+r.ID+"/resolve", fleet.Fields{"amount": r.Amount, "reason": "by bank transfer"}).Status == http.StatusOK {
 				to.resolved.Add(1)
 			}
 		default:

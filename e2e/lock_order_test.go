@@ -235,7 +235,7 @@ func doEverything(s *fleet.System) {
 		Differences []struct{ ID uuid.UUID } `json:"payment_discrepancies"`
 	}
 	servers.NoError(s.T, json.Unmarshal(want(s.Do(0, s.Operator, http.MethodGet, "/v1/payment-discrepancies?state=open", nil, nil), http.StatusOK).Body, &differences))
-	want(operate(http.MethodPost, "/v1/payment-discrepancies/"+differences.Differences[0].ID.String()+"/explain", fleet.Fields{"reason": "a test"}), http.StatusOK)
+	want(operate(http.MethodPost, "/v1/payment-discrepancies/"+differences.Differences[0].ID.String()+"/explain", fleet.Fields{"version": 0, "reason": "a test"}), http.StatusOK)
 	for _, sweep := range s.Sweeps() {
 		want(operate(http.MethodPost, "/v1/sweeps/"+sweep.Name, nil), http.StatusOK)
 	}

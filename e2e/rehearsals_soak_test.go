@@ -491,12 +491,13 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	r.panels()
 
 	r.provoke(func() { r.AwaitJob(0, r.Cancel(r.App, refused, uuid.NewString(), "").ID) }, func() {
-		r.tool("refunds", "resolve", viewPurchase(r.System, refused).Refund().ID, "--reason", "by bank transfer")
+		back := viewPurchase(r.System, refused).Refund()
+		r.tool("refunds", "resolve", back.ID, "--amount", fmt.Sprint(back.Amount), "--reason", "by bank transfer")
 	}, "TriprizeRefundsWaitForOperator")
 	r.provoke(func() {
 		servers.Exec(t, r.DB, `INSERT INTO payment_discrepancies (id, kind, object_id, here_amount, here_currency, detail) VALUES (gen_random_uuid(), 'unknown-there', 'pi_lost', 500, 'JPY', 'settled here')`)
 	}, func() {
-		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_discrepancies`).String(), "--reason", "a rehearsal")
+		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_discrepancies`).String(), "--version", "0", "--reason", "a rehearsal")
 	}, "TriprizePaymentDiscrepancies unknown-there")
 
 	key := func(k stripesim.Key) { servers.NoError(t, r.Sandbox.SetKey(k)) }
@@ -513,7 +514,8 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		servers.Eventually(t, "the refund waits for an operator", func() bool {
 			return viewPurchase(r.System, paid).Refund().ID != "" && strings.Contains(r.tool("refunds", "list"), paid.String())
 		})
-		r.tool("refunds", "resolve", viewPurchase(r.System, paid).Refund().ID, "--reason", "by bank transfer")
+		back := viewPurchase(r.System, paid).Refund()
+		r.tool("refunds", "resolve", back.ID, "--amount", fmt.Sprint(back.Amount), "--reason", "by bank transfer")
 		key(stripesim.Key{})
 		refundByHand(r.System, paid)
 	}, func() {}, "TriprizeRefundPaidTwice")

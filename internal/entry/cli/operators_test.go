@@ -47,9 +47,10 @@ func TestOperatorsWorkAtTheAPI(t *testing.T) {
 	t.Setenv("TRIPRIZE_KEY", s.Operator)
 	says(t, 0, "payments list --waiting-for operator", "PURCHASE")
 	says(t, 0, "refunds list --json", `{"refunds":[]}`)
+	says(t, 1, "refunds resolve-campaign "+s.Campaign(3).String()+" --amount 1 --reason r", "0 refunds of the campaign wait for an operator, over 0 together, and not 1: nothing was done")
 	nobody := uuid.NewString()
-	for _, refused := range []string{"payments retry " + nobody, "payments resolve " + nobody + " --outcome paid --reason r", "refunds retry " + nobody,
-		"refunds resolve " + nobody + " --reason r", "refunds resolve-campaign " + nobody + " --reason r", "webhooks deliveries " + nobody} {
+	for _, refused := range []string{"payments retry " + nobody, "payments resolve " + nobody + " --outcome paid --version 1 --reason r", "refunds retry " + nobody,
+		"refunds resolve " + nobody + " --amount 1 --reason r", "refunds resolve-campaign " + nobody + " --amount 1 --reason r", "webhooks deliveries " + nobody} {
 		if stdout := says(t, 1, refused, "404 not-found"); stdout != "" {
 			t.Errorf("%s: %s", refused, stdout)
 		}
@@ -66,7 +67,7 @@ func TestOperatorsWorkAtTheAPI(t *testing.T) {
 	if stdout := says(t, 0, "reconciliation list --limit 1", "there are more than 1; --limit may be up to 10000\n"); strings.Count(stdout, "pi_") != 1 {
 		t.Errorf("of more than the limit: %s", stdout)
 	}
-	says(t, 0, "reconciliation explain "+id+" --reason cash", `"reason":"cash"`)
+	says(t, 0, "reconciliation explain "+id+" --version 0 --reason cash", `"reason":"cash"`)
 	if open := says(t, 0, "reconciliation list", "pi_too"); strings.Contains(open, id) {
 		t.Errorf("it is still open: %s", open)
 	}

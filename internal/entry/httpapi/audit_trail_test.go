@@ -34,7 +34,8 @@ func newChange(s *fleet.System, operation string) (method string, c command) {
 	case "revokeKey":
 		c.path = "/v1/keys/" + prefixOf(s.NewKey("spare")) + "/revoke"
 	case "resolveRefund": // one that the provider has refused
-		c.path, c.body = "/v1/refunds/"+waitingRefund(s, s.Campaign(3), "failed", false).String()+"/resolve", fleet.Fields{"reason": "by hand"}
+		id := waitingRefund(s, s.Campaign(3), "failed", false)
+		c.path, c.body = "/v1/refunds/"+id.String()+"/resolve", byHand(s, id.String())
 	default:
 		c = newCommand(s, operation, s.Operator)
 		c.credential = s.Operator

@@ -137,11 +137,11 @@ func TestWhatAnAppOwesForACancelledPurchaseIsListedUntilItIsResolved(t *testing.
 		note()
 		s.Cancel(s.App, bought, uuid.NewString(), "")
 		note()
-		resolved := s.Execute("/v1/campaigns/"+id.String()+"/refunds/resolve", fleet.Fields{"reason": "by bank transfer"})
+		resolved := s.Execute("/v1/campaigns/"+id.String()+"/refunds/resolve", allByHand(s, id, map[bool]string{true: "wallet", false: "external"}[byWallet]))
 		note()
-		want, says := []string{"0 [{listed 400}]", "0 [{listed 400} {listed 1200}]", "1600 [{resolved 400} {resolved 1200}]"}, `"resolved":2,"more":false`
+		want, says := []string{"0 [{listed 400}]", "0 [{listed 400} {listed 1200}]", "1600 [{resolved 400} {resolved 1200}]"}, `"resolved":2,"amount":1600`
 		if byWallet {
-			want, says = []string{"400 [{succeeded 400}]", "1600 [{succeeded 400} {succeeded 1200}]", "1600 [{succeeded 400} {succeeded 1200}]"}, `"resolved":0,"more":false`
+			want, says = []string{"400 [{succeeded 400}]", "1600 [{succeeded 400} {succeeded 1200}]", "1600 [{succeeded 400} {succeeded 1200}]"}, `"detail":"the wallet was already credited"`
 		}
 		if !slices.Equal(shown, want) || !fleet.Contains(resolved.Body, says) {
 			t.Errorf("by wallet %t: %v, want %v; %s", byWallet, shown, want, resolved.Body)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -105,6 +106,18 @@ func TestPositionsAreCancelledOnceByAFormThatIsSentTwice(t *testing.T) {
 	wantEqual(t, "jobs of cancellations", count(s, `SELECT count(*) FROM jobs WHERE campaign_id = $1 AND kind = 'cancellation' AND state = 'succeeded'`, campaign), 2)
 }
 
+var hidden = regexp.MustCompile(`<input type="hidden" name="([/a-z][^"]*)" value="([^"]*)">`)
+
+// hiddenOf are the names and values of what a form states without being typed.
+func hiddenOf(a fleet.Answer) (fields []string) {
+	for _, m := range hidden.FindAllSubmatch(a.Body, -1) {
+		if name := string(m[1]); name != "once" && name != "csrf" {
+			fields = append(fields, name, string(m[2]))
+		}
+	}
+	return fields
+}
+
 func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: everyday}) // where nothing else waits
@@ -112,7 +125,7 @@ func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 	bought, end := waits(s, campaign, payment.Capturing, payment.WaitsForOperator)
 	defer end()
 	refund, other := waitingRefund(s, campaign, "failed", false), waitingRefund(s, campaign, "canceled", false)
-	difference := newDifference(s)
+	alone, difference := waitingRefund(s, s.Campaign(4), "failed", false), newDifference(s)
 	purchaseOf := servers.Value[uuid.UUID](t, s.DB, `SELECT purchase_id FROM refunds WHERE id = $1`, refund)
 	wantAnswer(t, "what waits", b.get("/waiting"), 200, page("purchases", bought)+"/payment/resolve", page("refunds", refund)+"/retry", page("refunds", other)+"/resolve", page("campaigns", campaign)+"/refunds/resolve", page("discrepancies", difference)+"/explain")
 	wantAnswer(t, "the payment", b.get(page("purchases", bought)), 200, "Payment: capturing", "<dt>waits_for</dt><dd>operator</dd>", "Resolve the payment…")
@@ -123,12 +136,19 @@ func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 	for _, c := range []struct {
 		form, field, value, query string
 		id                        uuid.UUID
+		changes, says             string
 	}{
-		{page("purchases", bought) + "/payment/retry", "", "", `SELECT count(*) FROM payments WHERE purchase_id = $1 AND wakes = 1`, bought},
-		{page("purchases", bought) + "/payment/resolve", "/outcome", "unpaid", `SELECT count(*) FROM payments WHERE purchase_id = $1 AND resolve_reason = 'looked at it'`, bought},
-		{page("refunds", refund) + "/retry", "", "", `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'open'`, refund},
-		{page("campaigns", campaign) + "/refunds/resolve", "typed", s.CampaignNow(campaign).Name, `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'resolved' AND resolve_reason = 'looked at it'`, other},
-		{page("discrepancies", difference) + "/explain", "", "", `SELECT count(*) FROM payment_discrepancies WHERE id = $1 AND explanation = 'looked at it'`, difference},
+		{page("purchases", bought) + "/payment/retry", "", "", `SELECT count(*) FROM payments WHERE purchase_id = $1 AND wakes = 1`, bought, "", ""},
+		{page("purchases", bought) + "/payment/resolve", "/outcome", "unpaid", `SELECT count(*) FROM payments WHERE purchase_id = $1 AND resolve_reason = 'looked at it'`, bought,
+			`UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, "the payment has changed since you read it"},
+		{page("refunds", refund) + "/retry", "", "", `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'open'`, refund, "", ""},
+		{page("refunds", alone) + "/resolve", "", "", `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'resolved' AND amount = 40 AND resolve_reason = 'looked at it'`, alone,
+			`INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, provider_id, finished_at)
+			SELECT gen_random_uuid(), purchase_id, campaign_id, user_id, 'card', amount - 40, currency, 'out-of-band', 'succeeded', 're_dashboard', clock_timestamp() FROM refunds WHERE id = $1`, "40 JPY are to be returned now"},
+		{page("campaigns", campaign) + "/refunds/resolve", "typed", s.CampaignNow(campaign).Name, `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'resolved' AND resolve_reason = 'looked at it'`, other,
+			`UPDATE refunds SET amount = amount - 1 WHERE id = $1`, "others may have returned a part"},
+		{page("discrepancies", difference) + "/explain", "", "", `SELECT count(*) FROM payment_discrepancies WHERE id = $1 AND explanation = 'looked at it'`, difference,
+			`UPDATE payment_discrepancies SET there_amount = 7, version = version + 1 WHERE id = $1`, "the discrepancy has changed since you read it"},
 	} {
 		once++
 		key := fmt.Sprint("form ", once)
@@ -137,7 +157,14 @@ func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 			wantAnswer(t, "without "+c.field, b.post(c.form, "once", key, "/reason", "looked at it", c.field, ""), 400, `class="fault"`, `value="looked at it"`)
 		}
 		wantEqual(t, "before "+c.form, count(s, c.query, c.id), 0)
-		mustAnswer(t, c.form, b.post(c.form, "once", key, "/reason", "looked at it", c.field, c.value), 303)
+		sent := append([]string{"once", key, "/reason", "looked at it", c.field, c.value}, hiddenOf(b.get(c.form))...)
+		if c.changes != "" { // since the form was opened: what it shows is another amount, or version
+			exec(s, c.changes, c.id)
+			wantAnswer(t, "an older form: "+c.form, b.post(c.form, sent...), 409, c.says)
+			wantEqual(t, "after an older form: "+c.form, count(s, c.query, c.id), 0)
+			sent = append([]string{"once", key + " again", "/reason", "looked at it", c.field, c.value}, hiddenOf(b.get(c.form))...)
+		}
+		mustAnswer(t, c.form, b.post(c.form, sent...), 303)
 		wantEqual(t, "after "+c.form, count(s, c.query, c.id), 1)
 	}
 	wantAnswer(t, "the difference is explained", b.get(found), 200, "<h2>discrepancy <code>"+difference.String(), ": explained")

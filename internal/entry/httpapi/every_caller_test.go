@@ -153,8 +153,10 @@ func bodyOf(operation string, o owned) any {
 		return fleet.Fields{"user_id": o["user"], "quantity": 1}
 	case "submitDrawRound":
 		return fleet.Fields{"signature": strings.Repeat("0f", 48)}
-	case "resolveRefund", "resolveRefunds":
-		return fleet.Fields{"reason": "by bank transfer"}
+	case "resolveRefund":
+		return fleet.Fields{"amount": 1, "reason": "by bank transfer"}
+	case "resolveRefunds":
+		return fleet.Fields{"refunds": []fleet.Fields{{"id": o["refund"], "amount": 1}}, "reason": "by bank transfer"}
 	case "patchWebhookEndpoint":
 		return fleet.Fields{"description": "mine"}
 	case "replayWebhookDeliveries":

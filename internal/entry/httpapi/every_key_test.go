@@ -113,19 +113,21 @@ func newCommand(s *fleet.System, operation, app string) (c command) {
 	case "transfer":
 		c.path, c.body = "/v1/transfers", fleet.Fields{"from": fleet.WalletID(wallet()), "to": fleet.WalletID(wallet()), "amount": 1}
 	case "resolveRefund":
-		c.path, c.body = "/v1/refunds/"+refund()+"/resolve", reason
+		id := refund()
+		c.path, c.body = "/v1/refunds/"+id+"/resolve", byHand(s, id)
 	case "resolveRefunds":
-		c.path, c.body = strings.Replace("/v1/campaigns/ID/refunds/resolve", "ID", servers.Value[string](s.T, s.DB, `SELECT campaign_id::text FROM refunds WHERE id = $1`, refund()), 1), reason
+		campaign := servers.Value[uuid.UUID](s.T, s.DB, `SELECT campaign_id FROM refunds WHERE id = $1`, refund())
+		c.path, c.body = "/v1/campaigns/"+campaign.String()+"/refunds/resolve", allByHand(s, campaign, "external")
 	case "retryRefund":
 		c.path = "/v1/refunds/" + waitingRefund(s, s.Campaign(3), "failed", false).String() + "/retry"
 	case "retryPayment", "resolvePayment":
 		waiting, end := waits(s, s.Campaign(3), payment.Capturing, payment.WaitsForOperator)
 		s.T.Cleanup(end)
 		if c.path = "/v1/payments/" + waiting.String() + "/retry"; operation == "resolvePayment" {
-			c.path, c.body = strings.Replace(c.path, "retry", "resolve", 1), fleet.Fields{"outcome": "unpaid", "reason": "the intent is gone"}
+			c.path, c.body = strings.Replace(c.path, "retry", "resolve", 1), fleet.Fields{"outcome": "unpaid", "version": fixture.Payment(s.T, s.DB, waiting).Version, "reason": "the intent is gone"}
 		}
 	case "explainPaymentDiscrepancy":
-		c.path, c.body = "/v1/payment-discrepancies/"+newDifference(s).String()+"/explain", reason
+		c.path, c.body = "/v1/payment-discrepancies/"+newDifference(s).String()+"/explain", fleet.Fields{"version": 0, "reason": "by hand"}
 	case "createWebhookEndpoint":
 		c.path, c.body = endpointsPath, endpointBody("*")
 		c.body.(map[string]any)["description"] = uuid.NewString()

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"testing"
@@ -140,6 +141,20 @@ func announced(s *fleet.System, id uuid.UUID, state, announced string) {
 		WHERE id = $1`, id, state, announced)
 	announcements := job.NewAnnouncements(s.Redis, s.Settings.Redis.Namespace)
 	servers.NoError(s.T, announcements.Publish(s.T.Context(), []uuid.UUID{id}))
+}
+
+// byHand says that a refund was made by hand, over its amount.
+func byHand(s *fleet.System, refund string) fleet.Fields {
+	s.T.Helper()
+	id := path.Base(refund)
+	return fleet.Fields{"amount": servers.Value[int64](s.T, s.DB, `SELECT coalesce((SELECT amount FROM refunds WHERE id = $1), 1)`, id), "reason": "paid back in cash"}
+}
+
+// allByHand says so of all refunds of a campaign by one method.
+func allByHand(s *fleet.System, campaign uuid.UUID, method string) fleet.Fields {
+	s.T.Helper()
+	made := servers.Value[string](s.T, s.DB, `SELECT json_agg(json_build_object('id', id, 'amount', amount)) FROM refunds WHERE campaign_id = $1 AND method = $2`, campaign, method)
+	return fleet.Fields{"refunds": json.RawMessage(made), "reason": "paid back in cash"}
 }
 
 // insertRefund inserts a refund of a purchase. It is taken away before the system is

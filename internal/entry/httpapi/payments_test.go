@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -97,11 +98,13 @@ func TestAnOperatorLooksAgainAndSettlesAPaymentWithAReason(t *testing.T) {
 	second, endSecond := waits(s, id, payment.Capturing, "")
 	defer endSecond()
 	stuck, fine := "/v1/payments/"+waiting.String(), "/v1/payments/"+second.String()
-	unpaid := `{"outcome":"unpaid","reason":"the intent is gone"}`
+	unpaid := fmt.Sprintf(`{"outcome":"unpaid","version":%d,"reason":"the intent is gone"}`, fixture.Payment(t, s.DB, waiting).Version)
 	refused(t, "none", commandAs(s, s.Operator, "/v1/payments/"+uuid.NewString()+"/resolve", unpaid), 404, "not-found")
 	refused(t, "one that does not wait", commandAs(s, s.Operator, fine+"/resolve", unpaid), 409, "state-conflict")
 	refused(t, "one that does not wait, again", commandAs(s, s.Operator, fine+"/retry", ""), 409, "state-conflict")
-	refused(t, "with an unknown outcome", commandAs(s, s.Operator, stuck+"/resolve", `{"outcome":"half","reason":"r"}`), 400, "invalid-request")
+	refused(t, "with an unknown outcome", commandAs(s, s.Operator, stuck+"/resolve", `{"outcome":"half","version":0,"reason":"r"}`), 400, "invalid-request")
+	refused(t, "out of band without a reference", commandAs(s, s.Operator, stuck+"/resolve", `{"outcome":"paid-out-of-band","version":0,"reason":"r"}`), 400, "invalid-request")
+	refused(t, "an older version", commandAs(s, s.Operator, stuck+"/resolve", strings.Replace(unpaid, `"version":`, `"version":9`, 1)), 409, "state-conflict")
 	wantAnswer(t, "looked at again", commandAs(s, s.Operator, stuck+"/retry", ""), 200, `"waiting_for":"operator"`)
 	if n := count(s, `SELECT count(*) FROM payments WHERE purchase_id = $1 AND due_at <= clock_timestamp() AND wakes = 1`, waiting); n != 1 {
 		t.Error("it is not due")
@@ -128,20 +131,23 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 	}
 	failedID := waitingRefund(s, id, "failed", false)
 	listed, failed := listedIn(id), path+failedID.String()
-	reason := `{"reason":"paid back in cash"}`
+	resolveBy := func(credential, refund string) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, refund+"/resolve", map[string]string{"Idempotency-Key": uuid.NewString()}, byHand(s, refund))
+	}
 	for what, c := range map[string]struct {
 		credential, path, body string
 		status                 int
 		code                   string
 	}{
-		"one that is listed, again":       {s.Operator, listed + "/retry", "", 409, "state-conflict"},
-		"none, again":                     {s.Operator, path + uuid.NewString() + "/retry", "", 404, "not-found"},
-		"an app resolves a card":          {s.App, failed + "/resolve", reason, 403, "forbidden"},
-		"an operator resolves for an app": {s.Operator, listed + "/resolve", reason, 403, "forbidden"},
-		"none is resolved":                {s.App, path + uuid.NewString() + "/resolve", reason, 404, "not-found"},
+		"one that is listed, again": {s.Operator, listed + "/retry", "", 409, "state-conflict"},
+		"none, again":               {s.Operator, path + uuid.NewString() + "/retry", "", 404, "not-found"},
 	} {
 		refused(t, what, commandAs(s, c.credential, c.path, c.body), c.status, c.code)
 	}
+	refused(t, "an app resolves a card", resolveBy(s.App, failed), 403, "forbidden")
+	refused(t, "an operator resolves for an app", resolveBy(s.Operator, listed), 403, "forbidden")
+	refused(t, "none is resolved", resolveBy(s.App, path+uuid.NewString()), 404, "not-found")
+	refused(t, "over another amount", commandAs(s, s.App, listed+"/resolve", `{"amount":9,"reason":"paid back in cash"}`), 409, "state-conflict")
 	is := func(what string, a fleet.Answer, state, by string) {
 		t.Helper()
 		want := refundView{State: state}
@@ -153,22 +159,24 @@ func TestARefundIsReadTriedAgainAndSettledByThoseWhoMay(t *testing.T) {
 		}
 	}
 	app, operator := "app:"+s.Client("shop"), "operator:"+s.Client("ops")
-	is("resolved", commandAs(s, s.App, listed+"/resolve", reason), "resolved", app)
+	is("resolved", resolveBy(s.App, listed), "resolved", app)
 	is("as its user sees it", s.Do(0, mina, http.MethodGet, listed, nil, nil), "resolved", "app")
-	refused(t, "resolved twice", commandAs(s, s.App, listed+"/resolve", reason), 409, "state-conflict")
+	refused(t, "resolved twice", resolveBy(s.App, listed), 409, "state-conflict")
 	is("tried again", commandAs(s, s.Operator, failed+"/retry", ""), "open", "")
-	refused(t, "resolved while it is tried", commandAs(s, s.Operator, failed+"/resolve", reason), 409, "state-conflict")
+	refused(t, "resolved while it is tried", resolveBy(s.Operator, failed), 409, "state-conflict")
 	exec(s, `UPDATE refunds SET state = 'failed' WHERE id = $1`, failedID)
-	is("resolved by an operator", commandAs(s, s.Operator, failed+"/resolve", reason), "resolved", operator)
+	is("resolved by an operator", resolveBy(s.Operator, failed), "resolved", operator)
 
 	// Those of a campaign together: of cards by operators, the others by their apps.
 	owed, card := listedIn(elsewhere), path+waitingRefund(s, elsewhere, "failed", false).String()
-	all := "/v1/campaigns/" + elsewhere.String() + "/refunds/resolve"
-	refused(t, "no campaign", commandAs(s, s.Operator, "/v1/campaigns/"+uuid.NewString()+"/refunds/resolve", reason), 404, "not-found")
-	wantAnswer(t, "an operator", commandAs(s, s.Operator, all, reason), 200, `{"campaign_id":"`+elsewhere.String()+`","resolved":1,"more":false}`)
+	together := func(campaign uuid.UUID, credential, method string) fleet.Answer {
+		return s.Do(0, credential, http.MethodPost, "/v1/campaigns/"+campaign.String()+"/refunds/resolve", map[string]string{"Idempotency-Key": uuid.NewString()}, allByHand(s, elsewhere, method))
+	}
+	refused(t, "no campaign", together(uuid.New(), s.Operator, "card"), 404, "not-found")
+	wantAnswer(t, "an operator", together(elsewhere, s.Operator, "card"), 200, `{"campaign_id":"`+elsewhere.String()+`","resolved":1,"amount":`)
 	is("of a card", s.Read(card), "resolved", operator)
 	is("the other", s.Read(owed), "listed", "")
-	wantAnswer(t, "an app", commandAs(s, s.App, all, reason), `"resolved":1`)
+	wantAnswer(t, "an app", together(elsewhere, s.App, "external"), `"resolved":1`)
 	is("the other", s.Read(owed), "resolved", app)
 	wantAnswer(t, "its job", s.Do(0, s.Operator, http.MethodGet, "/v1/jobs?kind=refunds-resolve&campaign_id="+elsewhere.String(), nil, nil), `"resolved":1`)
 }
@@ -179,7 +187,7 @@ func TestDifferencesAreListedAndExplainedByOperators(t *testing.T) {
 	one, closed := newDifference(s), newDifference(s)
 	exec(s, `UPDATE payment_discrepancies SET closed_at = now() WHERE id = $1`, closed)
 	explain := func(id uuid.UUID) fleet.Answer {
-		return commandAs(s, s.Operator, "/v1/payment-discrepancies/"+id.String()+"/explain", `{"reason":"sold before the restore"}`)
+		return commandAs(s, s.Operator, "/v1/payment-discrepancies/"+id.String()+"/explain", `{"version":0,"reason":"sold before the restore"}`)
 	}
 	refused(t, "none", explain(uuid.New()), 404, "not-found")
 	refused(t, "closed", explain(closed), 409, "state-conflict")

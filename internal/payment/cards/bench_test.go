@@ -144,10 +144,14 @@ func (b *teller) do(command string) string {
 			return string(why.Code) + ": " + what
 		}
 	case "resolve":
-		settles(b.t, b.db, b.id, payment.Finding(words[1]))
+		var due []lease.Item
+		done, err := commands(b.db, b.sim, &due).Resolve(b.t.Context(), fixture.Command(job.KindPaymentResolve), b.id, says(b.get(b.id), payment.Finding(words[1])))
+		if err != nil || done.Job.Problem != nil {
+			return fmt.Sprint(done.Job.Problem, err)
+		}
 	case "retry":
 		var due []lease.Item
-		done, err := commands(b.db, &due).Retry(b.t.Context(), fixture.Command(job.KindPaymentRetry), b.id)
+		done, err := commands(b.db, b.sim, &due).Retry(b.t.Context(), fixture.Command(job.KindPaymentRetry), b.id)
 		if err != nil || done.Job.Problem != nil {
 			return fmt.Sprint(done.Job.Problem.Code, " ", err)
 		}
@@ -210,7 +214,7 @@ func (b *teller) now(said string) string {
 	}
 	add(p.Ending != nil, string(deref(p.Ending)))
 	paid := p.Phase == payment.Captured || p.Phase == payment.Settled || p.Phase == payment.RefundDue
-	add(paid && p.Received != p.Amount || !paid && p.Received != 0, fmt.Sprint("received=", p.Received))
+	add(paid && p.Received != p.Amount && !p.PaidOutOfBand() || !paid && p.Received != 0, fmt.Sprint("received=", p.Received))
 	add(p.Tries > 0, fmt.Sprintf("tries=%d with %s", p.Tries, p.PaymentMethod))
 	add(p.Attempt > 1, fmt.Sprint("attempt=", p.Attempt))
 	add(p.Decline != nil, "declined="+declineOf(p.Decline))

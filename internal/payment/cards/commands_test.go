@@ -20,8 +20,8 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-func commands(db *pgxpool.Pool, due *[]lease.Item) *cards.Service {
-	return cards.NewService(db, true, func(items []lease.Item) { *due = append(*due, items...) }, func(p payment.Payment) any {
+func commands(db *pgxpool.Pool, sim *provider.Double, due *[]lease.Item) *cards.Service {
+	return cards.NewService(db, sim, func(items []lease.Item) { *due = append(*due, items...) }, func(p payment.Payment) any {
 		return map[string]any{"phase": p.Phase}
 	})
 }
@@ -33,11 +33,20 @@ func waitingForOperator(t *testing.T, db *pgxpool.Pool, id uuid.UUID) {
 		id, payment.WaitsForOperator)
 }
 
+// says is what an operator says of a payment as a form shows it.
+func says(p payment.Payment, found payment.Finding) payment.Resolution {
+	r := payment.Resolution{Version: p.Version, Found: found, By: "operator:ops", Reason: "looked it up"}
+	if found == payment.FoundOutOfBand {
+		r.Reference = "till-7"
+	}
+	return r
+}
+
 // settles ends a payment by hand, and fails the test when it is refused.
-func settles(t *testing.T, db *pgxpool.Pool, id uuid.UUID, found payment.Finding) lease.Item {
+func settles(t *testing.T, db *pgxpool.Pool, sim *provider.Double, id uuid.UUID, found payment.Finding) lease.Item {
 	t.Helper()
 	var due []lease.Item
-	done, err := commands(db, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), id, found, "operator:ops", "looked it up")
+	done, err := commands(db, sim, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), id, says(fixture.Payment(t, db, id), found))
 	if err != nil || done.Job.Problem != nil || len(due) != 1 {
 		t.Fatalf("%v, %+v, due %v", err, done.Job.Problem, due)
 	}
@@ -78,6 +87,8 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		want    string // the purchase, the payment, the problem of the job, a refund, and the positions that are not free
 	}{
 		"being captured, and paid":        {capturing, payment.FoundPaid, "completed, settled, 2 kept"},
+		"being captured, paid at the till": {capturing, payment.FoundOutOfBand, "completed, settled, 2 kept"},
+		"late, and paid at the till":       {late, payment.FoundOutOfBand, "refunding, refund_due, reservation-expired, refund late-payment"},
 		"being captured, and not paid":    {capturing, payment.FoundUnpaid, "failed, cancelled, payment-not-received"},
 		"given up, and paid":              {expiring, payment.FoundPaid, "completed, settled, 2 kept"},
 		"given up, and not paid":          {expiring, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
@@ -92,7 +103,11 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)
 		c.happens(id, bought, ref)
 		waitingForOperator(t, db, bought)
-		settles(t, db, bought, c.found)
+		sim, p := provider.New(), fixture.Payment(t, db, bought)
+		if c.found == payment.FoundPaid {
+			sim.Put(payprovider.Intent{ID: *p.IntentID, Status: payprovider.Succeeded, Amount: p.Amount, Received: p.Amount, Currency: p.Currency})
+		}
+		settles(t, db, sim, bought, c.found)
 		fixture.FinalizePayments(t, db, ref)
 
 		got := servers.Value[string](t, db, `
@@ -102,7 +117,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}
-		if steps := stepsOf(t, db, bought); !strings.Contains(steps, "payment-resolved("+string(c.found)+", says operator:ops: looked it up)") {
+		if steps := stepsOf(t, db, bought); !strings.Contains(steps, "payment-resolved("+strings.TrimSpace(string(c.found)+" "+says(p, c.found).Reference)+", says operator:ops: looked it up)") {
 			t.Errorf("%s: the timeline says %s", name, steps)
 		}
 	}
@@ -135,14 +150,19 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 		"it has nothing at the provider":     {`phase = 'expiring', intent_id = NULL, ending = 'expired'`, "has not reached the provider"},
 		"a worker is just looking at it":     {`lease_until = clock_timestamp() + interval '1 hour'`, "a worker is checking"},
 		"its end is known, and it is on way": {`phase = 'captured', received = amount, waiting_for = NULL`, "only a payment that waits for an operator"},
+		"an older form":                      {`version = version + 1`, "has changed since you read it"},
 	} {
 		id := b.reserve("pm_card_visa")
 		b.exec(`UPDATE payments SET phase = 'capturing', intent_id = 'pi_' || $1, waiting_for = $2 WHERE purchase_id = $1::uuid`, id.String(), payment.WaitsForOperator)
+		read := b.get(id)
 		b.exec(`UPDATE payments SET `+c.set+` WHERE purchase_id = $1`, id)
 		before := b.get(id)
+		if !strings.Contains(c.set, "version") {
+			read = before
+		}
 		for _, found := range []payment.Finding{payment.FoundPaid, payment.FoundUnpaid} {
 			var due []lease.Item
-			done, err := commands(b.db, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), id, found, "operator:ops", "r")
+			done, err := commands(b.db, b.sim, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), id, says(read, found))
 			if err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict || !strings.Contains(done.Job.Problem.Detail, c.why) {
 				t.Errorf("%s: %v, %+v", name, err, done.Job.Problem)
 			}
@@ -152,7 +172,7 @@ func TestAPaymentThatCanStillEndByItselfIsNotSettled(t *testing.T) {
 		}
 	}
 	var due []lease.Item
-	if done, err := commands(b.db, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), uuid.New(), payment.FoundPaid, "operator:ops", "r"); err != nil ||
+	if done, err := commands(b.db, b.sim, &due).Resolve(t.Context(), fixture.Command(job.KindPaymentResolve), uuid.New(), says(payment.Payment{}, payment.FoundPaid)); err != nil ||
 		done.Job.Problem == nil || done.Job.Problem.Code != fault.NotFound {
 		t.Errorf("none: %v, %+v", err, done.Job.Problem)
 	}

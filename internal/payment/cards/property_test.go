@@ -111,7 +111,7 @@ func (m *disturbance) step(depth int) {
 // another has the buyer bring another card, if that is possible now.
 func (m *disturbance) another() {
 	method := rapid.SampledFrom([]string{"pm_card_visa", "pm_declined", "pm_action", "pm_at_once", "pm_processing", "pm_unknown"}).Draw(m.rt, "another method")
-	done, err := commands(m.db, new([]lease.Item)).Try(context.Background(), fixture.Command(job.KindPaymentTry), m.id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
+	done, err := commands(m.db, nil, new([]lease.Item)).Try(context.Background(), fixture.Command(job.KindPaymentTry), m.id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
 	if err != nil {
 		m.rt.Fatal(err)
 	}

@@ -65,17 +65,17 @@ func TestRefundsByOthersAreRecordedAsTheirEventsSay(t *testing.T) {
 		"failed, and then succeeded":            {"", "refund.updated re_hand failed; refund.updated re_hand succeeded", "re_hand failed; recorded recorded; 0 others, 0 beside ours; "},
 		"canceled, and then pending":            {"", "refund.updated re_hand canceled; refund.updated re_hand pending", "re_hand canceled; recorded recorded; 0 others, 0 beside ours; "},
 		"to be acted on, and then succeeded":    {"", "refund.updated re_hand requires_action; refund.updated re_hand succeeded", "re_hand succeeded; recorded recorded; 1 others, 0 beside ours; " + noted},
-		"an operator has said that it is paid":  {"paid", "refund.created re_hand succeeded", "re_hand succeeded; recorded; 1 others, 0 beside ours; " + noted},
+		"it was paid out of band":               {"till", "refund.created re_hand succeeded", "none; uncaptured; 0 others, 0 beside ours; "},
 	} {
 		b := newBench(t)
 		e, registry := b.countedEvents()
 		id, ours := b.reserve("pm_card_visa"), uuid.New()
 		intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
-		if c.ours == "paid" { // the provider's answer was lost
-			b.exec(`UPDATE payments SET intent_status = 'requires_capture', resolved_as = 'paid', resolved_by = 'operator:ops', resolve_reason = 'says the dashboard' WHERE purchase_id = $1`, id)
+		if c.ours == "till" { // the provider has other money, or none
+			b.exec(`UPDATE payments SET received = 0, resolved_as = 'paid-out-of-band', resolved_by = 'operator:ops', resolve_reason = 'in cash', resolve_reference = 'till-7' WHERE purchase_id = $1`, id)
 		}
 		b.finalize(id)
-		if c.ours != "" && c.ours != "paid" {
+		if c.ours != "" && c.ours != "till" {
 			b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state, resolved_by, resolve_reason, finished_at, provider_id)
 				SELECT $2, purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', $3::text, CASE WHEN $3 = 'resolved' THEN 'operator:ops' END,
 				CASE WHEN $3 = 'resolved' THEN 'by bank' END, CASE WHEN $3 = 'resolved' THEN clock_timestamp() END, CASE WHEN $3 = 'resolved' THEN 're_1' END FROM payments WHERE purchase_id = $1`, id, ours, c.ours)

@@ -159,6 +159,17 @@ func TestWhatAnOperatorHasResolvedWaitsAgainOnlyForSomethingNew(t *testing.T) {
 		"the key is refused": `pm_card_visa: fault capture forbidden; run; fault any forbidden/api_key_expired; run → waits create#1 confirm#1 capture fetch; capturing due faults=2 waits=operator (payment provider: sim: forbidden api_key_expired: simulated); job queued waits: the payment waits for an operator, pending
 			resolve unpaid; run; finalize; run; run → waits fetch fetch; cancelled unpaid due faults=2 resolved=unpaid; job queued waits: the payment waits for an operator, pending
 			mended; there succeeded; run → finalize fetch; captured unpaid due resolved=unpaid; job queued waits: the payment waits for an operator, pending`,
+		// What is captured, or only authorized, is believed when the provider says so, and not when an operator does.
+		"it is not paid, whatever an operator says": `pm_card_visa: fault capture refused/not_now; run → waits! create#1 confirm#1 capture fetch; capturing due faults=1 waits=operator (intent pi_0 in status "requires_capture"); job queued waits: the payment waits for an operator, pending
+			resolve paid → state-conflict: the provider says that the payment is requires_capture with 0 JPY received of 1200 JPY; if the money came in another way, resolve it as paid-out-of-band fetch; capturing due faults=1 waits=operator (intent pi_0 in status "requires_capture"); job queued waits: the payment waits for an operator, pending
+			alter captured; resolve paid → state-conflict: the provider says that the payment is succeeded with 1199 JPY received of 1200 JPY; if the money came in another way, resolve it as paid-out-of-band fetch; capturing due faults=1 waits=operator (intent pi_0 in status "requires_capture"); job queued waits: the payment waits for an operator, pending
+			mended; fault fetch unavailable once; resolve paid → unavailable: the provider cannot be queried whether it has the money; retry; if the money came in another way, resolve it as paid-out-of-band fetch; capturing due faults=1 waits=operator (intent pi_0 in status "requires_capture"); job queued waits: the payment waits for an operator, pending
+			there succeeded; resolve paid → fetch; captured due resolved=paid; job queued waits: the payment waits for an operator, pending`,
+		"it is paid at the till, and its authorization ends": `pm_card_visa: fault capture refused/not_now; run; mended; resolve paid-out-of-band → create#1 confirm#1 capture fetch; captured due resolved=paid-out-of-band; job queued waits: the payment waits for an operator, pending
+			finalize; run → nothing fetch cancel#requires_capture; settled resolved=paid-out-of-band; job queued waits: the payment waits for an operator, pending`,
+		"it is paid at the till, and then captured by hand": `pm_card_visa: fault capture refused/not_now; run; mended; resolve paid-out-of-band; finalize; there succeeded; run → waits! create#1 confirm#1 capture fetch fetch; settled due faults=1 waits=operator (intent pi_0 in status "succeeded", and it was paid out of band: refund or cancel it at the provider) resolved=paid-out-of-band; job queued waits: the payment waits for an operator, pending
+			resolve unpaid → state-conflict: the payment was paid out of band: refund the provider's money there, then resolve it as paid-out-of-band once more; settled due faults=1 waits=operator (intent pi_0 in status "succeeded", and it was paid out of band: refund or cancel it at the provider) resolved=paid-out-of-band; job queued waits: the payment waits for an operator, pending
+			resolve paid-out-of-band; run → nothing fetch; settled resolved=paid-out-of-band; job queued waits: the payment waits for an operator, pending`,
 		"it is only the provider that does not answer": `pm_card_visa: fault capture forbidden/no; run → waits! create#1 confirm#1 capture; capturing due faults=1 waits=operator (payment provider: sim: forbidden no: simulated); job queued waits: the payment waits for an operator, pending
 			fault fetch unavailable; run → waits fetch; capturing due faults=2 waits=operator (payment provider: sim: unavailable: simulated); job queued waits: the payment waits for an operator, pending
 			mended; run → finalize! fetch capture#2; captured due`,
@@ -173,7 +184,7 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
 	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
-	off := cards.NewService(b.db, false, nil, func(payment.Payment) any { return nil })
+	off := cards.NewService(b.db, nil, nil, func(payment.Payment) any { return nil })
 	if done, err := off.Retry(t.Context(), fixture.Command(job.KindPaymentRetry), id); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 		t.Errorf("while cards are disabled: %+v, %v", done.Job.Problem, err)
 	}
@@ -226,7 +237,7 @@ func (b *bench) try(id uuid.UUID, method string) *job.Problem {
 	r := fixture.Command(job.KindPaymentTry)
 	r.UserID = "buyer"
 	var due []lease.Item
-	done, err := commands(b.db, &due).Try(b.t.Context(), r, id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
+	done, err := commands(b.db, b.sim, &due).Try(b.t.Context(), r, id, payment.Buyer{Client: "shop", ID: "buyer"}, method, nil)
 	servers.NoError(b.t, err)
 	if p := b.get(id); done.Job.Problem == nil && (len(due) != 1 || due[0] != p.Ref().Item() || p.PaymentMethod != method || p.LeaseUntil != nil) {
 		b.t.Fatalf("due are %+v, of %+v", due, p)
@@ -300,14 +311,14 @@ func TestWhatPeopleDecideIsWrittenOnlyUnderWhatWasRead(t *testing.T) {
 			if id == declined {
 				payment.QueueTry(&batch, &p, "pm_other", nil)
 			} else {
-				payment.QueueResolve(&batch, &read, payment.FoundUnpaid, "operator:ops", "r")
+				payment.QueueResolve(&batch, read.PurchaseID, says(read, payment.FoundUnpaid), payprovider.Intent{})
 			}
 			return tx.SendBatch(t.Context(), &batch).Close()
 		})
 	}
 	for id, changes := range map[uuid.UUID][]string{
 		declined: {`phase = 'processing'`, `version = version + 1`, `tries = 4`, `declined_until = clock_timestamp()`, `cancel_job = gen_random_uuid(), cancelled_by = 'app:test'`},
-		waits:    {`phase = 'confirming'`, `version = version + 1`, `waiting_for = NULL`, `lease_until = clock_timestamp() + interval '1 hour'`},
+		waits:    {`phase = 'confirming'`, `phase = 'settled', received = amount, finished_at = clock_timestamp()`, `version = version + 1`, `waiting_for = NULL`, `lease_until = clock_timestamp() + interval '1 hour'`},
 	} {
 		for _, change := range changes {
 			if err := write(id, change); fault.CodeOf(err) != fault.StateConflict {

@@ -289,14 +289,14 @@ func TestACategoryThatNobodyKnowsIsListedOnceAndExplained(t *testing.T) {
 	service := reconciliation.NewService(s.db, func(d reconciliation.Discrepancy) any { return map[string]any{"state": d.State()} })
 	r := fixture.Command(job.KindDiscrepancyExplain)
 	for range 2 { // the second is the same request again
-		if done, err := service.Explain(t.Context(), r, all[0].ID, "operator:ops", "a new fee"); err != nil || string(done.Job.Result) == "" {
+		if done, err := service.Explain(t.Context(), r, all[0].ID, all[0].Version, "operator:ops", "a new fee"); err != nil || string(done.Job.Result) == "" {
 			t.Fatalf("%+v, %v", done, err)
 		}
 	}
-	if err := fixture.Problem(service.Explain(t.Context(), fixture.Command(job.KindDiscrepancyExplain), all[0].ID, "operator:ops", "again")); fault.CodeOf(err) != fault.StateConflict {
+	if err := fixture.Problem(service.Explain(t.Context(), fixture.Command(job.KindDiscrepancyExplain), all[0].ID, 0, "operator:ops", "again")); fault.CodeOf(err) != fault.StateConflict {
 		t.Errorf("explained twice: %v", err)
 	}
-	if err := fixture.Problem(service.Explain(t.Context(), fixture.Command(job.KindDiscrepancyExplain), uuid.New(), "operator:ops", "again")); fault.CodeOf(err) != fault.NotFound {
+	if err := fixture.Problem(service.Explain(t.Context(), fixture.Command(job.KindDiscrepancyExplain), uuid.New(), 0, "operator:ops", "again")); fault.CodeOf(err) != fault.NotFound {
 		t.Errorf("an unknown one: %v", err)
 	}
 	s.again()

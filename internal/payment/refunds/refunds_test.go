@@ -175,6 +175,9 @@ func TestOneRefundOfAPurchaseIsMadeAtATime(t *testing.T) {
 		"the key of a part stays while its call may arrive": `
 			second; stored unknown; run; run; run; run; run → waits create#1/300 list create#1/300 list create#1/300 list create#1/300 list create#1/300; 300 open due faults=5 (unknown), 100 failed; refunding, 1 for operators
 			sql attempt_at = attempt_at - interval '23 hours'; run → finished list create#2/300; 300 succeeded re_1, 100 failed; refunding, 300 back, 1 for operators`,
+		"an older form, which shows what others have returned since": `
+			new failed no; run; hand 150 succeeded; hear 2; resolve 400 → state-conflict: refund: 250 JPY are to be returned now, and not 400 JPY; others may have returned a part. Read it again create#1/400; 400 failed due (no) + 150 succeeded re_2; refunding, 150 back, 1 for operators
+			resolve 250 → resolved; 250 resolved due (no) by operator:ops: by bank + 150 succeeded re_2; refunded, 150 back`,
 		"both are resolved together": `
 			new failed no; run; second; hand 250 succeeded; hear 2; resolve campaign → 2 resolved over 150 create#1/400; 150 resolved due (no) by operator:ops: by bank, 0 resolved by operator:ops: by bank + 250 succeeded re_2; refunded, 250 back`,
 	})
