@@ -174,7 +174,7 @@ export interface paths {
         put?: never;
         /**
          * Mark refunds of a campaign as made by hand
-         * @description Resolves up to 1,000 refunds of a campaign with one reason: those that `POST /v1/refunds/{refund}/resolve` would accept from the same caller. Repeat with a fresh key while `more` is true.
+         * @description Resolves the named refunds of a campaign, up to 1,000, with one reason: all, or none if `POST /v1/refunds/{refund}/resolve` would reject one of them.
          */
         post: operations["resolveRefunds"];
         delete?: never;
@@ -254,7 +254,7 @@ export interface paths {
         put?: never;
         /**
          * Mark a refund as made by hand
-         * @description The refund becomes `resolved`, with the caller and the reason. An app can resolve a `listed` refund of an `external` purchase. An operator can resolve a card refund whose `waiting_for` is `operator`, because the provider rejected it (`failed` or `canceled`) or returns no information about it, and the money was returned in another way. Any other refund is rejected with `state-conflict`.
+         * @description The refund becomes `resolved`, with the caller and the reason. An app can resolve a `listed` refund of an `external` purchase. An operator can resolve a card refund whose `waiting_for` is `operator`, because the provider rejected it (`failed` or `canceled`) or returns no information about it, and the money was returned in another way. Any other refund is rejected with `state-conflict`, and so is another `amount` than the refund has now: others may have returned a part meanwhile.
          */
         post: operations["resolveRefund"];
         delete?: never;
@@ -314,7 +314,7 @@ export interface paths {
         put?: never;
         /**
          * Explain a discrepancy
-         * @description An `open` discrepancy becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A discrepancy in another state is rejected with `state-conflict`.
+         * @description An `open` discrepancy becomes `explained`, with the caller and the reason, and no longer counts in alerts. Payments and refunds do not change. A discrepancy in another state, or whose `version` is not that of the request, is rejected with `state-conflict`.
          */
         post: operations["explainPaymentDiscrepancy"];
         delete?: never;
@@ -361,11 +361,18 @@ export interface paths {
          *     - `unpaid`: nothing was paid, or the money was already returned. The positions are released, and the job
          *       fails with `payment-not-received`, or with the reason for which the payment was being cancelled.
          *
-         *     - `paid`: the full amount was paid. The positions are sold. If the purchase cannot have them, because it or
-         *       the campaign was cancelled or the positions were already released, the money is refunded.
+         *     - `paid`: the full amount was paid. The provider is asked: it must report the payment as `succeeded` with the
+         *       full amount, or the request is rejected with `state-conflict`. The positions are sold. If the purchase
+         *       cannot have them, because it or the campaign was cancelled or the positions were already released, the
+         *       money is refunded.
+         *
+         *     - `paid-out-of-band`: the full amount was paid in another way, which `reference` names. The positions are
+         *       sold as with `paid`. The provider has none of this money: its intent is cancelled, and money that it takes
+         *       later waits for an operator. A refund of the purchase waits for an operator, too, who returns it by hand.
          *
          *     A payment that can still end without an operator is rejected with `state-conflict`: before its deadline,
-         *     while it is being checked, or when it does not wait for an operator.
+         *     while it is being checked, or when it does not wait for an operator. So is a payment whose `version` is not
+         *     that of the request: it has changed since it was read.
          */
         post: operations["resolvePayment"];
         delete?: never;
@@ -2492,18 +2499,33 @@ export interface components {
             /** @description `role:client`. Users see only the role. */
             by: string;
             reason: string;
+            /** @description What was returned by hand. */
+            amount: components["schemas"]["Money"];
         };
-        /** @description How the money was returned. */
+        /** @description How much was returned, and how. */
         RefundResolutionRequest: {
+            /** @description What was returned: the `amount` of the refund. */
+            amount: components["schemas"]["Money"];
             /** @description For the records; visible to the buyer. */
             reason: string;
+        };
+        /** @description How much was returned of which refunds, and how. */
+        RefundsResolutionRequest: {
+            refunds: components["schemas"]["ReturnedByHand"][];
+            /** @description For the records; visible to the buyers. */
+            reason: string;
+        };
+        ReturnedByHand: {
+            id: components["schemas"]["ID"];
+            /** @description What was returned: the `amount` of the refund. */
+            amount: components["schemas"]["Money"];
         };
         RefundsResolved: {
             campaign_id: components["schemas"]["ID"];
             /** @description How many refunds were resolved. */
             resolved: number;
-            /** @description Whether more refunds may be left. */
-            more: boolean;
+            /** @description The sum of their amounts. */
+            amount: components["schemas"]["Money"];
         };
         RefundPage: {
             refunds: components["schemas"]["Refund"][];
@@ -2549,23 +2571,37 @@ export interface components {
             /** @description Who resolved it by hand, how and why; null if it was not resolved by hand. */
             resolution: components["schemas"]["PaymentResolution"] | null;
             created_at: components["schemas"]["Time"];
+            /**
+             * Format: int64
+             * @description Grows with every change and every check.
+             */
+            version: number;
         };
         /**
-         * @description What an operator has found at the provider.
+         * @description What an operator has found at the provider, or that the money came in another way.
          * @enum {string}
          */
-        PaymentOutcome: "paid" | "unpaid";
+        PaymentOutcome: "paid" | "unpaid" | "paid-out-of-band";
         PaymentResolution: {
             outcome: components["schemas"]["PaymentOutcome"];
             /** @description `role:client` */
             by: string;
             reason: string;
+            /** @description Of money that was paid out of band. */
+            reference: string | null;
         };
         /** @description What an operator found at the provider. */
         PaymentResolutionRequest: {
             outcome: components["schemas"]["PaymentOutcome"];
             /** @description For the records. */
             reason: string;
+            /**
+             * Format: int64
+             * @description Of the payment as it was read.
+             */
+            version: number;
+            /** @description Only, and required, with `paid-out-of-band`: where the money can be found, such as the id of a bank transfer. */
+            reference?: string;
         };
         CardPaymentPage: {
             payments: components["schemas"]["CardPayment"][];
@@ -2604,6 +2640,11 @@ export interface components {
             found_at: components["schemas"]["Time"];
             /** Format: date-time */
             closed_at: string | null;
+            /**
+             * Format: int64
+             * @description Grows with every change of its amounts.
+             */
+            version: number;
         };
         /** @description What one side has; both members are null if it has nothing. */
         PaymentDiscrepancySide: {
@@ -2622,6 +2663,11 @@ export interface components {
         };
         /** @description The reason for the discrepancy. */
         PaymentDiscrepancyExplanationRequest: {
+            /**
+             * Format: int64
+             * @description Of the discrepancy as it was read.
+             */
+            version: number;
             /** @description For the records. */
             reason: string;
         };
@@ -4180,6 +4226,8 @@ export type RefundsWaitingFor = components['schemas']['RefundsWaitingFor'];
 export type Refund = components['schemas']['Refund'];
 export type RefundResolution = components['schemas']['RefundResolution'];
 export type RefundResolutionRequest = components['schemas']['RefundResolutionRequest'];
+export type RefundsResolutionRequest = components['schemas']['RefundsResolutionRequest'];
+export type ReturnedByHand = components['schemas']['ReturnedByHand'];
 export type RefundsResolved = components['schemas']['RefundsResolved'];
 export type RefundPage = components['schemas']['RefundPage'];
 export type WaitingFor = components['schemas']['WaitingFor'];
@@ -4761,11 +4809,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RefundResolutionRequest"];
+                "application/json": components["schemas"]["RefundsResolutionRequest"];
             };
         };
         responses: {
-            /** @description How many were resolved. */
+            /** @description How many were resolved, and over how much. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

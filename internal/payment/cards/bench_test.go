@@ -146,8 +146,8 @@ func (b *teller) do(command string) string {
 	case "resolve":
 		var due []lease.Item
 		done, err := commands(b.db, b.sim, &due).Resolve(b.t.Context(), fixture.Command(job.KindPaymentResolve), b.id, says(b.get(b.id), payment.Finding(words[1])))
-		if err != nil || done.Job.Problem != nil {
-			return fmt.Sprint(done.Job.Problem, err)
+		if err := fixture.Problem(done, err); err != nil {
+			return err.Error()
 		}
 	case "retry":
 		var due []lease.Item

@@ -86,18 +86,18 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		found   payment.Finding
 		want    string // the purchase, the payment, the problem of the job, a refund, and the positions that are not free
 	}{
-		"being captured, and paid":        {capturing, payment.FoundPaid, "completed, settled, 2 kept"},
+		"being captured, and paid":         {capturing, payment.FoundPaid, "completed, settled, 2 kept"},
 		"being captured, paid at the till": {capturing, payment.FoundOutOfBand, "completed, settled, 2 kept"},
 		"late, and paid at the till":       {late, payment.FoundOutOfBand, "refunding, refund_due, reservation-expired, refund late-payment"},
-		"being captured, and not paid":    {capturing, payment.FoundUnpaid, "failed, cancelled, payment-not-received"},
-		"given up, and paid":              {expiring, payment.FoundPaid, "completed, settled, 2 kept"},
-		"given up, and not paid":          {expiring, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
-		"late, and paid":                  {late, payment.FoundPaid, "refunding, refund_due, reservation-expired, refund late-payment"},
-		"late, and not paid":              {late, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
-		"ended before, and paid":          {cancelled, payment.FoundPaid, "refunding, refund_due, reservation-expired, refund late-payment"},
-		"ended before, and not paid":      {cancelled, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
-		"taken back by its buyer, paid":   {takenBack, payment.FoundPaid, "refunding, refund_due, purchase-cancelled, refund cancelled"},
-		"taken back by its buyer, unpaid": {takenBack, payment.FoundUnpaid, "cancelled, cancelled, purchase-cancelled"},
+		"being captured, and not paid":     {capturing, payment.FoundUnpaid, "failed, cancelled, payment-not-received"},
+		"given up, and paid":               {expiring, payment.FoundPaid, "completed, settled, 2 kept"},
+		"given up, and not paid":           {expiring, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
+		"late, and paid":                   {late, payment.FoundPaid, "refunding, refund_due, reservation-expired, refund late-payment"},
+		"late, and not paid":               {late, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
+		"ended before, and paid":           {cancelled, payment.FoundPaid, "refunding, refund_due, reservation-expired, refund late-payment"},
+		"ended before, and not paid":       {cancelled, payment.FoundUnpaid, "failed, cancelled, reservation-expired"},
+		"taken back by its buyer, paid":    {takenBack, payment.FoundPaid, "refunding, refund_due, purchase-cancelled, refund cancelled"},
+		"taken back by its buyer, unpaid":  {takenBack, payment.FoundUnpaid, "cancelled, cancelled, purchase-cancelled"},
 	} {
 		id := fixture.Campaign(t, db, fixture.Draft(4))
 		bought, ref := fixture.Reserve(t, db, id, "mina", 2, time.Hour)

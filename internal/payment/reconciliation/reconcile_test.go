@@ -491,7 +491,7 @@ func TestARefundThatWasResolvedAndMadeDiffersUntilItIsLookedFor(t *testing.T) {
 	theirs := *s.refundNow(id).ProviderID
 	s.exec(`UPDATE refunds SET state = 'pending', finished_at = NULL, stuck = true WHERE id = $1`, id) // the key was refused since
 	service := refunds.NewService(s.db, func(payment.Refund) any { return map[string]any{} })
-	servers.NoError(t, fixture.Problem(service.Resolve(t.Context(), fixture.Command(job.KindRefundResolve), access.Everything(), id, "operator:ops", "by bank transfer")))
+	servers.NoError(t, fixture.Problem(service.Resolve(t.Context(), fixture.Command(job.KindRefundResolve), access.Everything(), refunds.ByHand{ID: id, Amount: s.refundNow(id).Due}, "operator:ops", "by bank transfer")))
 	s.reconcile()
 	s.expect("differs " + theirs)
 	s.runRefund(id)

@@ -176,7 +176,7 @@ func TestOneRefundOfAPurchaseIsMadeAtATime(t *testing.T) {
 			second; stored unknown; run; run; run; run; run → waits create#1/300 list create#1/300 list create#1/300 list create#1/300 list create#1/300; 300 open due faults=5 (unknown), 100 failed; refunding, 1 for operators
 			sql attempt_at = attempt_at - interval '23 hours'; run → finished list create#2/300; 300 succeeded re_1, 100 failed; refunding, 300 back, 1 for operators`,
 		"an older form, which shows what others have returned since": `
-			new failed no; run; hand 150 succeeded; hear 2; resolve 400 → state-conflict: refund: 250 JPY are to be returned now, and not 400 JPY; others may have returned a part. Read it again create#1/400; 400 failed due (no) + 150 succeeded re_2; refunding, 150 back, 1 for operators
+			new failed no; run; hand 150 succeeded; hear 2; resolve 400 → state-conflict: refund: 250 JPY are to be returned now, and not 400 JPY; others may have returned a part. Read it again create#1/400; 400 failed re_1 due (no) + 150 succeeded re_2; refunding, 150 back, 1 for operators
 			resolve 250 → resolved; 250 resolved due (no) by operator:ops: by bank + 150 succeeded re_2; refunded, 150 back`,
 		"both are resolved together": `
 			new failed no; run; second; hand 250 succeeded; hear 2; resolve campaign → 2 resolved over 150 create#1/400; 150 resolved due (no) by operator:ops: by bank, 0 resolved by operator:ops: by bank + 250 succeeded re_2; refunded, 250 back`,
@@ -523,13 +523,22 @@ func TestAWriteIsRefusedWhenMoreOrLessIsLeftThanWasRead(t *testing.T) {
 	smaller.tell(`run → finished create#1/400; 400 succeeded re_2 + 100 failed re_1; refunded, 400 back`)
 	stuck := newWorld(t)
 	stuck.sql(`UPDATE refunds SET stuck = true, attempt = 1, attempt_at = clock_timestamp(), lease_until = clock_timestamp() + interval '1 hour' WHERE id = $1`)
-	err := postgres.InTx(t.Context(), stuck.db, func(tx pgx.Tx) error {
-		var b pgx.Batch
-		refunds.QueueResolve(&b, stuck.id, "operator:ops", "r")
-		return tx.SendBatch(t.Context(), &b).Close()
-	})
-	if fault.CodeOf(err) != fault.StateConflict {
-		t.Errorf("a worker has it: %v", err)
+	byHand := newWorld(t)
+	byHand.tell(`new failed no; run`)
+	read := byHand.refund()
+	byHand.tell(`hand 100 succeeded; hear 2`)
+	for what, c := range map[string]struct {
+		w    *world
+		read payment.Refund
+	}{"a worker has it": {stuck, stuck.refund()}, "others have returned a part": {byHand, read}} {
+		err := postgres.InTx(t.Context(), c.w.db, func(tx pgx.Tx) error {
+			var b pgx.Batch
+			refunds.QueueResolve(&b, c.read, "operator:ops", "r")
+			return tx.SendBatch(t.Context(), &b).Close()
+		})
+		if fault.CodeOf(err) != fault.StateConflict {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	stuck.do("second")
 	if _, err := stuck.db.Exec(t.Context(), `UPDATE refunds SET state = 'open', attempt = 1, attempt_at = clock_timestamp() WHERE number = 2`); err == nil {
