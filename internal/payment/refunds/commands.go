@@ -2,6 +2,7 @@ package refunds
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
@@ -90,35 +90,32 @@ func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access
 		if _, err := campaign.Get(ctx, tx, r.CampaignID); err != nil {
 			return nil, err
 		}
-		done := campaignResolved{CampaignID: r.CampaignID}
-		made = slices.SortedFunc(slices.Values(made), func(a, b ByHand) int { return uuidv7.Compare(a.ID, b.ID) })
-		ids := make([]uuid.UUID, len(made))
-		for i, one := range made {
-			ids[i] = one.ID
+		amounts := make(map[uuid.UUID]money.Amount, len(made))
+		for _, one := range made {
+			amounts[one.ID] = one.Amount
 		}
-		if _, err := tx.Exec(ctx, `SELECT FROM refunds WHERE id = ANY($1) AND campaign_id = $2 AND ($3::text IS NULL OR client = $3) ORDER BY id FOR NO KEY UPDATE`, ids, r.CampaignID, who.Client()); err != nil {
+		ids, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
+			SELECT id FROM refunds WHERE id = ANY($1) AND campaign_id = $2 AND ($3::text IS NULL OR client = $3) ORDER BY id FOR NO KEY UPDATE`,
+			slices.Collect(maps.Keys(amounts)), r.CampaignID, who.Client())
+		if err != nil {
 			return nil, fault.At(err, "refunds.ResolveCampaign")
 		}
-		resolved := make([]payment.Refund, len(made))
-		for i, one := range made { // what is left for one of a purchase depends on the one before
-			known, err := payment.GetRefund(ctx, tx, who, one.ID)
-			if err == nil && known.CampaignID != r.CampaignID {
-				err = fault.New(fault.NotFound, "there is no refund %s of this campaign", one.ID)
-			}
-			if err == nil {
-				err = mayResolve(known, !who.All(), one.Amount)
-			}
-			if err != nil {
-				return nil, err
-			}
-			var b pgx.Batch
-			queueResolve(&b, known, by, reason)
-			if err := tx.SendBatch(ctx, &b).Close(); err != nil {
-				return nil, fault.At(err, "refunds.ResolveCampaign")
-			}
-			resolved[i], done.Resolved, done.Amount = known, done.Resolved+1, done.Amount+one.Amount
+		if len(ids) < len(amounts) {
+			return nil, fault.New(fault.NotFound, "%d of these %d refunds are not of this campaign", len(amounts)-len(ids), len(amounts))
+		}
+		resolved, err := payment.GetRefunds(ctx, tx, ids)
+		if err != nil {
+			return nil, err
 		}
 		var b pgx.Batch
+		done := campaignResolved{CampaignID: r.CampaignID}
+		for _, known := range resolved { // what is due of one stays so when one before it of its purchase is resolved
+			if err := mayResolve(known, !who.All(), amounts[known.ID]); err != nil {
+				return nil, err
+			}
+			queueResolve(&b, known, by, reason)
+			done.Resolved, done.Amount = done.Resolved+1, done.Amount+known.Due
+		}
 		queueFollow(&b, resolved...)
 		return done, fault.At(postgres.Send(ctx, tx, &b), "refunds.ResolveCampaign")
 	})
