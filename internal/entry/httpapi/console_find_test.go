@@ -181,11 +181,16 @@ func TestAWalletShowsItsHistoryAndIsCreditedByAForm(t *testing.T) {
 	for amount, says := range map[string]string{"ten": "must be a whole number", "1.5": "must be a whole number", "-5": `<strong class="fault">`, "0": `<strong class="fault">`, "": "is required", "99999999999999999999": "must be a whole number"} {
 		wantAnswer(t, "amount "+amount, b.post(wallet+"/credit", "/amount", amount, "/reference", "r", "/description", "a gift", "/reason", "why"), 400, says, `type="number" value="`+amount+`" required aria-invalid="true"`, `value="a gift"`)
 	}
-	for range 2 {
-		mustAnswer(t, "credited", b.post(wallet+"/credit", "once", "of "+path, "/amount", "1000", "/reference", "gift "+path, "/description", "a gift", "/reason", "why"), 303)
+	credit := func(reference string, shown ...string) fleet.Answer {
+		return b.post(wallet+"/credit", append(shown, "/amount", "1000", "/reference", reference+path, "/description", "a gift", "/reason", "why")...)
 	}
+	shown := hiddenOf(b.get(wallet + "/credit"))
+	for range 2 {
+		mustAnswer(t, "credited", credit("gift ", append(shown, "once", "of "+path)...), 303)
+	}
+	wantAnswer(t, "an older form", credit("another gift ", shown...), 412)
 	s.ExpectWallet(path, 1007, 0)
-	wantAnswer(t, "its reference again", b.post(wallet+"/credit", "/amount", "1000", "/reference", "gift "+path, "/reason", "why"), 409)
+	wantAnswer(t, "its reference again", credit("gift ", hiddenOf(b.get(wallet+"/credit"))...), 409)
 	for i := range 49 {
 		fleet.Want(t, 200, s.Execute(path+"/credit", fleet.Fields{"amount": 1, "reference": fmt.Sprint(path, i)}))
 	}
