@@ -152,6 +152,7 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 	page := created(t, fill(b, "/campaigns/new", hall(name)...))
 	id := uuid.MustParse(strings.TrimPrefix(page, "/campaigns/"))
 	wantAnswer(t, "what is fixed by its publication", b.get(page+"/publish"), 200, "5 in 2 layers", "51.00 EUR", "unsold: draw")
+	draft := formOf(b.get(page+"/cancel"), "typed", name, "/reason", "nothing is sold")
 	for _, c := range []struct {
 		name, field, value string
 		status             int
@@ -189,6 +190,7 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 			wantAnswer(t, c.name+" "+c.value, a, c.status, c.says)
 		}
 	}
+	wantAnswer(t, "a form of the draft", submit(b, page+"/cancel", draft), 409, "has changed since you opened it")
 	s.Buy(fleet.Order{Campaign: id, User: s.User("mina"), Layer: 1, Quantity: 2, Wait: true})
 	s.Buy(fleet.Order{Campaign: id, User: s.User("otto"), Layer: 2, Wait: true})
 	wantAnswer(t, "what is refunded", b.get(page+"/cancel"), 200, "3 positions, 37.00 EUR")

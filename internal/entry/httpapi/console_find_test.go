@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -106,18 +105,6 @@ func TestPositionsAreCancelledOnceByAFormThatIsSentTwice(t *testing.T) {
 	wantEqual(t, "jobs of cancellations", count(s, `SELECT count(*) FROM jobs WHERE campaign_id = $1 AND kind = 'cancellation' AND state = 'succeeded'`, campaign), 2)
 }
 
-var hidden = regexp.MustCompile(`<input type="hidden" name="([/a-z][^"]*)" value="([^"]*)">`)
-
-// hiddenOf are the names and values of what a form states without being typed.
-func hiddenOf(a fleet.Answer) (fields []string) {
-	for _, m := range hidden.FindAllSubmatch(a.Body, -1) {
-		if name := string(m[1]); name != "once" && name != "csrf" {
-			fields = append(fields, name, string(m[2]))
-		}
-	}
-	return fields
-}
-
 func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: everyday}) // where nothing else waits
@@ -157,14 +144,14 @@ func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 			wantAnswer(t, "without "+c.field, b.post(c.form, "once", key, "/reason", "looked at it", c.field, ""), 400, `class="fault"`, `value="looked at it"`)
 		}
 		wantEqual(t, "before "+c.form, count(s, c.query, c.id), 0)
-		sent := append([]string{"once", key, "/reason", "looked at it", c.field, c.value}, hiddenOf(b.get(c.form))...)
+		form := formOf(b.get(c.form), "once", key, "/reason", "looked at it", c.field, c.value)
 		if c.changes != "" { // since the form was opened: what it shows is another amount, or version
 			exec(s, c.changes, c.id)
-			wantAnswer(t, "an older form: "+c.form, b.post(c.form, sent...), 409, c.says)
+			wantAnswer(t, "an older form: "+c.form, submit(b, c.form, form), 409, c.says)
 			wantEqual(t, "after an older form: "+c.form, count(s, c.query, c.id), 0)
-			sent = append([]string{"once", key + " again", "/reason", "looked at it", c.field, c.value}, hiddenOf(b.get(c.form))...)
+			form = formOf(b.get(c.form), "once", key+" again", "/reason", "looked at it", c.field, c.value)
 		}
-		mustAnswer(t, c.form, b.post(c.form, sent...), 303)
+		mustAnswer(t, c.form, submit(b, c.form, form), 303)
 		wantEqual(t, "after "+c.form, count(s, c.query, c.id), 1)
 	}
 	wantAnswer(t, "the difference is explained", b.get(found), 200, "<h2>discrepancy <code>"+difference.String(), ": explained")
@@ -181,16 +168,14 @@ func TestAWalletShowsItsHistoryAndIsCreditedByAForm(t *testing.T) {
 	for amount, says := range map[string]string{"ten": "must be a whole number", "1.5": "must be a whole number", "-5": `<strong class="fault">`, "0": `<strong class="fault">`, "": "is required", "99999999999999999999": "must be a whole number"} {
 		wantAnswer(t, "amount "+amount, b.post(wallet+"/credit", "/amount", amount, "/reference", "r", "/description", "a gift", "/reason", "why"), 400, says, `type="number" value="`+amount+`" required aria-invalid="true"`, `value="a gift"`)
 	}
-	credit := func(reference string, shown ...string) fleet.Answer {
-		return b.post(wallet+"/credit", append(shown, "/amount", "1000", "/reference", reference+path, "/description", "a gift", "/reason", "why")...)
-	}
-	shown := hiddenOf(b.get(wallet + "/credit"))
+	form := formOf(b.get(wallet+"/credit"), "once", "of "+path, "/amount", "1000", "/reference", "gift "+path, "/description", "a gift", "/reason", "why")
 	for range 2 {
-		mustAnswer(t, "credited", credit("gift ", append(shown, "once", "of "+path)...), 303)
+		mustAnswer(t, "credited", submit(b, wallet+"/credit", form), 303)
 	}
-	wantAnswer(t, "an older form", credit("another gift ", shown...), 412)
+	form["once"], form["/reference"] = "2 of "+path, "another gift "+path
+	wantAnswer(t, "an older form", submit(b, wallet+"/credit", form), 412)
 	s.ExpectWallet(path, 1007, 0)
-	wantAnswer(t, "its reference again", credit("gift ", hiddenOf(b.get(wallet+"/credit"))...), 409)
+	wantAnswer(t, "its reference again", fill(b, wallet+"/credit", "/amount", "1000", "/reference", "gift "+path, "/reason", "why"), 409)
 	for i := range 49 {
 		fleet.Want(t, 200, s.Execute(path+"/credit", fleet.Fields{"amount": 1, "reference": fmt.Sprint(path, i)}))
 	}
