@@ -33,6 +33,10 @@ func newChange(s *fleet.System, operation string) (method string, c command) {
 		c.path = "/v1/sweeps/old-records"
 	case "revokeKey":
 		c.path = "/v1/keys/" + prefixOf(s.NewKey("spare")) + "/revoke"
+	case "resolveRefunds":
+		campaign := s.Campaign(3)
+		waitingRefund(s, campaign, "failed", false)
+		c.path, c.body = "/v1/campaigns/"+campaign.String()+"/refunds/resolve", allByHand(s, campaign, "card")
 	case "resolveRefund": // one that the provider has refused
 		id := waitingRefund(s, s.Campaign(3), "failed", false)
 		c.path, c.body = "/v1/refunds/"+id.String()+"/resolve", byHand(s, id.String())
