@@ -525,7 +525,7 @@ type AuthorizationDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -590,6 +590,9 @@ type Campaign struct {
 
 	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
+
+	// CardMinimum The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
+	CardMinimum int64 `json:"card_minimum"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
 	Commitment string `json:"commitment"`
@@ -879,7 +882,7 @@ type Capture struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -1453,7 +1456,7 @@ type Movement struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -2012,7 +2015,7 @@ type PurchaseResult struct {
 // PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
 type PurchaseState string
 
-// Reference Your reference; a client can use each once.
+// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 type Reference = string
 
 // Refund Money of a purchase that is returned to its buyer. A card purchase may have several refunds.
@@ -2052,7 +2055,7 @@ type Refund struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// FinishedAt When it succeeded or was resolved.
+	// FinishedAt When it first succeeded or was resolved. It stays if the bank sends the money back later: `state` has what holds now.
 	FinishedAt time.Time `json:"finished_at"`
 
 	// WaitingFor `operator`: an operator must act, on the refund or on the provider's key. Otherwise null.
@@ -2319,7 +2322,7 @@ type TransferDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 
 	// To A UUID.
@@ -2337,7 +2340,7 @@ type Voiding struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -3970,7 +3973,7 @@ func (c *Client) VoidAuthorization(ctx context.Context, wallet WalletID, authori
 
 // CreditWallet is POST /v1/wallets/{wallet}/credit: credit a wallet.
 //
-// Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+// Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
 //
 // For app, operator.
 func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {
@@ -3979,7 +3982,7 @@ func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movemen
 
 // DebitWallet is POST /v1/wallets/{wallet}/debit: debit a wallet.
 //
-// Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+// Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
 //
 // For app, operator.
 func (c *Client) DebitWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {

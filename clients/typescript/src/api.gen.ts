@@ -998,7 +998,7 @@ export interface paths {
         put?: never;
         /**
          * Credit a wallet
-         * @description Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+         * @description Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
          */
         post: operations["creditWallet"];
         delete?: never;
@@ -1018,7 +1018,7 @@ export interface paths {
         put?: never;
         /**
          * Debit a wallet
-         * @description Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+         * @description Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
          */
         post: operations["debitWallet"];
         delete?: never;
@@ -2097,6 +2097,11 @@ export interface components {
         /** @description A campaign in full. */
         Campaign: components["schemas"]["CampaignSummary"] & {
             layers: components["schemas"]["Layer"][];
+            /**
+             * Format: int64
+             * @description The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
+             */
+            card_minimum: number | null;
             /** @description The rules of the draw, fixed at publication. */
             rules: {
                 [key: string]: unknown;
@@ -2483,7 +2488,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /**
              * Format: date-time
-             * @description When it succeeded or was resolved.
+             * @description When it first succeeded or was resolved. It stays if the bank sends the money back later: `state` has what holds now.
              */
             finished_at: string | null;
         };
@@ -2704,7 +2709,7 @@ export interface components {
          */
         Description: string;
         /**
-         * @description Your reference; a client can use each once.
+         * @description Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
          * @example till-4711
          */
         Reference: string;

@@ -194,7 +194,13 @@ func rulesOf(c client.Campaign) []fact {
 	for _, layer := range c.Layers {
 		d.Layers = append(d.Layers, client.LayerDraft{Positions: layer.Positions.Total, Price: layer.Price, Prizes: layer.Prizes})
 	}
-	return summary(d)
+	facts := summary(d)
+	for _, layer := range c.Layers {
+		if layer.Price < c.CardMinimum {
+			return append(facts, fact{"Cards", "pay " + moneyText(c.CardMinimum, c.Currency) + " at least: a purchase that costs less fails, and some layers do"})
+		}
+	}
+	return facts
 }
 
 func summary(d client.CampaignDraft) []fact {

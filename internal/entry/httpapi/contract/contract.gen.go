@@ -561,7 +561,7 @@ type AuthorizationDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -626,6 +626,9 @@ type Campaign struct {
 
 	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty"`
+
+	// CardMinimum The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
+	CardMinimum *int64 `json:"card_minimum"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
 	Commitment *string `json:"commitment"`
@@ -915,7 +918,7 @@ type Capture struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -1500,7 +1503,7 @@ type Movement struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -2088,7 +2091,7 @@ type ReadinessWaitingFor string
 // ReadinessChecks defines model for Readiness.Checks.
 type ReadinessChecks string
 
-// Reference Your reference; a client can use each once.
+// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 type Reference = string
 
 // Refund Money of a purchase that is returned to its buyer. A card purchase may have several refunds.
@@ -2128,7 +2131,7 @@ type Refund struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// FinishedAt When it succeeded or was resolved.
+	// FinishedAt When it first succeeded or was resolved. It stays if the bank sends the money back later: `state` has what holds now.
 	FinishedAt *time.Time `json:"finished_at"`
 
 	// WaitingFor `operator`: an operator must act, on the refund or on the provider's key. Otherwise null.
@@ -2395,7 +2398,7 @@ type TransferDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 
 	// To A UUID.
@@ -2413,7 +2416,7 @@ type Voiding struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
