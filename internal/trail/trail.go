@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,9 +85,18 @@ func (a Actor) Entry(job uuid.UUID, before, after any) Entry {
 	return Entry{ID: uuidv7.New(), Actor: a, JobID: postgres.Nullable(job), Before: textOf(was), After: textOf(is)}
 }
 
+// forgotten are members that no row has, since jobs forget them: what a buyer pays with, and where the bank sends it.
+var forgotten = []string{"payment_method", "return_url"}
+
 func membersOf(document any) (members map[string]json.RawMessage) {
 	_ = json.Unmarshal([]byte(textOf(document)), &members) // of what is no object there are none
 	for name, member := range members {
+		if slices.Contains(forgotten, name) {
+			delete(members, name)
+		} else if member[0] == '{' {
+			member = json.RawMessage(textOf(membersOf(member)))
+			members[name] = member
+		}
 		if len(member) > longest {
 			members[name] = json.RawMessage(fmt.Sprintf(`"%d bytes, SHA-256 %x"`, len(member), sha256.Sum256(member)))
 		}
