@@ -26,6 +26,7 @@ const (
 	end           move = "end"           // store ended
 	finalize      move = "finalize"      // a transaction of the sale decides
 	wait          move = "wait"          // release it, and check again later
+	review        move = "review"        // call: is it disputed, or refunded by others? Then release it
 	release       move = "release"       // release it: there is nothing to do until an event comes
 	unexpected    move = "unexpected"    // the provider's answer cannot be: log an error, and check again slowly
 )
@@ -65,8 +66,8 @@ func (f *known) next() (move, payment.Ending) {
 		return f.unwanted(release), ""
 	case payment.Captured, payment.Ended:
 		return finalize, ""
-	case payment.Settled, payment.RefundDue:
-		return release, ""
+	case payment.Settled, payment.RefundDue: // an event has woken it
+		return review, ""
 	}
 	return unexpected, ""
 }

@@ -324,7 +324,7 @@ func queueWrite(b *pgx.Batch, r *payment.Refund, keep time.Duration, next *time.
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
-		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
+		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) ELSE finished_at END`,
 		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+leftSQL+` AND NOT `+beingMade+`) AND (amount <= $12 OR $12 >= `+leftSQL+`)`,
 		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck, int64(r.Amount))
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return lease.Fenced(r.Item(), tag, 1) })

@@ -170,7 +170,7 @@ const resolved = `amount = CASE WHEN method = 'card' THEN greatest(least(amount,
 		    provider_id = CASE WHEN method <> 'card' OR amount <= ` + leftSQL + ` THEN provider_id END,
 		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = CASE WHEN method = 'card' AND attempt > 0 THEN clock_timestamp() END,
 		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2,
-		    finished_at = clock_timestamp()`
+		    finished_at = coalesce(finished_at, clock_timestamp())`
 
 // queueResolve notes that a refund was made by hand, by whom and why: one that was
 // listed, one that the provider has refused, or one that is stuck and that no worker has:
