@@ -232,6 +232,9 @@ func (o *run) logState() {
 	}
 }
 
+// paidTwice begins the failure of a refund whose money was given back by hand and at the provider.
+const paidTwice = "paid twice: "
+
 // confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
 // only what is there now says whether the money was refunded twice. What is said once is kept in
 // failure, also when a worker ends between the list and this.
@@ -253,11 +256,16 @@ func (o *run) confirm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tooMuch := o.Amount - left.Debt
-	said := "paid twice: " + money.Currency(o.Currency).Format(tooMuch) + " too much, by hand and at the provider"
-	twice := tooMuch > 0 && (left.Debt < before.Debt || o.Amount > 0 && postgres.ValueOf(o.Failure) != said) // of one over 0, others had given too much before
-	if twice {
+	tooMuch, known := o.Amount-left.Debt, postgres.ValueOf(o.Failure)
+	said := paidTwice + money.Currency(o.Currency).Format(tooMuch) + " too much, by hand and at the provider"
+	wasTwice := strings.HasPrefix(known, paidTwice)
+	isLess := wasTwice && left.Debt > before.Debt                                                 // a bank has sent it back
+	twice := tooMuch > 0 && !isLess && (left.Debt < before.Debt || o.Amount > 0 && known != said) // of one over 0, others had given too much before
+	switch {
+	case tooMuch > 0 && (twice || wasTwice):
 		o.Failure = &said
+	case wasTwice:
+		o.Failure = nil
 	}
 	if err := write(ctx, o.db, o.Refund, 0, next); err != nil {
 		return err

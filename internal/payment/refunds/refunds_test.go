@@ -288,6 +288,9 @@ func TestWhatIsResolvedByHandIsLookedForUntilTheProviderHasAnswered(t *testing.T
 			fault create refused once; cancel 1; run → finished create#1/400 list; 800 resolved due (unknown)` + by + `, 0 succeeded + 800 succeeded re_1; completed, 800 back
 			use 1; run; run → finished list list; 800 resolved (` + tooMuch + `)` + by + `, 0 succeeded + 800 succeeded re_1; completed, 800 back` + rings,
 	}
+	all["by hand, too, which the bank sends back"] = `
+		new failed no; run; resolve; hand 400 succeeded; event; run → finished create#1/400 list; 400 resolved re_1 (` + tooMuch + `)` + by + ` + 400 succeeded re_2; refunded, 400 back` + rings + `
+		bank 2 failed; event; run → finished list; 400 resolved re_1` + by + ` + 400 failed re_2 after it had finished; refunded` + rings
 	// The provider has refused ours, an operator has resolved it, and an event comes.
 	for what, c := range map[string]struct{ then, ours, others, noted, back string }{
 		"it has failed there":          {`bank 1 failed no`, `re_1 (no)`, ``, ``, ``},
