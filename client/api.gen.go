@@ -1916,10 +1916,10 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
+	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: by disputes that are lost, or prevented by a refund of the bank's. It is not in `amount_refunded`. Disputes in another currency than the purchase's do not count.
 	AmountDisputed int64 `json:"amount_disputed"`
 
-	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
+	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved. One that was resolved after a dispute counts as far as the bank has not taken the money: that is in `amount_disputed`.
 	AmountRefunded int64 `json:"amount_refunded"`
 
 	// Campaign Only with `include=campaign`.

@@ -2366,12 +2366,12 @@ export interface components {
             payment: components["schemas"]["Payment"];
             /**
              * Format: int64
-             * @description The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
+             * @description The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved. One that was resolved after a dispute counts as far as the bank has not taken the money: that is in `amount_disputed`.
              */
             amount_refunded: number;
             /**
              * Format: int64
-             * @description The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
+             * @description The part of `amount` that the buyer's bank has taken back for good, in minor units: by disputes that are lost, or prevented by a refund of the bank's. It is not in `amount_refunded`. Disputes in another currency than the purchase's do not count.
              */
             amount_disputed: number;
             /** @description All refunds, the oldest first: those of Triprize, and those made at the provider by others (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, creates one. */

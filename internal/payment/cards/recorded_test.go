@@ -184,7 +184,7 @@ func TestADisputeIsRecordedAsTheProviderHasIt(t *testing.T) {
 	is(a("du_1", "lost", isLost))
 	want("lost", "du_1", true, 70)
 	is(a("du_1", "lost", isLost), a("du_2", "prevented", isLost), a("du_3", "lost", func(d *payprovider.Dispute) { d.Lost, d.Currency = true, "XXX" }), a("du_4", "won", refundable))
-	want("others, too", "du_2", true, 140)
+	want("others, too", "du_3", true, 140)
 	is(a("du_1", "won", refundable), a("du_5", "frozen", func(d *payprovider.Dispute) { d.Unclear = true }))
 	want("the first is won after all", "du_5", true, 70)
 	found, err := reconciliation.List(t.Context(), b.db, reconciliation.Open, uuid.Nil, 10)
