@@ -521,7 +521,7 @@ func TestAWriteIsRefusedWhenMoreOrLessIsLeftThanWasRead(t *testing.T) {
 	if err := refunds.Write(t.Context(), smaller.db, &r, 0, nil); err == nil {
 		t.Error("it is written")
 	}
-	smaller.tell(`run → finished create#1/400; 400 succeeded re_2 + 100 failed re_1 finished; refunded, 400 back`)
+	smaller.tell(`run → finished list create#1/400; 400 succeeded re_2 + 100 failed re_1 finished; refunded, 400 back`)
 	stuck := newWorld(t)
 	stuck.sql(`UPDATE refunds SET stuck = true, attempt = 1, attempt_at = clock_timestamp(), lease_until = clock_timestamp() + interval '1 hour' WHERE id = $1`)
 	err := postgres.InTx(t.Context(), stuck.db, func(tx pgx.Tx) error {
