@@ -123,7 +123,7 @@ func lockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []
 
 // eventWork is what a batch of events is about, and what it does.
 type eventWork struct {
-	reader     payprovider.Reader // of types
+	reader     payprovider.Reader
 	byIntent   map[string]*subject
 	byPurchase map[uuid.UUID]*subject
 

@@ -13,7 +13,6 @@ import (
 	stripego "github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 )
 
@@ -138,11 +137,6 @@ func eventOf(payload []byte) (payprovider.Event, error) {
 		event.Metadata = metadata
 	}
 	return event, nil
-}
-
-func isCurrency(text string) bool {
-	_, err := money.ParseCurrency(text)
-	return err == nil
 }
 
 // name returns a string, or the id of an expanded object. Anything else is empty.
