@@ -230,6 +230,10 @@ func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 		t.Errorf("the history of %d steps is %s", len(history), result)
 	}
 	fixture.Sound(t, db)
+	lost := porcupine.Operation{Input: step{kind: "credit", amount: 5}, Output: outcome{purse: purse{5, 1}}, Return: 10}
+	if porcupine.CheckOperations(spec, []porcupine.Operation{lost, lost}) { // the check's own control
+		t.Error("two credits that both were the first are linearizable")
+	}
 }
 
 func carryOut(t *testing.T, at *wallet.Executor, db postgres.DB, ids [2]uuid.UUID, steps []step) []outcome {
