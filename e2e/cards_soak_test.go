@@ -104,7 +104,7 @@ func TestACrowdOfCardBuyersIsServedThroughDeclinesAndErrors(t *testing.T) {
 		for !end.State.Final() {
 			if end = s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+a.ID.String(), map[string]string{"Prefer": fleet.UntilFinal}, nil); end.State == job.AwaitingAction {
 				ends["declined"]++
-				fleet.Want(t, http.StatusAccepted, bringCard(s, viewJob(s, a.ID).PurchaseID, "pm_card_visa"))
+				fleet.Want(t, http.StatusAccepted, bringCard(s, end.PurchaseID, "pm_card_visa"))
 			}
 		}
 		ends[cmp.Or(end.Refusal(), string(end.State))]++

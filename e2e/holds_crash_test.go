@@ -3,13 +3,11 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -119,51 +117,33 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 	}
 }
 
-// A Redis whose every answer takes 20 ms, and one that answers nobody who waits.
+// A Redis that runs a fifth of the time, and one that does not run while somebody waits.
 func TestARedisThatIsSlowSlowsHoldsWithinABoundAndOneWins(t *testing.T) {
 	t.Parallel()
-	var delay atomic.Int64
+	redis := servers.OwnRedis(t)
 	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{
-		"TRIPRIZE_REDIS_URL=" + slowed(t, servers.OwnRedis(t).URL(), &delay), "TRIPRIZE_REDIS_TIMEOUT=1m", "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=8s"}})
-	for _, slow := range []time.Duration{20 * time.Millisecond, time.Hour} {
+		"TRIPRIZE_REDIS_URL=" + redis.URL(), "TRIPRIZE_REDIS_TIMEOUT=1m", "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=8s"}})
+	for _, stands := range []time.Duration{20 * time.Millisecond, time.Hour} {
 		acquired, without := s.LockWaits("acquired"), s.LockWaits("no_quorum")
-		delay.Store(int64(slow))
+		ctx, end := context.WithCancel(t.Context())
+		var slow sync.WaitGroup
+		slow.Go(func() {
+			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+				servers.NoError(t, redis.Signal(syscall.SIGSTOP))
+				select {
+				case <-ctx.Done():
+				case <-time.After(stands):
+				}
+				servers.NoError(t, redis.Signal(syscall.SIGCONT))
+			}
+		})
 		holdByMany(s, 30) // each is answered
-		delay.Store(0)    // the metrics ask Redis, too
-		if locked := s.LockWaits("acquired") > acquired; locked != (slow < time.Hour) || locked == (s.LockWaits("no_quorum") > without) {
-			t.Errorf("with answers after %s: locked: %t", slow, locked)
+		end()
+		slow.Wait()
+		if locked := s.LockWaits("acquired") > acquired; locked != (stands < time.Hour) || locked == (s.LockWaits("no_quorum") > without) {
+			t.Errorf("a Redis that stands still for %s: locked: %t", stands, locked)
 		}
 	}
-}
-
-// slowed returns the URL of a Redis whose answers take longer by a delay.
-func slowed(t *testing.T, redis string, delay *atomic.Int64) string {
-	t.Helper()
-	u, err := url.Parse(redis)
-	servers.NoError(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	servers.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() }) // connections end with the processes, which end later
-	serve := func(client, server net.Conn) {
-		go func() { _, _ = io.Copy(server, client); _ = server.Close() }()
-		defer func() { _ = client.Close() }()
-		buffer := make([]byte, 1<<16)
-		for n, err := 0, error(nil); err == nil; _, err = client.Write(buffer[:n]) {
-			if n, err = server.Read(buffer); err != nil {
-				return
-			}
-			time.Sleep(time.Duration(delay.Load()))
-		}
-	}
-	go func() {
-		for client, err := listener.Accept(); err == nil; client, err = listener.Accept() {
-			if server, err := net.Dial("tcp", u.Host); err == nil {
-				go serve(client, server)
-			}
-		}
-	}()
-	u.Host = listener.Addr().String()
-	return u.String()
 }
 
 func TestWithoutLocksOneHoldsAllTheSame(t *testing.T) {

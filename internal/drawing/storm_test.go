@@ -78,21 +78,21 @@ type unguarded struct {
 	removed *atomic.Int32 // guards
 }
 
-type unguardedTx struct {
-	pgx.Tx
-	pool unguarded
-}
-
 func (p unguarded) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := p.Pool.Begin(ctx)
-	return unguardedTx{tx, p}, err
+	return unguardedTx{tx, p.removed}, err
+}
+
+type unguardedTx struct {
+	pgx.Tx
+	removed *atomic.Int32
 }
 
 func (tx unguardedTx) without(sql string) string {
-	const claim, fence = `(execution_lock_id IS NULL OR`, `AND state = 'drawing' AND execution_lock_id = $2 AND execution_version = $3`
-	without := strings.NewReplacer(claim, `(true OR`, fence, `AND $2::uuid IS NOT NULL AND $3::bigint > 0`).Replace(sql)
+	without := strings.NewReplacer(`(execution_lock_id IS NULL OR`, `(true OR`, `campaigns SET execution_locked_at = clock_timestamp()`, `campaigns SET name = name`,
+		`AND state = 'drawing' AND execution_lock_id = $2 AND execution_version = $3`, `AND $2::uuid IS NOT NULL AND $3::bigint > 0`).Replace(sql)
 	if without != sql {
-		tx.pool.removed.Add(1)
+		tx.removed.Add(1)
 	}
 	return without
 }

@@ -77,8 +77,8 @@ func TestTheDefaultsAreThoseOfTheDocuments(t *testing.T) {
 		p.Stripe != (Stripe{MethodTypes: "card", Rate: 80}) || p.Stripe.Enabled() || p.Stripe.Live() {
 		t.Errorf("got %+v", p)
 	}
-	if p := s.Postgres; p.StatementTimeout != 10*time.Second || p.LockTimeout != 3*time.Second || p.ConnectTimeout != 5*time.Second || s.Holds.TTL != 2*time.Minute {
-		t.Errorf("got %+v, %+v", p, s.Holds)
+	if s.Holds.TTL != 2*time.Minute {
+		t.Errorf("got %+v", s.Holds)
 	}
 	chain, err := s.Beacon.Chain()
 	if err != nil || chain.Hash() != beacon.Quicknet().Hash() || !s.Beacon.Default || !s.Beacon.Enabled() || len(s.Beacon.URLs()) != 4 {
