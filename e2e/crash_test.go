@@ -252,12 +252,13 @@ func expectRecordsOnce(s *fleet.System, ids ...uuid.UUID) {
 	s.T.Helper()
 	for _, id := range ids {
 		var freezes, draws, results, open int
+		var problems string
 		err := s.DB.QueryRow(s.T.Context(), `
 			SELECT (SELECT count(*) FROM freezes WHERE campaign_id = $1), (SELECT count(*) FROM draws WHERE campaign_id = $1),
-			       count(DISTINCT result::text) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE state <> 'succeeded')
-			FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&freezes, &draws, &results, &open)
+			       count(DISTINCT result::text) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE state <> 'succeeded'), coalesce(string_agg(problem::text, ' '), '')
+			FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&freezes, &draws, &results, &open, &problems)
 		if err != nil || freezes != 1 || draws != 1 || results != 1 || open != 0 {
-			s.T.Errorf("campaign %s: %d freezes, %d draws, %d results, %d jobs that have not succeeded, %v", id, freezes, draws, results, open, err)
+			s.T.Errorf("campaign %s: %d freezes, %d draws, %d results, %d jobs that have not succeeded, %s, %v", id, freezes, draws, results, open, problems, err)
 		}
 	}
 }
