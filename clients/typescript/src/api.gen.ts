@@ -3713,9 +3713,9 @@ export interface components {
              * @enum {string}
              */
             waiting_for?: "postgres" | "migrations";
-            /** @description `migrations`, for `postgres`: it responds, but its schema is older than this program (`triprize migrate up`). */
+            /** @description For `postgres`: `migrations`: it responds, but its schema is older than this program (`triprize migrate up`); `two_branches`: two servers were promoted apart, and it is not the one that the fleet uses. */
             checks: {
-                [key: string]: "ok" | "unavailable" | "migrations";
+                [key: string]: "ok" | "unavailable" | "migrations" | "two_branches";
             };
             /** @description What degrades the whole system, not only this process; omitted if nothing does. Never a reason for 503. */
             causes?: components["schemas"]["DegradationCause"][];

@@ -244,6 +244,7 @@ const (
 const (
 	ReadinessChecksMigrations  ReadinessChecks = "migrations"
 	ReadinessChecksOk          ReadinessChecks = "ok"
+	ReadinessChecksTwoBranches ReadinessChecks = "two_branches"
 	ReadinessChecksUnavailable ReadinessChecks = "unavailable"
 )
 
@@ -2069,7 +2070,7 @@ type Readiness struct {
 	// WaitingFor What a starting process waits for: `postgres`, or `migrations` (`triprize migrate up`).
 	WaitingFor *ReadinessWaitingFor `json:"waiting_for,omitempty"`
 
-	// Checks `migrations`, for `postgres`: it responds, but its schema is older than this program (`triprize migrate up`).
+	// Checks For `postgres`: `migrations`: it responds, but its schema is older than this program (`triprize migrate up`); `two_branches`: two servers were promoted apart, and it is not the one that the fleet uses.
 	Checks map[string]ReadinessChecks `json:"checks"`
 
 	// Causes What degrades the whole system, not only this process; omitted if nothing does. Never a reason for 503.
