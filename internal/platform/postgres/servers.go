@@ -166,8 +166,11 @@ func (s *Servers) identify(ctx context.Context, conn *pgconn.PgConn) (p Primary,
 		p.Branch = conn.Conn().RemoteAddr().String() + " " + noBranch
 		return p, nil
 	}
+	if conn.ParameterStatus("default_transaction_read_only") == "on" { // the error would close the connection
+		return p, nil
+	}
 	row, err = ask(ctx, conn, fmt.Sprintf(beginBranch, p.System, p.Timeline))
-	if _, refused := errors.AsType[*pgconn.PgError](err); refused { // it is read-only, or full, or the role may not
+	if _, refused := errors.AsType[*pgconn.PgError](err); refused { // its disk is full, or the role may not
 		s.isMute(err)
 		return p, nil
 	}
@@ -283,13 +286,20 @@ func (s *Servers) AskOthers(ctx context.Context, pool *pgxpool.Pool) {
 	for _, host := range hosts(all) {
 		one := all.Config.Copy()
 		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host.Host, host.Port, host.TLSConfig, nil
+		one.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+			p, err := s.identify(ctx, conn)
+			return cmp.Or(err, s.Meet(p))
+		}
 		s.mu.Lock()
 		other := s.rank(host) > 0
 		s.mu.Unlock()
 		if !other {
 			continue
 		}
-		if conn, err := pgconn.ConnectConfig(ctx, one); err == nil { // validate has met it
+		conn, err := pgconn.ConnectConfig(ctx, one)
+		if errors.Is(err, ErrTwoBranches) {
+			s.logger.Warn("postgres: another host is refused", "host", host.Host, "error", err)
+		} else if err == nil {
 			_ = conn.Close(ctx)
 		}
 	}

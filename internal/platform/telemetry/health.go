@@ -111,7 +111,7 @@ const (
 	StatusStarting    = "starting"
 
 	checkMigrations = "migrations" // of a check
-	CheckBranches   = "two_branches"
+	checkBranches   = "two_branches"
 )
 
 // HTTPStatus is the status of /readyz: 200, or 503 for a process that cannot work.
@@ -183,7 +183,7 @@ func (h *Health) check(ctx context.Context) Readiness {
 		if errors.Is(errs[i], ErrMigrations) {
 			ready.Checks[check.Name] = checkMigrations
 		} else if errors.Is(errs[i], ErrBranches) {
-			ready.Checks[check.Name] = CheckBranches
+			ready.Checks[check.Name] = checkBranches
 		}
 		if check.Required {
 			ready.Status = StatusUnavailable
