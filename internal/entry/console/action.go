@@ -23,11 +23,12 @@ type action struct {
 	Danger  bool   // it cannot be undone
 	Facts   []fact // what it is about, and what it changes
 	Fields  []field
-	Seen    string // a hash of what the form shows, and what is fixed by the command; empty: nothing is
-	Typed   string // what must be typed before a command that is hard to undo; empty: nothing
-	Back    string // the page that follows
-	IsDraft bool   // of a campaign: it has a preview
-	Preview any    // what it would make; nil: nobody has asked
+	Seen    string              // a hash of what the form shows, and what is fixed by the command; empty: nothing is
+	Typed   string              // what must be typed before a command that is hard to undo; empty: nothing
+	Back    string              // the page that follows
+	IsDraft bool                // of a campaign: it has a preview
+	Preview any                 // what it would make; nil: nobody has asked
+	Layers  []client.LayerDraft // of a campaign, if its form cannot hold them
 
 	Form form   // what was typed
 	Once string // the idempotency key of its next try; empty: a new one
@@ -66,8 +67,15 @@ func (c *console) act(r fiber.Router, path string, show func(ctx context.Context
 			return c.show(f, "action", view{Title: a.Title, Data: a})
 		}
 		typed := newForm(f)
+		if typed.text("form") != "" { // it has waited for a sign-in
+			a.Form, a.Once = *typed, typed.text("once")
+			return c.show(f, "action", view{Title: a.Title, Data: a})
+		}
 		if a.IsDraft && typed.text("preview") != "" {
 			draft := draftOf(typed)
+			if a.Layers != nil {
+				draft.Layers = a.Layers
+			}
 			a.Form, a.Once, a.Preview, a.Facts = *typed, typed.text("once"), draft, summary(draft)
 			return c.show(f, "action", view{Title: a.Title, Data: a})
 		}
@@ -105,7 +113,7 @@ func (c *console) perform(f *fiber.Ctx, a action, do run, typed *form) error {
 		typed.Faults["typed"] = "type exactly: " + a.Typed
 	}
 	for _, one := range a.Fields {
-		if one.Required && typed.text(one.Name) == "" {
+		if one.Required && strings.TrimSpace(typed.text(one.Name)) == "" {
 			typed.Faults[one.Name] = "is required"
 		}
 	}

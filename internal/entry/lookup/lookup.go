@@ -44,28 +44,25 @@ const mostHits = 10
 // SearchedJobs is how many jobs are searched for what no index has: the newest ones.
 const SearchedJobs = 50_000
 
-// Find returns what the text names, in the order of lookups; of each look-up ten at most, the newest.
+// Find returns what the text names as it is, with the spaces that it has, in the order of lookups; of each look-up ten at most, the newest.
 // kinds are those that are looked up; none: all.
 func Find(ctx context.Context, db postgres.DB, text string, kinds ...string) ([]Hit, error) {
-	text = strings.TrimSpace(text)
 	if text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 		return nil, nil // the database has no such text
 	}
-	if key := ofKey.FindStringSubmatch(text); key != nil {
-		text = key[1]
-	}
+	key := ofKey.FindStringSubmatch(text)
 	id, notID := uuid.Parse(text)
+	isID := notID == nil && len(text) == len(id.String()) // other forms are other texts, and may be the ids of users
 	var found []Hit
 	for _, l := range lookups {
-		if len(kinds) > 0 && !slices.Contains(kinds, l.what) {
+		if len(kinds) > 0 && !slices.Contains(kinds, l.what) || l.id && !isID || key != nil && l.what != "key" {
 			continue
 		}
 		var arg any = text
 		if l.id {
-			if notID != nil {
-				continue
-			}
 			arg = id
+		} else if key != nil {
+			arg = key[1]
 		}
 		hits, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (Hit, error) {
 			h := Hit{What: l.what}
@@ -88,7 +85,7 @@ func Find(ctx context.Context, db postgres.DB, text string, kinds ...string) ([]
 }
 
 // ofKey is an API key, or what its owner may show of it: the database never gets the secret.
-var ofKey = regexp.MustCompile(`^tp_([0-9a-f]+)(?:_[0-9a-f]*)?$`)
+var ofKey = regexp.MustCompile(`^tp_([0-9a-f]{12})(?:_[0-9a-f]*)?$`)
 
 // Kinds lists the kinds of things that Find finds.
 func Kinds() (all []string) {
