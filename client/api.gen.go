@@ -2847,9 +2847,14 @@ const (
 
 // ListAuditTrailParams is the query of ListAuditTrail.
 type ListAuditTrailParams struct {
-	Target string     // Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
-	Cursor ListCursor // The `next_cursor` of the previous page of the same list.
-	Limit  Limit      // The maximum number of elements per page.
+	Target    string     // Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
+	Key       string     // Only changes by the key with this prefix.
+	Operator  string     // Only changes by somebody who gave this name.
+	Operation string     // Only changes by this operation, such as `cancelCampaign`, or this command, such as `key create`.
+	Since     Time       // Only changes at this time or later.
+	Until     Time       // Only changes before this time.
+	Cursor    ListCursor // The `next_cursor` of the previous page of the same list.
+	Limit     Limit      // The maximum number of elements per page.
 }
 
 // ListCampaignsParams is the query of ListCampaigns.
@@ -3085,6 +3090,11 @@ func (a StripeEvent) MarshalJSON() ([]byte, error) {
 func (c *Client) ListAuditTrail(ctx context.Context, params ListAuditTrailParams, options ...CallOption) (AuditTrailPage, error) {
 	query := make(url.Values)
 	put(query, "target", params.Target)
+	put(query, "key", params.Key)
+	put(query, "operator", params.Operator)
+	put(query, "operation", params.Operation)
+	put(query, "since", params.Since)
+	put(query, "until", params.Until)
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[AuditTrailPage](ctx, c, request{method: http.MethodGet, path: "/v1/audit-trail", query: query}, options)

@@ -78,7 +78,7 @@ func TestEveryChangeByAnOperatorIsInTheTrail(t *testing.T) {
 			t.Errorf("%s makes %d rows", o.ID, n)
 			continue
 		}
-		list, _, err := trail.List(t.Context(), s.DB, "", postgres.ListPage{Limit: 1})
+		list, _, err := trail.List(t.Context(), s.DB, trail.Filter{}, postgres.ListPage{Limit: 1})
 		servers.NoError(t, err)
 		e := list[0]
 		about := strings.Split(strings.TrimPrefix(c.path, "/v1/"), "/") // its resource, or that which it makes

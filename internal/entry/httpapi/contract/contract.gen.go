@@ -2884,6 +2884,21 @@ type ListAuditTrailParams struct {
 	// Target Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
 	Target *string `form:"target,omitempty" json:"target,omitempty"`
 
+	// Key Only changes by the key with this prefix.
+	Key *string `form:"key,omitempty" json:"key,omitempty"`
+
+	// Operator Only changes by somebody who gave this name.
+	Operator *string `form:"operator,omitempty" json:"operator,omitempty"`
+
+	// Operation Only changes by this operation, such as `cancelCampaign`, or this command, such as `key create`.
+	Operation *string `form:"operation,omitempty" json:"operation,omitempty"`
+
+	// Since Only changes at this time or later.
+	Since *Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only changes before this time.
+	Until *Time `form:"until,omitempty" json:"until,omitempty"`
+
 	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 
