@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +47,10 @@ type fact struct{ Name, Value string }
 
 // reason is the field for why an operator does something; each action has it.
 var reason = field{Name: "/reason", Label: "Reason", Hint: "for the trail", Type: "text", Required: true}
+
+// readers are those who can read the reasons of commands, beside operators.
+var readers = map[string]string{"/campaigns/:id/cancel": "public", "/campaigns/:id/void": "public", "/purchases/:id/cancel": "the buyer can read it",
+	"/purchases/:id/cancel-positions": "the buyer can read it", "/refunds/:id/resolve": "the buyer can read it", "/campaigns/:id/refunds/resolve": "the buyers can read it"}
 
 // run does what an action says. The request has the idempotency key of the form, so that a form that is sent
 // twice is done once.
@@ -153,11 +156,12 @@ func (c *console) actOn(r fiber.Router, commands []command) {
 			a = d.action
 			a.Path, a.Title, a.Typed = f.Path(), strings.ReplaceAll(a.Title, ":id", id), strings.ReplaceAll(a.Typed, ":id", id)
 			a.Back = cmp.Or(a.Back, Path+"/"+strings.Split(d.path, "/")[1]+"/"+pathID(id).String())
-			a.Fields = slices.Clone(a.Fields)
 			if d.about != nil {
 				err = d.about(ctx, api, pathID(id), &a)
 			}
-			a.Fields = append(a.Fields, reason)
+			why := reason
+			why.Hint = cmp.Or(readers[d.path], why.Hint)
+			a.Fields = append([]field{why}, a.Fields...) // on a phone, too, it is seen at once
 			return a, d.do, err
 		})
 	}

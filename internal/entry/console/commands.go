@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"net/http"
 	"path"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
 	"triprize.example/client"
@@ -81,6 +83,40 @@ var otherCommands = []command{
 			_, err := api.RevokeKey(ctx, typed.id, client.KeyRevocation{TransferEndpointsTo: typed.text("/transfer_endpoints_to")}, options...)
 			return err
 		}},
+}
+
+// explainForm explains the discrepancies that are marked: at first all. Those that are explained already are not in a form
+// that is sent again, so it goes on with the rest.
+func explainForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
+	a = action{Path: f.Path(), Title: "Explain the marked discrepancies", Back: Path + "/waiting",
+		Text: "They no longer count in alerts. Payments and refunds do not change. Remove the mark of those that have another reason."}
+	open, err := api.ListPaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen, Limit: 200})
+	for _, d := range open.PaymentDiscrepancies {
+		one := field{Name: "discrepancy/" + d.ID.String(), Type: "checkbox", Label: fmt.Sprintf("%s %s: %s", d.Kind, d.Reference, d.Detail)}
+		if f.Method() == http.MethodGet {
+			one.Value = "on"
+		}
+		a.Fields = append(a.Fields, one)
+	}
+	a.Fields = append([]field{reason}, a.Fields...)
+	return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+		done := 0
+		for _, one := range a.Fields[1:] {
+			if typed.text(one.Name) == "" {
+				continue
+			}
+			id := strings.TrimPrefix(one.Name, "discrepancy/")
+			request := client.PaymentDiscrepancyExplanationRequest{Reason: typed.text(reason.Name)}
+			if _, err := api.ExplainPaymentDiscrepancy(ctx, pathID(id), request, append(options, client.WithKey(typed.text("once")+"-"+id))...); err != nil {
+				return err
+			}
+			done++
+		}
+		if done == 0 {
+			return fault.Invalid(fault.Field{Pointer: "/discrepancies", Detail: "mark at least one that is open"})
+		}
+		return nil
+	}, err
 }
 
 func aboutWallet(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {

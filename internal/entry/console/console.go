@@ -71,6 +71,7 @@ func Mount(app *fiber.App, options Options) {
 	r.Use(c.requireSession)
 	c.act(r, "/campaigns/new", draftForm) // new is not the id of a campaign
 	c.act(r, "/campaigns/:id/edit", draftForm)
+	c.act(r, "/discrepancies/explain", explainForm)
 	c.mountPages(r)
 	c.actOn(r, slices.Concat(otherCommands, campaignCommands))
 }

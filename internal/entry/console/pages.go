@@ -73,7 +73,8 @@ func (c *console) mountPages(r fiber.Router) {
 		state := client.WebhookDeliveryState(query.Get("state"))
 		endpoint, err1 := api.GetWebhookEndpoint(ctx, id)
 		deliveries, err2 := api.ListWebhookDeliveries(ctx, id, client.ListWebhookDeliveriesParams{State: state, Cursor: pathID(query.Get("cursor")), Limit: pageSize})
-		return fiber.Map{"Endpoint": endpoint, "Page": deliveries, "State": state}, errors.Join(err1, err2)
+		known, err3 := c.lookUp(ctx, id.String(), "webhook endpoint")
+		return fiber.Map{"Endpoint": endpoint, "Page": deliveries, "State": state, "Known": known}, errors.Join(err1, err2, err3)
 	})
 	c.livePage(r, "/webhooks/:id/delivery", "delivery", "Webhook delivery", func(ctx context.Context, api *client.Client, id uuid.UUID, query url.Values) (any, error) {
 		return api.GetWebhookDelivery(ctx, id, pathID(query.Get("event")))

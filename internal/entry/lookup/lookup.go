@@ -186,8 +186,12 @@ var lookups = []lookup{
 	{"authorization", `SELECT a.id::text, a.state, ` + facts(`'wallet', a.wallet_id, 'amount', a.amount, 'captured', a.captured, 'expires', a.expires_at`) +
 		` FROM authorizations a WHERE a.id = $1 LIMIT $2`, "GET /v1/wallets/WALLET/authorizations/{}", true},
 	{"webhook endpoint", `SELECT e.id::text, CASE WHEN e.deleted_at IS NOT NULL THEN 'deleted' WHEN e.disabled_at IS NOT NULL THEN 'disabled' ELSE 'enabled' END, ` +
-		facts(`'client', e.client, 'made_by_key', e.made_by, 'disabled_because', e.disabled_reason, 'failures', e.failures, 'paused_until', e.paused_until`) +
-		` FROM webhook_endpoints e WHERE e.id = $1 LIMIT $2`, "triprize webhooks deliveries {}", true},
+		facts(`'client', e.client, 'made_by_key', e.made_by, 'disabled_because', e.disabled_reason, 'failures', e.failures, 'paused_until', e.paused_until,
+		'last_attempt', a.at, 'last_answer', a.answer, 'next_attempt', (SELECT greatest(min(next_at), e.paused_until) FROM webhook_deliveries WHERE endpoint_id = e.id AND state = 'pending')`) +
+		` FROM webhook_endpoints e LEFT JOIN LATERAL (
+			SELECT a.at, concat_ws(': ', a.status, a.error) AS answer
+			FROM (SELECT event_id FROM webhook_deliveries WHERE endpoint_id = e.id AND state = 'pending' ORDER BY next_at DESC LIMIT 100) d
+			JOIN webhook_attempts a ON a.event_id = d.event_id AND a.endpoint_id = e.id ORDER BY a.at DESC, a.number DESC LIMIT 1) a ON true WHERE e.id = $1 LIMIT $2`, "triprize webhooks deliveries {}", true},
 	{"webhook event", `SELECT e.id::text, '', ` + facts(`'type', e.type, 'subject', e.subject, 'client', e.client, 'campaign', e.campaign_id, 'at', e.at`) +
 		` FROM webhook_events e WHERE e.id = $1 LIMIT $2`, "GET /v1/webhook-events/{}", true},
 	{"webhook delivery", `SELECT d.event_id::text, d.state, ` + facts(`'endpoint', d.endpoint_id, 'next', d.next_at, 'finished', d.finished_at`) + `
