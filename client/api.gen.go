@@ -1372,7 +1372,7 @@ type Key struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// LastUsedAt To about a minute; null: never.
+	// LastUsedAt To about a minute; null: never, or not until a minute ago.
 	LastUsedAt time.Time `json:"last_used_at"`
 	RevokedAt  time.Time `json:"revoked_at"`
 }

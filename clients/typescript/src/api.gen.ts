@@ -3676,7 +3676,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /**
              * Format: date-time
-             * @description To about a minute; null: never.
+             * @description To about a minute; null: never, or not until a minute ago.
              */
             last_used_at: string | null;
             /** Format: date-time */
@@ -7148,6 +7148,16 @@ export interface operations {
             query?: {
                 /** @description Only changes of this resource: its id, the prefix of a key, or the name of a sweep. */
                 target?: string;
+                /** @description Only changes by the key with this prefix. */
+                key?: string;
+                /** @description Only changes by somebody who gave this name. */
+                operator?: string;
+                /** @description Only changes by this operation, such as `cancelCampaign`, or this command, such as `key create`. */
+                operation?: string;
+                /** @description Only changes at this time or later. */
+                since?: components["schemas"]["Time"];
+                /** @description Only changes before this time. */
+                until?: components["schemas"]["Time"];
                 /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
                 /** @description The maximum number of elements per page. */
@@ -7159,7 +7169,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. */
+            /** @description One page. `next_cursor` is null on the last one. A page scans at most 10,000 changes: with two filters, an operation or a time it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

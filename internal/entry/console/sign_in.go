@@ -61,7 +61,10 @@ func (c *console) askToSignIn(f *fiber.Ctx) error {
 		defer cancel()
 		filled, p := newForm(f), c.problemOf(c.Charge(ctx, f, errSessionEnded))
 		filled.values["form"] = f.Path()
-		return c.askForKey(f.Status(max(p.Status, http.StatusUnauthorized)), filled, &p)
+		if p.Status != http.StatusTooManyRequests {
+			p.Status = http.StatusUnauthorized
+		}
+		return c.askForKey(f.Status(p.Status), filled, &p)
 	}
 	if f.Method() == http.MethodGet && !isFragment(f) {
 		signIn += "?to=" + url.QueryEscape(f.OriginalURL())

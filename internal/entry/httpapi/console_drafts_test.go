@@ -73,7 +73,7 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 	b, name := signIn(s), "Hall & "+uuid.NewString()
 	read := func(page string) fleet.Answer { return s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil) }
 	form := formOf(b.get("/campaigns/new"), hall(name, "/purchase_limit", "2")...)
-	wantAnswer(t, "the preview", submit(b, "/campaigns/new", with(form, "preview", "1")), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × Gold, big", html.EscapeString(name))
+	wantAnswer(t, "the preview", submit(b, "/campaigns/new", with(form, "preview", "1")), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × <bdi>Gold, big", html.EscapeString(name))
 	wantEqual(t, "campaigns after a preview", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 0)
 	page := created(t, submit(b, "/campaigns/new", form))
 	wantEqual(t, "the page after the same form", created(t, submit(b, "/campaigns/new", form)), page)
