@@ -117,7 +117,7 @@ func (c *console) problemOf(err error) client.Problem {
 		return client.Problem{Status: framework.Code, Detail: "there is no such page"}
 	}
 	c.Logger.Warn("a page of the console failed", "error", err)
-	detail := "the api does not answer now; try again in a moment"
+	detail := "no answer came in time: the api or its database is busy, or what this is about is locked; try again in a moment"
 	if !errors.Is(err, context.DeadlineExceeded) {
 		detail = "the page cannot be shown now; the log of this api says why"
 	}
