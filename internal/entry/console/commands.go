@@ -91,8 +91,15 @@ func explainForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a actio
 	a = action{Path: f.Path(), Title: "Explain the marked discrepancies", Back: Path + "/waiting",
 		Text: "They no longer count in alerts. Payments and refunds do not change. Remove the mark of those that have another reason."}
 	open, err := api.ListPaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen, Limit: 200})
+	side := func(s client.PaymentDiscrepancySide) string {
+		if s.Currency == "" {
+			return "nothing"
+		}
+		return moneyText(int64(s.Amount), client.Currency(s.Currency))
+	}
 	for _, d := range open.PaymentDiscrepancies {
-		one := field{Name: "discrepancy/" + d.ID.String(), Type: "checkbox", Label: fmt.Sprintf("%s %s: %s", d.Kind, d.Reference, d.Detail)}
+		label := fmt.Sprintf("%s %s: %s; here %s, there %s", d.Kind, d.Reference, d.Detail, side(d.Here), side(d.There))
+		one := field{Name: "discrepancy/" + d.ID.String(), Type: "checkbox", Label: label}
 		if f.Method() == http.MethodGet {
 			one.Value = "on"
 		}
