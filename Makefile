@@ -166,8 +166,7 @@ sbom: build ## Write a bill of materials of each program to bin/*.cdx.json (Cycl
 
 .PHONY: vuln
 vuln: go ## Check dependencies for known vulnerabilities (needs the network)
-	@for module in $(MODULES); do (cd $$module && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...) || exit 1; done
-	@cd tools/npm && npm audit
+	@tools/vuln.sh
 
 .PHONY: client-path
 client-path: go ## Change the module path of the Go client (MODULE=example.com/triprize/client)

@@ -6,13 +6,12 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
+	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/procfs v0.22.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/valyala/fasthttp v1.78.0
 	triprize v0.0.0
 )
-
-require github.com/prometheus/client_golang v1.25.0 // indirect
 
 require (
 	code.dny.dev/ssrf v0.3.0 // indirect

@@ -1,16 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
+	"triprize/devkit/devstack"
 	"triprize/internal/campaign"
+	"triprize/internal/platform/config"
+	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/redisx"
 )
 
 // average is the mean latency of calls that one caller makes one after the other, in ms.
@@ -67,4 +76,36 @@ func claimDraw(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 		err = errors.New("the execution lock of a campaign was not free")
 	}
 	return err
+}
+
+// lockStep takes a free lock in Redis and gives it back, one after the other; by majority where there are several servers.
+type lockStep struct{ redis string }
+
+func (l lockStep) run(ctx context.Context, s *setup, measured time.Duration) (result, error) {
+	return s.with(ctx, devstack.Options{Redis: l.redis}, func(s *setup) (r result, err error) {
+		settings, err := config.LoadFrom("", s.env("locks"))
+		if err != nil {
+			return r, err
+		}
+		var clients []redis.UniversalClient
+		for url := range strings.SplitSeq(cmp.Or(s.stack.LockURLs(), s.stack.RedisURL()), ",") {
+			settings.Redis.URL = url
+			client, err := redisx.Open(settings.Redis, "triprize-bench", redisx.Once)
+			if err != nil {
+				return r, err
+			}
+			defer func() { _ = client.Close() }()
+			clients = append(clients, client)
+		}
+		locker := lock.New(clients, "locks", settings.Locks, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		r, err = newWindow(&meter{groups: s.groups()}).repeat(ctx, measured, 1, func(int) caller {
+			return func() (bool, error) {
+				release, err := locker.Acquire(ctx, "position")
+				release()
+				return true, err
+			}
+		})
+		r.note(average, divide(1000, r.figures[rate]))
+		return r, err
+	})
 }

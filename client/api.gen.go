@@ -526,7 +526,7 @@ type AuthorizationDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -591,6 +591,9 @@ type Campaign struct {
 
 	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty,omitzero"`
+
+	// CardMinimum The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
+	CardMinimum int64 `json:"card_minimum"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
 	Commitment string `json:"commitment"`
@@ -880,7 +883,7 @@ type Capture struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -1373,7 +1376,7 @@ type Key struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// LastUsedAt To about a minute; null: never.
+	// LastUsedAt To about a minute; null: never, or not until a minute ago.
 	LastUsedAt time.Time `json:"last_used_at"`
 	RevokedAt  time.Time `json:"revoked_at"`
 }
@@ -1457,7 +1460,7 @@ type Movement struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -1932,10 +1935,10 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
+	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: by disputes that are lost, or prevented by a refund of the bank's. It is not in `amount_refunded`. Disputes in another currency than the purchase's do not count.
 	AmountDisputed int64 `json:"amount_disputed"`
 
-	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
+	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved. One that was resolved after a dispute counts as far as the bank has not taken the money: that is in `amount_disputed`.
 	AmountRefunded int64 `json:"amount_refunded"`
 
 	// Campaign Only with `include=campaign`.
@@ -2031,7 +2034,7 @@ type PurchaseResult struct {
 // PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
 type PurchaseState string
 
-// Reference Your reference; a client can use each once.
+// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 type Reference = string
 
 // Refund Money of a purchase that is returned to its buyer. A card purchase may have several refunds.
@@ -2071,7 +2074,7 @@ type Refund struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// FinishedAt When it succeeded or was resolved.
+	// FinishedAt When it first succeeded or was resolved. It stays if the bank sends the money back later: `state` has what holds now.
 	FinishedAt time.Time `json:"finished_at"`
 
 	// WaitingFor `operator`: an operator must act, on the refund or on the provider's key. Otherwise null.
@@ -2360,7 +2363,7 @@ type TransferDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 
 	// To A UUID.
@@ -2378,7 +2381,7 @@ type Voiding struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty,omitzero"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty,omitzero"`
 }
 
@@ -2885,9 +2888,14 @@ const (
 
 // ListAuditTrailParams is the query of ListAuditTrail.
 type ListAuditTrailParams struct {
-	Target string     // Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
-	Cursor ListCursor // The `next_cursor` of the previous page of the same list.
-	Limit  Limit      // The maximum number of elements per page.
+	Target    string     // Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
+	Key       string     // Only changes by the key with this prefix.
+	Operator  string     // Only changes by somebody who gave this name.
+	Operation string     // Only changes by this operation, such as `cancelCampaign`, or this command, such as `key create`.
+	Since     Time       // Only changes at this time or later.
+	Until     Time       // Only changes before this time.
+	Cursor    ListCursor // The `next_cursor` of the previous page of the same list.
+	Limit     Limit      // The maximum number of elements per page.
 }
 
 // ListCampaignsParams is the query of ListCampaigns.
@@ -3123,6 +3131,11 @@ func (a StripeEvent) MarshalJSON() ([]byte, error) {
 func (c *Client) ListAuditTrail(ctx context.Context, params ListAuditTrailParams, options ...CallOption) (AuditTrailPage, error) {
 	query := make(url.Values)
 	put(query, "target", params.Target)
+	put(query, "key", params.Key)
+	put(query, "operator", params.Operator)
+	put(query, "operation", params.Operation)
+	put(query, "since", params.Since)
+	put(query, "until", params.Until)
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[AuditTrailPage](ctx, c, request{method: http.MethodGet, path: "/v1/audit-trail", query: query}, options)
@@ -4018,7 +4031,7 @@ func (c *Client) VoidAuthorization(ctx context.Context, wallet WalletID, authori
 
 // CreditWallet is POST /v1/wallets/{wallet}/credit: credit a wallet.
 //
-// Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+// Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
 //
 // For app, operator.
 func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {
@@ -4027,7 +4040,7 @@ func (c *Client) CreditWallet(ctx context.Context, wallet WalletID, body Movemen
 
 // DebitWallet is POST /v1/wallets/{wallet}/debit: debit a wallet.
 //
-// Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+// Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
 //
 // For app, operator.
 func (c *Client) DebitWallet(ctx context.Context, wallet WalletID, body Movement, options ...CallOption) (Wallet, error) {

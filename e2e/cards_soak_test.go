@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -84,6 +85,33 @@ func TestEveryTestCardEndsAsTheGuideSays(t *testing.T) {
 		t.Errorf("%d calls were refused as too many", n)
 	}
 	expectReturn(s, campaign)
+	expectLedgersAgree(s)
+}
+
+// Of the crowd some cards are declined, and their buyers bring another; the provider fails before and after it has done what
+// it was asked for.
+func TestACrowdOfCardBuyersIsServedThroughDeclinesAndErrors(t *testing.T) {
+	t.Parallel()
+	s := cardSystem(t, fleet.Options{Workers: 2, Sandbox: &stripesim.Settings{Rate: -1, EndpointRate: -1}}, "TRIPRIZE_PAYMENTS_STRIPE_RATE=1000")
+	const buyers = 171
+	id, ends := s.Campaign(18), make(map[string]int)
+	s.Sandbox.Set(stripesim.Faults{Seed: 7, Decline: 0.04, ErrorBefore: 0.025, ErrorAfter: 0.025})
+	for _, a := range s.Crowd(buyers, func(i int) fleet.Order {
+		return fleet.Order{Campaign: id, User: fmt.Sprint("buyer-", i), Card: "pm_card_visa"}
+	}) {
+		fleet.Want(t, http.StatusAccepted, a)
+		end := fleet.Answer{}
+		for !end.State.Final() {
+			if end = s.Do(0, s.App, http.MethodGet, "/v1/jobs/"+a.ID.String(), map[string]string{"Prefer": fleet.UntilFinal}, nil); end.State == job.AwaitingAction {
+				ends["declined"]++
+				fleet.Want(t, http.StatusAccepted, bringCard(s, end.PurchaseID, "pm_card_visa"))
+			}
+		}
+		ends[cmp.Or(end.Refusal(), string(end.State))]++
+	}
+	if ends["declined"] == 0 || ends["succeeded"] != buyers {
+		t.Errorf("%v", ends)
+	}
 	expectLedgersAgree(s)
 }
 

@@ -9,9 +9,14 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"triprize/devkit/devstack"
 	"triprize/internal/campaign"
+	"triprize/internal/domain/uuidv7"
+	"triprize/internal/job"
+	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -247,14 +252,57 @@ func expectRecordsOnce(s *fleet.System, ids ...uuid.UUID) {
 	s.T.Helper()
 	for _, id := range ids {
 		var freezes, draws, results, open int
+		var problems string
 		err := s.DB.QueryRow(s.T.Context(), `
 			SELECT (SELECT count(*) FROM freezes WHERE campaign_id = $1), (SELECT count(*) FROM draws WHERE campaign_id = $1),
-			       count(DISTINCT result::text) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE state <> 'succeeded')
-			FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&freezes, &draws, &results, &open)
+			       count(DISTINCT result::text) FILTER (WHERE state = 'succeeded'), count(*) FILTER (WHERE state <> 'succeeded'), coalesce(string_agg(problem::text, ' '), '')
+			FROM jobs WHERE campaign_id = $1 AND kind = 'draw'`, id).Scan(&freezes, &draws, &results, &open, &problems)
 		if err != nil || freezes != 1 || draws != 1 || results != 1 || open != 0 {
-			s.T.Errorf("campaign %s: %d freezes, %d draws, %d results, %d jobs that have not succeeded, %v", id, freezes, draws, results, open, err)
+			s.T.Errorf("campaign %s: %d freezes, %d draws, %d results, %d jobs that have not succeeded, %s, %v", id, freezes, draws, results, open, problems, err)
 		}
 	}
+}
+
+func TestFiftyTriggersOfAllKindsAtOnceMakeOneDraw(t *testing.T) {
+	t.Parallel()
+	s := fleet.Start(t, fleet.Options{Workers: 2, Schedulers: 2, Beacon: 2, Env: []string{"TRIPRIZE_SWEEPS_STUCK_DRAWS_AFTER=1s"}})
+	client := queue.NewClient(s.Redis, s.Settings.Redis.Namespace)
+	ids := []uuid.UUID{drawable(s, false), drawable(s, true)}
+	var all sync.WaitGroup
+	for _, id := range ids {
+		first, insist := fixture.SellOut(t, s.DB, id), map[string]string{"Idempotency-Key": id.String()}
+		enqueue := func(messages ...job.Message) {
+			for _, m := range messages {
+				if err := client.Enqueue(t.Context(), m.Task()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		for i := range 10 {
+			all.Go(func() { fleet.Want(t, http.StatusAccepted, s.Post("/v1/campaigns/"+id.String()+"/draw", nil)) }) // an operator
+			all.Go(func() { s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns/"+id.String()+"/draw", insist, nil) })
+			all.Go(func() { s.Post("/v1/sweeps/"+[]string{"stuck-draws", "stale-locks", "lost-jobs"}[i%3], nil) })
+			all.Go(func() { // a further job of the system
+				var made []job.Message
+				if err := postgres.InTx(t.Context(), s.DB, func(tx pgx.Tx) (err error) {
+					made, err = job.Insert(t.Context(), tx, job.DrawRequest(id, job.BySellOut, "/"+uuid.NewString(), time.Hour, job.Origin{}))
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+				enqueue(made...)
+			})
+			all.Go(func() { // the first again, with the number of its first delivery: more of other deliveries than worker.max_deliveries would give it up
+				enqueue(job.Message{ID: uuidv7.New(), Kind: job.KindDraw, Delivery: 1, Jobs: []job.Ref{first}})
+			})
+		}
+	}
+	all.Wait()
+	s.AwaitDrawn(ids...)
+	servers.Eventually(t, "every draw job is final", func() bool {
+		return servers.Value[int](t, s.DB, `SELECT count(*) FROM jobs WHERE kind = 'draw' AND finished_at IS NULL`) == 0
+	})
+	expectRecordsOnce(s, ids...)
 }
 
 // drawable publishes a small campaign, with a beacon or without.

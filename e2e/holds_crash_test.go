@@ -3,11 +3,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
@@ -111,6 +114,35 @@ func TestAMinorityOfLockServersIsMissedByNobodyAndAMajorityNotByHolds(t *testing
 	}
 	if kept := locks(s); len(kept) > 0 {
 		t.Errorf("the Redis that is not for locks has %v", kept)
+	}
+}
+
+// A Redis that runs a fifth of the time, and one that does not run while somebody waits.
+func TestARedisThatIsSlowSlowsHoldsWithinABoundAndOneWins(t *testing.T) {
+	t.Parallel()
+	redis := servers.OwnRedis(t)
+	s := fleet.Start(t, fleet.Options{APIs: 2, Workers: -1, Schedulers: -1, Env: []string{
+		"TRIPRIZE_REDIS_URL=" + redis.URL(), "TRIPRIZE_REDIS_TIMEOUT=1m", "TRIPRIZE_LOCKS_TTL=1m", "TRIPRIZE_LOCKS_TIMEOUT=8s"}})
+	for _, stands := range []time.Duration{20 * time.Millisecond, time.Hour} {
+		acquired, without := s.LockWaits("acquired"), s.LockWaits("no_quorum")
+		ctx, end := context.WithCancel(t.Context())
+		var slow sync.WaitGroup
+		slow.Go(func() {
+			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+				servers.NoError(t, redis.Signal(syscall.SIGSTOP))
+				select {
+				case <-ctx.Done():
+				case <-time.After(stands):
+				}
+				servers.NoError(t, redis.Signal(syscall.SIGCONT))
+			}
+		})
+		holdByMany(s, 30) // each is answered
+		end()
+		slow.Wait()
+		if locked := s.LockWaits("acquired") > acquired; locked != (stands < time.Hour) || !locked && s.LockWaits("no_quorum") == without {
+			t.Errorf("a Redis that stands still for %s: locked: %t", stands, locked)
+		}
 	}
 }
 

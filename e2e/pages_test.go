@@ -3,6 +3,9 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"maps"
 	"os"
@@ -403,16 +406,34 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 	}
 }
 
-// words returns all words of the tests, in small letters.
+// words returns the words that tests have in their texts, and in names of fields and constants of other packages: neither a
+// comment nor the name of a test is one. It has also the kebab form of what Go spells in one word: fault.NotFound.
 func words(t *testing.T) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
-	for _, file := range files(t, "_test.go") {
-		for word := range strings.FieldsFuncSeq(strings.ToLower(document(t, file)), func(r rune) bool {
+	note := func(text string) {
+		for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool {
 			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '-'
 		}) {
 			all[word] = true
 		}
+	}
+	upper := regexp.MustCompile(`([a-z])([A-Z])`)
+	for _, file := range files(t, "_test.go") {
+		source := document(t, file)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, source, parser.SkipObjectResolution)
+		servers.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ImportSpec:
+				return false
+			case *ast.BasicLit:
+				note(n.Value)
+			case *ast.SelectorExpr:
+				note(upper.ReplaceAllString(n.Sel.Name, "$1-$2"))
+			}
+			return true
+		})
 	}
 	return all
 }

@@ -24,17 +24,18 @@ var leaves = []string{"webhook", "key"}
 
 // owners has the tables that each topic writes. The audit is below the topics and has tables of its own.
 var owners = map[string][]string{
-	"trail":          {"audit_trail", "audit_seals"},
-	"job":            {"jobs", "outbox_messages", "refused_jobs"},
-	"campaign":       {"campaigns", "campaign_metadata", "commitments", "layers", "prizes", "public_pages"},
-	"inventory":      {"positions", "position_fills", "holds", "held_times"},
-	"purchase":       {"purchases", "purchase_items"},
-	"wallet":         {"wallets", "wallet_events", "wallet_metadata", "wallet_snapshots", "ledger_entries", "authorizations"},
-	"payment":        {"payments", "payment_steps", "payment_events", "payment_events_listed", "refunds", "disputes", "balance_transactions", "payment_discrepancies", "reconciled_days", "installation"},
-	"drawing":        {"draws", "draw_key_check", "draw_secrets", "draw_voids", "draw_waits", "freezes", "freeze_subtrees", "beacon_chains", "beacon_rounds"},
-	"webhook":        {"webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"},
-	"key":            {"api_keys", "api_clients", "console_sessions"},
-	"platform/audit": {"audit_checks", "audit_violations", "audit_walks"},
+	"trail":             {"audit_trail", "audit_seals"},
+	"job":               {"jobs", "outbox_messages", "refused_jobs"},
+	"campaign":          {"campaigns", "campaign_metadata", "commitments", "layers", "prizes", "public_pages"},
+	"inventory":         {"positions", "position_fills", "holds", "held_times"},
+	"purchase":          {"purchases", "purchase_items"},
+	"wallet":            {"wallets", "wallet_events", "wallet_metadata", "wallet_snapshots", "ledger_entries", "authorizations"},
+	"payment":           {"payments", "payment_steps", "payment_events", "payment_events_listed", "refunds", "disputes", "balance_transactions", "payment_discrepancies", "reconciled_days", "installation"},
+	"drawing":           {"draws", "draw_key_check", "draw_secrets", "draw_voids", "draw_waits", "freezes", "freeze_subtrees", "beacon_chains", "beacon_rounds"},
+	"webhook":           {"webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"},
+	"key":               {"api_keys", "api_clients", "console_sessions"},
+	"platform/audit":    {"audit_checks", "audit_violations", "audit_walks"},
+	"platform/postgres": {"timelines"},
 }
 
 // readsUp are the tables of higher topics that statements of a topic read. It may only get shorter.

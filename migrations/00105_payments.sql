@@ -120,7 +120,7 @@ CREATE TABLE refunds (
     resolved_by   text,                                                    -- the operator or app that resolved it
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    finished_at   timestamptz,
+    finished_at   timestamptz,                                             -- when it succeeded or was resolved first: a later failure does not change a month that is over
     UNIQUE (purchase_id, number),
     CHECK (method <> 'wallet' OR state = 'succeeded'),
     CHECK (method <> 'external' OR state IN ('listed', 'resolved')),
@@ -131,7 +131,7 @@ CREATE TABLE refunds (
     CHECK (state <> 'succeeded' OR failure IS NULL),
     CHECK ((state = 'resolved') = (resolved_by IS NOT NULL)),
     CHECK ((resolved_by IS NULL) = (resolve_reason IS NULL)),
-    CHECK ((state IN ('succeeded', 'resolved')) = (finished_at IS NOT NULL)),
+    CHECK (state NOT IN ('succeeded', 'resolved') OR finished_at IS NOT NULL),
     CHECK ((attempt = 0) = (attempt_at IS NULL))
 ) WITH (fillfactor = 80);
 
@@ -153,23 +153,20 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER refunds_client BEFORE INSERT ON refunds FOR EACH ROW EXECUTE FUNCTION refunds_client();
 
--- The disputes of payments, each as reported by its newest event. Events arrive in any order: a
--- dispute never returns to a lower rank. An inquiry can become a dispute, even after it was closed.
--- An unknown status counts as an open dispute.
+-- The disputes of payments, each as the provider had it when it was asked last. An inquiry can become a
+-- dispute, even after it was closed. An unknown status counts as an open dispute.
 CREATE TABLE disputes (
     id          text        PRIMARY KEY,                                   -- of the provider
     purchase_id uuid        NOT NULL REFERENCES payments ON DELETE CASCADE,
     status      text        NOT NULL,
     reason      text        NOT NULL,
-    refundable  boolean     NOT NULL,                                      -- as reported: the bank does not have the money
-    told_at     timestamptz NOT NULL,                                      -- when the event was created, by the provider's clock
+    refundable  boolean     NOT NULL,                                      -- the bank does not have the money
+    lost        boolean     NOT NULL,                                      -- the buyer has the money, for good
+    changed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     amount      bigint      NOT NULL CHECK (amount >= 0),                  -- minor units
     currency    text        NOT NULL,
     fee         bigint      NOT NULL,                                      -- the provider's fee, minor units; 0: none yet
     fee_currency text       NOT NULL,                                      -- of the provider's balance; empty without a fee
-    rank        smallint    NOT NULL GENERATED ALWAYS AS (
-                    CASE status WHEN 'warning_needs_response' THEN 1 WHEN 'warning_under_review' THEN 2 WHEN 'warning_closed' THEN 3
-                                WHEN 'needs_response' THEN 4 WHEN 'won' THEN 6 WHEN 'lost' THEN 6 WHEN 'prevented' THEN 6 ELSE 5 END) STORED,
     closed      boolean     NOT NULL GENERATED ALWAYS AS (status IN ('warning_closed', 'won', 'lost', 'prevented')) STORED
 );
 
@@ -187,9 +184,6 @@ CREATE TABLE payment_events (
     intent_id   text,
     purchase_id uuid,                                                      -- in the object's metadata
     status      text,                                                      -- of the object at the time of the event
-    reason      text,                                                      -- of a dispute
-    refundable  boolean     NOT NULL DEFAULT false,                        -- of a dispute: its charge can be refunded
-    disputed    json,                                                      -- of a dispute: {amount, currency, fee, fee_currency}
     payload     text        NOT NULL,
     handled_at  timestamptz,
     outcome     text        CHECK (outcome IN ('woken', 'recorded', 'ignored', 'uncaptured', 'unknown')),

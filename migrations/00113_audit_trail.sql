@@ -31,6 +31,8 @@ CREATE TABLE audit_trail (
 );
 CREATE INDEX audit_trail_seal ON audit_trail (seal, id);
 CREATE INDEX audit_trail_target ON audit_trail (target, id);
+CREATE INDEX audit_trail_key ON audit_trail (key_prefix, id);
+CREATE INDEX audit_trail_operator ON audit_trail (operator, id);
 
 CREATE TRIGGER trail_is_append_only BEFORE DELETE ON audit_trail FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER trail_is_never_emptied BEFORE TRUNCATE ON audit_trail FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

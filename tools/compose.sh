@@ -10,11 +10,15 @@
 # Everything that it starts or makes is gone at its end, whatever the end is.
 set -eu
 cd "$(dirname "$0")/.."
+checkout=$PWD
 
 fail() {
     echo "compose: $*" >&2
     exit 1
 }
+
+# passed notes the run in tools/last-runs.
+passed() { sed -i "s/^compose .*/compose $(date -u +%F) $(git -C "$checkout" rev-parse --short HEAD)/" "$checkout/tools/last-runs"; }
 
 # root copies programs of this machine, with the libraries that they load, into a folder.
 root() {
@@ -112,6 +116,7 @@ export DOCKER_CONFIG="$work/config" TRY_FOLDER="$work"
 if [ -n "${DOCKER_HOST:-}" ]; then
     cd e2e/ha
     "$work/try" -test.v -test.run TestTheComposeFile
+    passed
     exit
 fi
 [ "$(id -u)" = 0 ] || fail "needs root, or a daemon in DOCKER_HOST"
@@ -124,3 +129,4 @@ find "$work/modules" -mindepth 1 -maxdepth 1 ! -name cache -exec rm -rf {} +
 setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc sh tools/compose.sh inside "$work" &
 trap 'kill -KILL $!; wait; exit 1' HUP INT TERM
 wait $!
+passed

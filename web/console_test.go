@@ -141,14 +141,14 @@ func TestAnOperatorSignsInAndComesBackToThePage(t *testing.T) {
 	watching := openIn(p.ctx, t, s.URLs[0]+page)
 	servers.Exec(t, s.DB, `UPDATE console_sessions SET seen_at = seen_at - interval '1 hour'`)
 	watching.isAt(to(page))
-	p.press(200, "main button", "/reason", "a test")
-	p.isAt(to(page + "/pause"))
+	p.press(401, "main button", "/reason", "a test")
+	p.shows("your session has ended")
 	if s.CampaignNow(id).PausedAt != nil {
 		t.Error("somebody without a session has paused the sale")
 	}
 	p.press(200, "main button", "/key", s.Operator, "/operator", "Mina")
-	p.isAt(page + "/pause")
-	p.press(200, "main button", "/reason", "a test")
+	p.says("/reason", "a test", "")
+	p.press(200, "main button")
 	p.shows("active, paused")
 
 	p.press(200, "header button")
@@ -259,7 +259,7 @@ func TestADrawIsVoidedByItsForm(t *testing.T) {
 	p := operator(s, "Mina", page)
 	p.atStep("The list of buyers is frozen")
 	p.press(200, `a[href$="/void"]`)
-	p.shows("6 positions, 1400 JPY")
+	p.shows("6 positions, 1,400 JPY")
 	p.press(400, "main button", "/reason", "the beacon is silent", "typed", "another")
 	p.says("typed", "", "type exactly: "+s.CampaignNow(id).Name)
 	p.press(200, "main button", "typed", s.CampaignNow(id).Name)
@@ -335,7 +335,7 @@ func fillEveryPage(s *fleet.System) (pages []string) {
 	servers.Eventually(t, "events fail", func() bool { return servers.Value[int](t, s.DB, `SELECT count(*) FROM webhook_attempts`) > 0 })
 	event, prefix := servers.Value[string](t, s.DB, `SELECT event_id FROM webhook_attempts LIMIT 1`), servers.Value[string](t, s.DB, `SELECT prefix FROM api_keys WHERE role = 'app'`)
 	for root, paths := range map[string]string{
-		"":               "/now /sweeps/stale-locks /campaigns /campaigns?state=active /campaigns/new /find /find?q=mina /find?q=nobody /failed /waiting /webhooks /keys /trail /none",
+		"":               "/now /sweeps/stale-locks /campaigns /campaigns?state=active /campaigns/new /find /find?q=mina /find?q=nobody /failed /waiting /discrepancies/explain /webhooks /keys /trail /none",
 		"/trail?target=": hall.String(), "/keys/" + prefix: "/revoke", "/jobs/": bought.ID.String(), "/refunds/" + refund: "/retry /resolve", "/discrepancies/" + difference: "/explain",
 		"/webhooks/" + endpoint:                           " ?state=pending /test /replay /enable /disable /delivery?event=" + event + " /again/" + event,
 		"/wallets/" + fleet.WalletID(wallet):              " /credit",

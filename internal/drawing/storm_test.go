@@ -3,12 +3,17 @@
 package drawing_test
 
 import (
+	"context"
 	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize.example/draw/beacon"
@@ -65,6 +70,79 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			fixture.Sound(t, db)
 		})
 	}
+}
+
+// unguarded is a pool without the execution lock and its fence: whoever claims a draw has it, and goes on.
+type unguarded struct {
+	*pgxpool.Pool
+	removed *atomic.Int32 // guards
+}
+
+func (p unguarded) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := p.Pool.Begin(ctx)
+	return unguardedTx{tx, p.removed}, err
+}
+
+type unguardedTx struct {
+	pgx.Tx
+	removed *atomic.Int32
+}
+
+func (tx unguardedTx) without(sql string) string {
+	without := strings.NewReplacer(`(execution_lock_id IS NULL OR`, `(true OR`, `campaigns SET execution_locked_at = clock_timestamp()`, `campaigns SET name = name`,
+		`AND state = 'drawing' AND execution_lock_id = $2 AND execution_version = $3`, `AND $2::uuid IS NOT NULL AND $3::bigint > 0`).Replace(sql)
+	if without != sql {
+		tx.removed.Add(1)
+	}
+	return without
+}
+
+func (tx unguardedTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return tx.Tx.Exec(ctx, tx.without(sql), args...)
+}
+
+func (tx unguardedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return tx.Tx.QueryRow(ctx, tx.without(sql), args...)
+}
+
+// Ten workers have a draw at once, and meet before each of its two writes. The keys of the tables let one write.
+func TestWithoutTheExecutionLockThereIsStillOneFreezeAndOneDraw(t *testing.T) {
+	t.Parallel()
+	const workers = 10
+	db := servers.DB(t)
+	ref := fixture.SellOut(t, db, fixture.Campaign(t, db, fixture.Draft(3)))
+	for _, moment := range []string{"draw.freeze", "draw.record"} {
+		var come sync.WaitGroup
+		come.Add(workers)
+		defer failpoint.Set(moment, ref.CampaignID.String(), func() { come.Done(); come.Wait() })()
+	}
+	var all sync.WaitGroup
+	var refused, removed atomic.Int32
+	for i := range workers {
+		mine := ref
+		if i > 0 {
+			mine = ask(t, db, ref.CampaignID)
+		}
+		all.Go(func() {
+			drawer := drawing.NewDrawer(unguarded{db, &removed}, fixture.Key(t), settings, drawing.DrawerOptions{}, servers.Logger(t))
+			for _, err := drawer.Run(t.Context(), mine); err != nil; _, err = drawer.Run(t.Context(), mine) {
+				if no, ok := errors.AsType[*pgconn.PgError](err); !ok || no.ConstraintName != "freezes_pkey" && no.ConstraintName != "draws_pkey" {
+					t.Errorf("refused for another reason: %v", err)
+					return
+				}
+				refused.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if n := refused.Load(); n != 2*(workers-1) || removed.Load() < 3*workers {
+		t.Errorf("%d writes were refused, want all but one of %d freezes and as many draws; %d guards were removed", n, workers, removed.Load())
+	}
+	if n := servers.Value[int](t, db, `SELECT count(DISTINCT result::text) FROM jobs WHERE kind = 'draw' AND state = 'succeeded' HAVING count(*) = $1`, workers); n != 1 {
+		t.Errorf("%d results", n)
+	}
+	expectOne(t, db, ref.CampaignID)
+	fixture.Sound(t, db)
 }
 
 // expectOne expects one freeze and one draw of a campaign.

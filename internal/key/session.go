@@ -140,6 +140,9 @@ func (s *Sessions) Find(ctx context.Context, cookie string, byOperator bool) (Se
 	switch {
 	case err == nil:
 		s.known.Add(hash, cachedSession{found, time.Now()})
+		if renew {
+			s.keys.uses.note(found.KeyPrefix)
+		}
 		return found, nil
 	case errors.Is(err, pgx.ErrNoRows):
 		s.known.Remove(hash)

@@ -103,7 +103,7 @@ var Invariants = []audit.Invariant{
 		WHERE (p.id, p.campaign_id, p.user_id, p.currency) IS DISTINCT FROM (r.purchase_id, r.campaign_id, r.user_id, r.currency)`},
 	{Check: "finished_refunds", Name: "a purchase is refunded when its refunds are finished, and not before", SQL: `
 		SELECT format('purchase %s is %s, its refund %s is %s', p.id, p.state, r.id, r.state)
-		FROM (SELECT *, bool_and(finished_at IS NOT NULL) OVER (PARTITION BY purchase_id) AS finished FROM refunds
+		FROM (SELECT *, bool_and(state IN ('succeeded', 'resolved')) OVER (PARTITION BY purchase_id) AS finished FROM refunds
 		      WHERE method = 'card' AND number IS NOT NULL) r JOIN purchases p ON p.id = r.purchase_id
 		WHERE (p.state = 'refunded') <> r.finished AND p.state <> 'completed'`},
 	// Money is given back twice only when somebody has said so of a refund that was then made, too. What is
@@ -114,7 +114,7 @@ var Invariants = []audit.Invariant{
 		CROSS JOIN LATERAL (SELECT p.amount - sum(price) AS debt FROM purchase_items WHERE purchase_id = p.id) i
 		CROSS JOIN LATERAL (
 			SELECT coalesce(sum(amount) FILTER (WHERE number IS NOT NULL), 0) AS asked,
-			       coalesce(sum(amount) FILTER (WHERE number IS NOT NULL AND finished_at IS NOT NULL), 0) AS ours,
+			       coalesce(sum(amount) FILTER (WHERE number IS NOT NULL AND state IN ('succeeded', 'resolved')), 0) AS ours,
 			       coalesce(sum(amount) FILTER (WHERE number IS NULL AND state NOT IN ('failed', 'canceled')), 0) AS others,
 			       coalesce(bool_or(state = 'resolved'), false) AS by_hand
 			FROM refunds WHERE purchase_id = p.id) r

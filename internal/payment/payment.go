@@ -201,8 +201,8 @@ type Payment struct {
 	WaitingFor    *BlockedReason
 	LastError     *string // what the provider has said, while it waits; for operators only
 	DisputedAt    *time.Time
-	Dispute       *Dispute
-	Disputed      money.Amount // by disputes that are lost
+	Dispute       *payprovider.Dispute // the relevant one; nothing is released because of it
+	Disputed      money.Amount         // by disputes that are lost
 	CreatedAt     time.Time
 	FinishedAt    *time.Time
 	ResolvedAs    *Finding // what an operator has said of it; nil: nobody had to
@@ -278,19 +278,6 @@ func OfIntent(ctx context.Context, db postgres.DB, intent string) (p Payment, ok
 	ok, err = postgres.Found(err)
 	return p, ok, fault.At(err, "payment.OfIntent(%s)", intent)
 }
-
-// Dispute is a dispute of a charge. Nothing is released because of one.
-type Dispute struct {
-	ID         string `json:"id"`
-	Status     string `json:"status"`
-	Reason     string `json:"reason"`
-	Refundable bool   `json:"refundable"` // the bank has not the money, so the charge can be refunded
-	payprovider.Disputed
-}
-
-// HoldsMoney reports whether the bank has the money of the charge, or has given it back to
-// the buyer: a refund would pay twice.
-func (d *Dispute) HoldsMoney() bool { return d != nil && !d.Refundable }
 
 // Step is a dated step of a payment or of its refund, for the timeline of the purchase.
 type Step struct {

@@ -156,7 +156,7 @@ func QueueFollow(b *pgx.Batch, ids ...uuid.UUID) {
 	b.Queue(`SELECT FROM purchases WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, ids)
 	b.Queue(`
 		UPDATE purchases p SET state = r.state
-		FROM (SELECT purchase_id, CASE WHEN bool_and(finished_at IS NOT NULL) THEN 'refunded' ELSE 'refunding' END AS state
+		FROM (SELECT purchase_id, CASE WHEN bool_and(state IN ('succeeded', 'resolved')) THEN 'refunded' ELSE 'refunding' END AS state
 		      FROM refunds WHERE purchase_id = ANY($1) AND number IS NOT NULL GROUP BY purchase_id) r
 		WHERE p.id = r.purchase_id AND p.state IN ('refunding', 'refunded') AND p.state <> r.state`, ids)
 }

@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
+	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/payment"
@@ -61,10 +62,10 @@ func (in *inputs) decide(o *Order) error {
 	var p purchase.Purchase
 	picked, err := in.pick(o)
 	if err == nil {
-		err = in.checkCard(o, len(picked))
+		p = purchaseOf(o, picked, in.campaigns[o.job.CampaignID])
+		err = in.checkCard(o, &p)
 	}
 	if err == nil {
-		p = purchaseOf(o, picked, in.campaigns[o.job.CampaignID])
 		err = in.charge(o, &p)
 	}
 	switch {
@@ -110,12 +111,15 @@ func (in *inputs) holdOf(o *Order) (inventory.Hold, error) {
 	return h, h.CheckActive()
 }
 
-// checkCard refuses an order by card of n positions when too many of its user wait for
-// cards already, or when too many cards
-// of its buyer were declined or are being tried.
-func (in *inputs) checkCard(o *Order, n int) error {
+// checkCard refuses an order by card that costs less than the provider charges, when too many positions of its
+// user wait for cards already, or when too many cards of its buyer were declined or are being tried.
+func (in *inputs) checkCard(o *Order, p *purchase.Purchase) error {
 	if o.Payment.Method != purchase.Card {
 		return nil
+	}
+	n, currency := len(p.Items), money.Currency(p.Currency)
+	if minimum, _ := in.reservations.Takes(currency); p.Amount < minimum {
+		return fault.New(fault.PaymentRefused, "cards pay %s at least; choose more positions, or another payment method", currency.Format(minimum))
 	}
 	most := in.reservations.MaxPerUser
 	if has := in.pending[o.buyer()]; most > 0 && has+n > most {

@@ -100,7 +100,7 @@ func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
 	expect(t, "what is paid waits no more", jobsOf(t, db, refs), "queued")
 }
 
-func TestCardsDoNotPayWithoutAMethodOrWhereTheProviderCountsAmountsInAnotherUnit(t *testing.T) {
+func TestCardsDoNotPayWithoutAMethodTooLittleOrWhereTheProviderCountsInAnotherUnit(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	draft := fixture.Draft(3)
@@ -108,6 +108,9 @@ func TestCardsDoNotPayWithoutAMethodOrWhereTheProviderCountsAmountsInAnotherUnit
 	draft.Currency = "ISK"
 	without := fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.Random(0, 1), Payment: sale.Payment{Method: purchase.Card}})
 	expect(t, "cards", fixture.Finalize(t, db, without, fixture.CardRequest(t, fixture.Campaign(t, db, draft), "a", 0, 1)), "invalid-request /payment/payment_method", "cards-not-accepted")
+	draft.Currency, draft.Layers[0].Price = "JPY", 49
+	cheap := fixture.Campaign(t, db, draft) // 49 alone, and with any other position enough
+	expect(t, "the provider's minimum", fixture.Finalize(t, db, fixture.CardRequest(t, cheap, "a", 1, 1), fixture.CardRequest(t, cheap, "a", 2, 1)), "payment-refused", "queued")
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, nonce, state, completed_at)
 		VALUES (gen_random_uuid(), $1, 'u', 'shop', gen_random_uuid(), 100, 'JPY', 'card', decode(repeat('00', 16), 'hex'), 'completed', now())`, id)

@@ -64,12 +64,14 @@ const MaxExtension = 30 * time.Minute
 
 // Reservations are the limits of reservations for payments by card.
 type Reservations struct {
-	For          time.Duration             // from the reservation on
-	MaxExtension time.Duration             // while the provider is away, beyond that
-	AfterSaleEnd time.Duration             // while they await the buyer, after the end of the sale
-	Takes        func(money.Currency) bool // whether a card can pay in a currency; nil: in none
-	MaxPerUser   int                       // positions of a campaign that wait for a user's cards at a time; 0: no limit
-	HoldQuota    inventory.HoldQuota       // of positions in holds and reservations; Max is at least For
+	For          time.Duration       // from the reservation on
+	MaxExtension time.Duration       // while the provider is away, beyond that
+	AfterSaleEnd time.Duration       // while they await the buyer, after the end of the sale
+	MaxPerUser   int                 // positions of a campaign that wait for a user's cards at a time; 0: no limit
+	HoldQuota    inventory.HoldQuota // of positions in holds and reservations; Max is at least For
+
+	// Takes reports whether a card can pay in a currency, and at least how much; nil: in none.
+	Takes func(money.Currency) (minimum money.Amount, ok bool)
 }
 
 // NewSeller returns a Seller. jobRetention is that of the draw jobs that it makes.

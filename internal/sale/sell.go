@@ -234,7 +234,12 @@ func (in *inputs) check(o *Order) error {
 	if o.Payment.Method == purchase.Card && o.Payment.PaymentMethod == "" {
 		return fault.Invalid(fault.Field{Pointer: "/payment/payment_method", Detail: "is required for the method card"})
 	}
-	if o.Payment.Method == purchase.Card && (in.reservations.Takes == nil || !in.reservations.Takes(money.Currency(c.Currency))) {
+	if o.Payment.Method == purchase.Card {
+		if in.reservations.Takes != nil {
+			if _, ok := in.reservations.Takes(money.Currency(c.Currency)); ok {
+				return nil
+			}
+		}
 		return fault.New(fault.CardsNotAccepted, "cards cannot pay in %s: the provider uses another unit for its amounts", c.Currency)
 	}
 	return nil

@@ -147,6 +147,25 @@ func TestOrdersOfABatchAreServedInOrderOfArrival(t *testing.T) {
 	}
 }
 
+func TestRandomPositionsComeInAnUnpredictableOrder(t *testing.T) {
+	t.Parallel()
+	db := servers.DB(t)
+	sold := func() (positions []string) {
+		id := fixture.Campaign(t, db, fixture.Draft(20))
+		requests := make([]job.Request, 12)
+		for i := range requests {
+			requests[i] = fixture.PurchaseRequest(t, id, "a", 20, 1)
+		}
+		for _, j := range fixture.Finalize(t, db, requests...) {
+			positions = append(positions, fmt.Sprintf("%02d", resultOf(t, j).Positions[0].Column))
+		}
+		return positions
+	}
+	if a, b := sold(), sold(); slices.Equal(a, b) || slices.IsSorted(a) || slices.IsSorted(b) {
+		t.Errorf("twelve sales of two campaigns: %v and %v", a, b)
+	}
+}
+
 func jobsOf(t *testing.T, db *pgxpool.Pool, refs []job.Ref) (jobs []job.Job) {
 	t.Helper()
 	for _, ref := range refs {

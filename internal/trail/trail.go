@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,9 +85,18 @@ func (a Actor) Entry(job uuid.UUID, before, after any) Entry {
 	return Entry{ID: uuidv7.New(), Actor: a, JobID: postgres.Nullable(job), Before: textOf(was), After: textOf(is)}
 }
 
+// forgotten are members that no row has, since jobs forget them: what a buyer pays with, and where the bank sends it.
+var forgotten = []string{"payment_method", "return_url"}
+
 func membersOf(document any) (members map[string]json.RawMessage) {
 	_ = json.Unmarshal([]byte(textOf(document)), &members) // of what is no object there are none
 	for name, member := range members {
+		if slices.Contains(forgotten, name) {
+			delete(members, name)
+		} else if member[0] == '{' {
+			member = json.RawMessage(textOf(membersOf(member)))
+			members[name] = member
+		}
 		if len(member) > longest {
 			members[name] = json.RawMessage(fmt.Sprintf(`"%d bytes, SHA-256 %x"`, len(member), sha256.Sum256(member)))
 		}
@@ -120,13 +130,38 @@ func Write(ctx context.Context, db postgres.DB, before, after any) error {
 	return fault.At(err, "trail.Write(%s)", a.Operation)
 }
 
-// List returns rows newest first, of one target or all, and the id before which the next page begins; zero: none does.
-func List(ctx context.Context, db postgres.DB, target string, p postgres.ListPage) (list []Entry, next uuid.UUID, err error) {
+// idAge is more than a process's clock and the database's differ, and than a change takes from its id to its row.
+const idAge = time.Hour
+
+// Filter selects rows; what is empty selects all.
+type Filter struct {
+	Target, Key, Operator, Operation string
+	Since, Until                     time.Time // until: before it
+}
+
+// List returns rows newest first, and the id before which the next page begins; zero: none does.
+func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Entry, next uuid.UUID, err error) {
 	l := postgres.List[Entry]{From: "audit_trail", Alias: "t", ID: func(e Entry) uuid.UUID { return e.ID }, Scan: pgx.RowToStructByPos[Entry],
 		Columns: `id, coalesce(operator, ''), client, coalesce(key_prefix, ''), coalesce(address, ''), via, operation, target, coalesce(reason, ''), job_id,
 			coalesce(before::text, ''), coalesce(after::text, ''), at, seal`}
-	if target != "" {
-		l.Along("target", target)
+	isAlong := false // an index: the first of those that have one
+	for _, by := range [][2]string{{"target", f.Target}, {"key_prefix", f.Key}, {"operator", f.Operator}, {"operation", f.Operation}} {
+		switch {
+		case by[1] == "":
+		case !isAlong && by[0] != "operation":
+			l.Along(by[0], by[1])
+			isAlong = true
+		default:
+			l.Also(`t.`+by[0]+` = ?`, by[1])
+		}
+	}
+	if !f.Since.IsZero() { // a row is written soon after its id is made
+		l.Only(`t.id >= ?`, uuidv7.FirstAt(f.Since.Add(-idAge)))
+		l.Also(`t.at >= ?`, f.Since)
+	}
+	if !f.Until.IsZero() {
+		l.Only(`t.id < ?`, uuidv7.FirstAt(f.Until.Add(idAge)))
+		l.Also(`t.at < ?`, f.Until)
 	}
 	list, next, err = l.Page(ctx, db, p)
 	return list, next, fault.At(err, "trail.List")

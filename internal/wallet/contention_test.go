@@ -60,7 +60,7 @@ func TestOverlappingBatchesInOppositeOrderNeverDeadlock(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
+func TestAReferenceIsUsedOnceAmongTheWalletsOfAClient(t *testing.T) {
 	db, at := executing(t)
 	batch := func() (commands []wallet.Command) { // in a wallet of its own: only the unique index is between two batches
 		id := made(t, at, 0)
@@ -84,10 +84,13 @@ func TestAReferenceIsUsedOnceByItsClient(t *testing.T) {
 			}
 		}
 	})
-	other := batch()[0]
-	other.Request.Client = "another shop"
-	if d := do(t, at, other)[0]; codeOf(d) != "" || used.Load() != 2 {
-		t.Errorf("two references were used %d times; by another client: %q", used.Load(), codeOf(d))
+	kiosk := read[walletDocument](t, one(t, at, wallet.Action{Owner: wallet.Owner{Client: "kiosk", ID: "mina", Currency: "JPY"}})).ID
+	again, others, by := batch()[0], batch()[0], batch()[0]
+	again.Request.Client, others.Request.Client, by.Request.Client = "ops", "ops", "shop" // an operator; the app itself
+	others.Action.Wallet, by.Who = kiosk, access.OfClient("shop")
+	done := do(t, at, again, others, by)
+	if codeOf(done[0]) != fault.StateConflict || codeOf(done[1]) != "" || codeOf(done[2]) != fault.StateConflict || used.Load() != 2 {
+		t.Errorf("two references were used %d times; then by an operator, for another client, by the app: %q, %q, %q", used.Load(), codeOf(done[0]), codeOf(done[1]), codeOf(done[2]))
 	}
 	fixture.Sound(t, db)
 }
@@ -227,6 +230,10 @@ func TestAConcurrentHistoryIsLinearizable(t *testing.T) {
 		t.Errorf("the history of %d steps is %s", len(history), result)
 	}
 	fixture.Sound(t, db)
+	lost := porcupine.Operation{Input: step{kind: "credit", amount: 5}, Output: outcome{purse: purse{5, 1}}, Return: 10}
+	if porcupine.CheckOperations(spec, []porcupine.Operation{lost, lost}) { // the check's own control
+		t.Error("two credits that both were the first are linearizable")
+	}
 }
 
 func carryOut(t *testing.T, at *wallet.Executor, db postgres.DB, ids [2]uuid.UUID, steps []step) []outcome {

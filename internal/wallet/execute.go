@@ -20,7 +20,7 @@ import (
 
 // Command is one request with its action.
 type Command struct {
-	Request job.Request // its client is the scope of references
+	Request job.Request
 	Action  Action
 	Who     access.Grant // other wallets do not exist for it
 }
@@ -34,19 +34,42 @@ type Action struct {
 	Authorization uuid.UUID     // to be captured or voided
 	TTL           time.Duration // of an authorization
 
-	// The reference is optional, and unique among those of the client. The amount of an opening is the first
-	// credit, or 0; that of a capture may be 0: all that is held; that of a void is ignored. The metadata of an
+	// The reference is optional, and unique among those of the wallet's client; of a transfer, the payer's. The
+	// amount of an opening is the first credit, or 0; that of a capture may be 0: all that is held; that of a void is ignored. The metadata of an
 	// opening are those of the wallet.
 	Movement
 }
 
-// scoped returns a command whose owner and reference are of the client of its request.
-func (c Command) scoped() Command {
-	c.Action.Owner.Client = cmp.Or(c.Action.Owner.Client, c.Request.Client)
-	if c.Action.Reference.Text != "" {
-		c.Action.Reference.Scope = c.Request.Client
+// scoped returns commands whose owners are of the client of the request, and whose references of that of the
+// wallet: an operator's is another one.
+func scoped(ctx context.Context, tx pgx.Tx, commands []Command, fresh []int) ([]Command, error) {
+	todo := make([]Command, len(fresh))
+	var wallets []uuid.UUID
+	for at, i := range fresh {
+		todo[at] = commands[i]
+		a := &todo[at].Action
+		a.Owner.Client = cmp.Or(a.Owner.Client, commands[i].Request.Client)
+		if a.Reference.Text == "" {
+			continue
+		}
+		if only := commands[i].Who.Client(); only != nil { // others' wallets do not exist for it
+			a.Reference.Scope = *only
+		} else {
+			wallets = append(wallets, a.Wallet)
+		}
 	}
-	return c
+	if len(wallets) == 0 {
+		return todo, nil
+	}
+	var id uuid.UUID
+	var client string
+	return todo, postgres.Scan(ctx, tx, func() {
+		for at := range todo {
+			if a := &todo[at].Action; a.Wallet == id && a.Reference.Text != "" {
+				a.Reference.Scope = client
+			}
+		}
+	}, []any{&id, &client}, `SELECT id, client FROM wallets WHERE id = ANY($1)`, wallets)
 }
 
 // wallets returns the wallets of the action; the payer comes first.
@@ -196,9 +219,9 @@ func (e *Executor) try(ctx context.Context, db postgres.Pool, commands []Command
 	for range attempts {
 		var done []job.Done
 		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
-			todo := make([]Command, len(fresh))
-			for at, i := range fresh {
-				todo[at] = commands[i].scoped()
+			todo, err := scoped(ctx, tx, commands, fresh)
+			if err != nil {
+				return nil, err
 			}
 			return e.execute(ctx, tx, todo, mode)
 		})

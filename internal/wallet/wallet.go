@@ -129,7 +129,7 @@ type Side struct {
 }
 
 // Reference identifies a movement, so that it is not made twice. It is unique
-// within its scope: the client of the request, or empty for references that Triprize
+// within its scope: the client of the wallet (of a transfer, of the payer), or empty for references that Triprize
 // makes.
 type Reference struct{ Scope, Text string }
 

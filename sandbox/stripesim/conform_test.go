@@ -155,6 +155,28 @@ func (c *contract) events(value any) error {
 	return nil
 }
 
+func TestAnObjectThatIsNotStripesIsFound(t *testing.T) {
+	c, err := stripeContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(object){
+		"":                  func(object) {},
+		"a field too many":  func(o object) { o["colour"] = "red" },
+		"a status":          func(o object) { o["status"] = "paid" },
+		"a type":            func(o object) { o["amount"] = "500" },
+		"a missing field":   func(o object) { delete(o, "created") },
+		"null":              func(o object) { o["amount"] = nil },
+		"a field far below": func(o object) { o["payment_method_options"] = object{"card": object{"colour": "red"}} },
+	} {
+		rendered := (&intent{head: head{ID: "pi_1"}, Status: requiresMethod, Currency: "jpy", Capture: "automatic", Types: []string{"card"}}).render(0)
+		change(rendered)
+		if err := c.webhook(must(json.Marshal(rendered))); (err == nil) != (name == "") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 func TestAWholeLifeOfEveryObjectIsStripes(t *testing.T) {
 	s := open(t, Settings{})
 	for _, method := range Methods() {

@@ -1005,7 +1005,7 @@ export interface paths {
         put?: never;
         /**
          * Credit a wallet
-         * @description Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+         * @description Adds money from outside. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
          */
         post: operations["creditWallet"];
         delete?: never;
@@ -1025,7 +1025,7 @@ export interface paths {
         put?: never;
         /**
          * Debit a wallet
-         * @description Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A client can use a `reference` once.
+         * @description Pays money out, never more than is available: 409 `insufficient-funds`. With `If-Match`, only if the wallet still has that version; otherwise 412. A `reference` is used once among the wallets of a client.
          */
         post: operations["debitWallet"];
         delete?: never;
@@ -2104,6 +2104,11 @@ export interface components {
         /** @description A campaign in full. */
         Campaign: components["schemas"]["CampaignSummary"] & {
             layers: components["schemas"]["Layer"][];
+            /**
+             * Format: int64
+             * @description The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
+             */
+            card_minimum: number | null;
             /** @description The rules of the draw, fixed at publication. */
             rules: {
                 [key: string]: unknown;
@@ -2368,12 +2373,12 @@ export interface components {
             payment: components["schemas"]["Payment"];
             /**
              * Format: int64
-             * @description The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
+             * @description The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved. One that was resolved after a dispute counts as far as the bank has not taken the money: that is in `amount_disputed`.
              */
             amount_refunded: number;
             /**
              * Format: int64
-             * @description The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
+             * @description The part of `amount` that the buyer's bank has taken back for good, in minor units: by disputes that are lost, or prevented by a refund of the bank's. It is not in `amount_refunded`. Disputes in another currency than the purchase's do not count.
              */
             amount_disputed: number;
             /** @description All refunds, the oldest first: those of Triprize, and those made at the provider by others (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, creates one. */
@@ -2490,7 +2495,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /**
              * Format: date-time
-             * @description When it succeeded or was resolved.
+             * @description When it first succeeded or was resolved. It stays if the bank sends the money back later: `state` has what holds now.
              */
             finished_at: string | null;
         };
@@ -2750,7 +2755,7 @@ export interface components {
          */
         Description: string;
         /**
-         * @description Your reference; a client can use each once.
+         * @description Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
          * @example till-4711
          */
         Reference: string;
@@ -3717,7 +3722,7 @@ export interface components {
             created_at: components["schemas"]["Time"];
             /**
              * Format: date-time
-             * @description To about a minute; null: never.
+             * @description To about a minute; null: never, or not until a minute ago.
              */
             last_used_at: string | null;
             /** Format: date-time */
@@ -3754,9 +3759,9 @@ export interface components {
              * @enum {string}
              */
             waiting_for?: "postgres" | "migrations";
-            /** @description `migrations`, for `postgres`: it responds, but its schema is older than this program (`triprize migrate up`). */
+            /** @description For `postgres`: `migrations`: it responds, but its schema is older than this program (`triprize migrate up`); `two_branches`: two servers were promoted apart, and it is not the one that the fleet uses. */
             checks: {
-                [key: string]: "ok" | "unavailable" | "migrations";
+                [key: string]: "ok" | "unavailable" | "migrations" | "two_branches";
             };
             /** @description What degrades the whole system, not only this process; omitted if nothing does. Never a reason for 503. */
             causes?: components["schemas"]["DegradationCause"][];
@@ -7191,6 +7196,16 @@ export interface operations {
             query?: {
                 /** @description Only changes of this resource: its id, the prefix of a key, or the name of a sweep. */
                 target?: string;
+                /** @description Only changes by the key with this prefix. */
+                key?: string;
+                /** @description Only changes by somebody who gave this name. */
+                operator?: string;
+                /** @description Only changes by this operation, such as `cancelCampaign`, or this command, such as `key create`. */
+                operation?: string;
+                /** @description Only changes at this time or later. */
+                since?: components["schemas"]["Time"];
+                /** @description Only changes before this time. */
+                until?: components["schemas"]["Time"];
                 /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
                 /** @description The maximum number of elements per page. */
@@ -7202,7 +7217,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last one. */
+            /** @description One page. `next_cursor` is null on the last one. A page scans at most 10,000 changes: with two filters, an operation or a time it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

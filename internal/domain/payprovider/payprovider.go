@@ -35,7 +35,8 @@ type Provider interface {
 
 	CreateRefund(ctx context.Context, n NewRefund) (Refund, error)
 	Refund(ctx context.Context, id string) (Refund, error)
-	RefundsOf(ctx context.Context, intentID string) ([]Refund, error) // all of an intent
+	RefundsOf(ctx context.Context, intentID string) ([]Refund, error)   // all of an intent
+	DisputesOf(ctx context.Context, intentID string) ([]Dispute, error) // all of an intent
 
 	// ListBalanceTransactions lists the balance transactions of the account.
 	ListBalanceTransactions(ctx context.Context, from, to time.Time, yield func(BalanceTransaction) error) error
@@ -57,9 +58,8 @@ type Reader interface {
 	APIVersion() string // of events
 	// Subjects returns the known types of events with their subjects.
 	Subjects() map[string]Subject
-	// IntentIn and RefundIn parse the intent or refund of an event.
+	// IntentIn parses the intent of an event.
 	IntentIn(payload []byte) (Intent, bool)
-	RefundIn(payload []byte) (Refund, bool)
 }
 
 // Subject is what an event is about.
@@ -175,11 +175,23 @@ type Event struct {
 	IntentID   string            // the intent that the object is or belongs to; may be empty
 	Metadata   map[string]string // of the object
 	Status     string            // of the object, if it has one
-	Reason     string            // of a dispute
-	Refundable bool              // of a dispute: the bank does not have the money, so the charge can be refunded
-	Disputed   *Disputed         // of a dispute; nil: of something else, or it has no amount
 	Payload    []byte            // the whole event, as it was signed
 }
+
+// Dispute is a dispute of a charge, also as stored.
+type Dispute struct {
+	ID         string `json:"id"`
+	Status     string `json:"status"` // in the provider's words
+	Reason     string `json:"reason"`
+	Refundable bool   `json:"refundable"` // the bank does not have the money, so the charge can be refunded
+	Lost       bool   `json:"-"`          // the buyer has the money, for good
+	Unclear    bool   `json:"-"`          // it is over, or in a status that is not known, and the provider does not say who has the money
+	Disputed
+}
+
+// HoldsMoney reports whether the bank has the money of the charge, or has given it back to
+// the buyer: a refund would pay twice.
+func (d *Dispute) HoldsMoney() bool { return d != nil && !d.Refundable }
 
 // Disputed is the money of a dispute, also as stored.
 type Disputed struct {

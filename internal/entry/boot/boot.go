@@ -149,9 +149,11 @@ func Run(ctx context.Context, name string, settings config.Settings, logger *slo
 	return err
 }
 
-// checkPostgres distinguishes an old schema from a Postgres that does not answer.
+// checkPostgres distinguishes an old schema, and another branch, from a Postgres that does not answer.
 func (p *Process) checkPostgres(ctx context.Context) error {
-	if err := p.checkPrimary(ctx); err != nil {
+	if err := p.checkPrimary(ctx); errors.Is(err, postgres.ErrTwoBranches) {
+		return fmt.Errorf("%w: %w", telemetry.ErrBranches, err)
+	} else if err != nil {
 		return err
 	}
 	err := schema.Check(ctx, p.apart)
@@ -182,26 +184,29 @@ const primaryTimeout = 500 * time.Millisecond
 // restarts the processes, which remember it too. A process that refuses its server does not write the key, so it
 // stays deleted until a process accepts a server.
 func (p *Process) checkPrimary(ctx context.Context) error {
-	found, err := p.servers.Identify(ctx, p.apart)
-	if err != nil || found == (postgres.Primary{}) {
-		return err
-	}
 	if p.Settings.Draw.SecretKey == "" { // a scheduler may have none
-		return p.servers.Meet(found)
+		return p.probePostgres(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Settings.Redis.Timeout, primaryTimeout))
+	timeout := cmp.Or(p.Settings.Redis.Timeout, primaryTimeout)
+	reading, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	key, mac, known := p.Settings.Redis.Namespace+":primary", idempotency.NewMAC(p.Settings.Draw.SecretKey), postgres.Primary{}
-	sealed, err := p.Redis.Get(ctx, key).Bytes()
+	sealed, err := p.Redis.Get(reading, key).Bytes()
 	if value, ok := mac.Open(key, sealed); ok && json.Unmarshal(value, &known) == nil {
-		p.servers.Adopt(known)
+		p.servers.Adopt(known) // before this process connects
+	}
+	found, unknown := p.servers.Identify(ctx, p.apart)
+	if unknown != nil || found == (postgres.Primary{}) {
+		return unknown
 	}
 	if differs := p.servers.Meet(found); differs != nil {
 		return differs
 	}
-	if (err == nil || errors.Is(err, redis.Nil)) && known != found {
-		value, _ := json.Marshal(found)                          // two integers
-		_ = p.Redis.Set(ctx, key, mac.Seal(key, value), 0).Err() // the next check tries again
+	if newest := p.servers.Newest(); (err == nil || errors.Is(err, redis.Nil)) && known != newest {
+		writing, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		value, _ := json.Marshal(newest)                             // integers and a text
+		_ = p.Redis.Set(writing, key, mac.Seal(key, value), 0).Err() // the next check tries again
 	}
 	return nil
 }

@@ -47,7 +47,12 @@ func TestAProcessRefusesAnotherPrimary(t *testing.T) {
 	servers.NoError(t, first.Redis.Set(t.Context(), key, "forged", 0).Err())
 	servers.NoError(t, first.checkPostgres(t.Context()))
 	expect(sealed(now))
-	promoted := postgres.Primary{System: now.System, Timeline: now.Timeline + 1}
+	branch, promoted := now, postgres.Primary{System: now.System, Timeline: now.Timeline + 1}
+	branch.Branch = "another"
+	servers.NoError(t, first.Redis.Set(t.Context(), key, sealed(branch), 0).Err())
+	if err := started(t, settings).checkPostgres(t.Context()); !errors.Is(err, telemetry.ErrBranches) {
+		t.Errorf("the check of another branch: %v", err)
+	}
 	servers.NoError(t, first.Redis.Set(t.Context(), key, sealed(promoted), 0).Err())
 	p := started(t, settings)
 	if err := p.checkPostgres(t.Context()); !errors.Is(err, postgres.ErrAnotherPrimary) {

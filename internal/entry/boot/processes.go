@@ -177,7 +177,7 @@ func (p *Process) openLocks() (quorum bool, closeAll func(), err error) {
 			opened, clients = append(opened, client), append(clients, client)
 		}
 	}
-	p.Locks = lock.New(clients, p.Settings.Redis.Namespace, p.Settings.Locks, p.Registry)
+	p.Locks = lock.New(clients, p.Settings.Redis.Namespace, p.Settings.Locks, p.Logger, p.Registry)
 	return len(opened) > 0, closeAll, nil
 }
 

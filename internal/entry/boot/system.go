@@ -54,6 +54,8 @@ const (
 type snapshot struct {
 	causes []telemetry.Cause
 	gauges []prometheus.Metric
+
+	standbyAway bool // required or not
 }
 
 // causes returns those that the process checks: a wrong draw key only if it has one, writes
@@ -88,6 +90,9 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		}
 		p.Health.Ready() //nolint:contextcheck // nobody else may ask, and then nobody compares the primary with the newest
 		inRedis, inPostgres := p.readRedis(ctx), p.readPostgres(ctx)
+		if inPostgres.standbyAway { // or has been promoted, while this primary, fenced by nobody, goes on
+			p.servers.AskOthers(ctx, p.apart)
+		}
 		found := append(inRedis.causes, inPostgres.causes...)
 		if noKey == nil {
 			found = append(found, p.checkKeys(ctx, keys)...)
@@ -202,13 +207,14 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	stuck := telemetry.Cause{Name: causeSalesStuck, Holds: purchases.Oldest > stuckAfter,
 		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
 	s.causes = []telemetry.Cause{stuck, {Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
+	replication, err := p.readReplication(ctx)
+	if err != nil {
+		return snapshot{}
+	}
 	if p.Settings.Postgres.RequireSyncStandby {
-		replication, err := p.readReplication(ctx)
-		if err != nil {
-			return snapshot{}
-		}
 		s.causes = append(s.causes, replication...)
 	}
+	s.standbyAway = replication[1].Holds
 	for _, kind := range queuedKinds {
 		s.add("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.",
 			float64(backlog[kind].Jobs), "kind", string(kind))

@@ -95,7 +95,7 @@ func TestTheProvidersBalanceIsReportedByDay(t *testing.T) {
 		('2026-10-31', now(), now(), 0, now())`)
 	servers.Exec(t, db, `INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, created_at, available_on, source_amount, source_currency)
 		SELECT 'txn_' || n, '2026-11-01', 'charge', 'charge', true, 325, 'USD', 11, 314, now(), now(), 500, 'JPY' FROM generate_series(1, 2) n`)
-	for _, wrong := range []string{"--from 2026-11-01", "--from 2026-11-02 --to 2026-11-01"} {
+	for _, wrong := range []string{"--from 2026-11-01", "--from 2026-11-02 --to 2026-11-01", "--from 2026-11-01T00:00:00+09:00 --to 2026-11-02T00:00:00+09:00"} {
 		if stdout := says(t, 1, "reconciliation report "+wrong); stdout != "" {
 			t.Errorf("%q: %s", wrong, stdout)
 		}

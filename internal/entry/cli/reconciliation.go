@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -59,13 +60,16 @@ number, the sum of the payments, and amount, fee and net in the balance, in mino
 day is listed 48 hours after its end. Other payments on the account are only counted.`,
 		Args: cobra.NoArgs,
 	}
-	from := c.Flags().String("from", "", "first day, such as 2026-11-01")
+	from := c.Flags().String("from", "", "first day (UTC), such as 2026-11-01")
 	to := c.Flags().String("to", "", "the day after the last one")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return onDatabase(c, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
 		begin, end, err := spanOf(*from, *to)
 		if err != nil {
 			return err
+		}
+		if day := 24 * time.Hour; !begin.Equal(begin.Truncate(day)) || !end.Equal(end.Truncate(day)) {
+			return errors.New("the balance is known by day, in UTC: --from and --to must be days such as 2026-11-01")
 		}
 		days, sums, err := reconciliation.ReportDays(cmd.Context(), db, begin, end)
 		if err != nil {

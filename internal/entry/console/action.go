@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,11 +22,12 @@ type action struct {
 	Danger  bool   // it cannot be undone
 	Facts   []fact // what it is about, and what it changes
 	Fields  []field
-	Seen    string // a hash of what the form shows, and what is fixed by the command; empty: nothing is
-	Typed   string // what must be typed before a command that is hard to undo; empty: nothing
-	Back    string // the page that follows
-	IsDraft bool   // of a campaign: it has a preview
-	Preview any    // what it would make; nil: nobody has asked
+	Seen    string              // a hash of what the form shows, and what is fixed by the command; empty: nothing is
+	Typed   string              // what must be typed before a command that is hard to undo; empty: nothing
+	Back    string              // the page that follows
+	IsDraft bool                // of a campaign: it has a preview
+	Preview any                 // what it would make; nil: nobody has asked
+	Layers  []client.LayerDraft // of a campaign, if its form cannot hold them
 
 	Form form   // what was typed
 	Once string // the idempotency key of its next try; empty: a new one
@@ -48,6 +48,10 @@ type fact struct{ Name, Value string }
 // reason is the field for why an operator does something; each action has it.
 var reason = field{Name: "/reason", Label: "Reason", Hint: "for the trail", Type: "text", Required: true}
 
+// readers are those who can read the reasons of commands, beside operators.
+var readers = map[string]string{"/campaigns/:id/cancel": "public", "/campaigns/:id/void": "public", "/purchases/:id/cancel": "the buyer can read it",
+	"/purchases/:id/cancel-positions": "the buyer can read it", "/refunds/:id/resolve": "the buyer can read it", "/campaigns/:id/refunds/resolve": "the buyers can read it"}
+
 // run does what an action says. The request has the idempotency key of the form, so that a form that is sent
 // twice is done once.
 type run func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error
@@ -66,8 +70,15 @@ func (c *console) act(r fiber.Router, path string, show func(ctx context.Context
 			return c.show(f, "action", view{Title: a.Title, Data: a})
 		}
 		typed := newForm(f)
+		if typed.text("form") != "" { // it has waited for a sign-in
+			a.Form, a.Once = *typed, typed.text("once")
+			return c.show(f, "action", view{Title: a.Title, Data: a})
+		}
 		if a.IsDraft && typed.text("preview") != "" {
 			draft := draftOf(typed)
+			if a.Layers != nil {
+				draft.Layers = a.Layers
+			}
 			a.Form, a.Once, a.Preview, a.Facts = *typed, typed.text("once"), draft, summary(draft)
 			return c.show(f, "action", view{Title: a.Title, Data: a})
 		}
@@ -105,7 +116,7 @@ func (c *console) perform(f *fiber.Ctx, a action, do run, typed *form) error {
 		typed.Faults["typed"] = "type exactly: " + a.Typed
 	}
 	for _, one := range a.Fields {
-		if one.Required && typed.text(one.Name) == "" {
+		if one.Required && strings.TrimSpace(typed.text(one.Name)) == "" {
 			typed.Faults[one.Name] = "is required"
 		}
 	}
@@ -145,11 +156,12 @@ func (c *console) actOn(r fiber.Router, commands []command) {
 			a = d.action
 			a.Path, a.Title, a.Typed = f.Path(), strings.ReplaceAll(a.Title, ":id", id), strings.ReplaceAll(a.Typed, ":id", id)
 			a.Back = cmp.Or(a.Back, Path+"/"+strings.Split(d.path, "/")[1]+"/"+pathID(id).String())
-			a.Fields = slices.Clone(a.Fields)
 			if d.about != nil {
 				err = d.about(ctx, api, pathID(id), &a)
 			}
-			a.Fields = append(a.Fields, reason)
+			why := reason
+			why.Hint = cmp.Or(readers[d.path], why.Hint)
+			a.Fields = append([]field{why}, a.Fields...) // on a phone, too, it is seen at once
 			return a, d.do, err
 		})
 	}

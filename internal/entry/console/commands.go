@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/http"
 	"path"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
 	"triprize.example/client"
@@ -101,6 +103,47 @@ var otherCommands = []command{
 			_, err := api.RevokeKey(ctx, typed.id, client.KeyRevocation{TransferEndpointsTo: typed.text("/transfer_endpoints_to")}, options...)
 			return err
 		}},
+}
+
+// explainForm explains the discrepancies that are marked: at first all. Those that are explained already are not in a form
+// that is sent again, so it goes on with the rest.
+func explainForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
+	a = action{Path: f.Path(), Title: "Explain the marked discrepancies", Back: Path + "/waiting",
+		Text: "They no longer count in alerts. Payments and refunds do not change. Remove the mark of those that have another reason."}
+	open, err := api.ListPaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen, Limit: 200})
+	side := func(s client.PaymentDiscrepancySide) string {
+		if s.Currency == "" {
+			return "nothing"
+		}
+		return moneyText(int64(s.Amount), client.Currency(s.Currency))
+	}
+	for _, d := range open.PaymentDiscrepancies {
+		label := fmt.Sprintf("%s %s: %s; here %s, there %s", d.Kind, d.Reference, d.Detail, side(d.Here), side(d.There))
+		one := field{Name: "discrepancy/" + d.ID.String(), Type: "checkbox", Label: label}
+		if f.Method() == http.MethodGet {
+			one.Value = "on"
+		}
+		a.Fields = append(a.Fields, one, hidden(version+"/"+d.ID.String(), d.Version))
+	}
+	a.Fields = append([]field{reason}, a.Fields...)
+	return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
+		done := 0
+		for _, one := range a.Fields {
+			id, isMark := strings.CutPrefix(one.Name, "discrepancy/")
+			if !isMark || typed.text(one.Name) == "" {
+				continue
+			}
+			request := client.PaymentDiscrepancyExplanationRequest{Version: typed.number(version + "/" + id), Reason: typed.text(reason.Name)}
+			if _, err := api.ExplainPaymentDiscrepancy(ctx, pathID(id), request, append(options, client.WithKey(typed.text("once")+"-"+id))...); err != nil {
+				return err
+			}
+			done++
+		}
+		if done == 0 {
+			return fault.Invalid(fault.Field{Pointer: "/discrepancies", Detail: "mark at least one that is open"})
+		}
+		return nil
+	}, err
 }
 
 func aboutWallet(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {

@@ -6,6 +6,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"html/template"
@@ -33,7 +34,7 @@ type Options struct {
 	Curves   *Curves
 	API      func(*fiber.Ctx, key.Session) http.RoundTripper // sends the requests of a session
 	DB       postgres.DB                                     // to find things
-	Charge   func(context.Context, *fiber.Ctx, error) error  // for a wrong key, to the address that it comes from; returns what is answered
+	Charge   func(context.Context, *fiber.Ctx, error) error  // for what is refused, to the address that it comes from; returns what is answered
 	Secure   func(*fiber.Ctx) (secure, ok bool)              // whether the browser asks over https; not ok: it must not have a session
 	Timeout  time.Duration                                   // of a request to the API
 	Logger   *slog.Logger
@@ -48,16 +49,20 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 type console struct {
 	Options
-	pages     map[string]*template.Template
-	readers   map[string]reader // of the pages that move
-	fragments *readcache.Cache[fragment, rendered]
-	crossSite *http.CrossOriginProtection
+	pages      map[string]*template.Template
+	readers    map[string]reader // of the pages that move
+	fragments  *readcache.Cache[fragment, rendered]
+	signInPage []byte
+	crossSite  *http.CrossOriginProtection
 }
 
 // Mount registers the console. Its static files are among the public ones.
 func Mount(app *fiber.App, options Options) {
 	c := &console{Options: options, pages: parsePages(pages.Files), readers: make(map[string]reader), crossSite: http.NewCrossOriginProtection()}
 	c.openFragments()
+	var b bytes.Buffer
+	_ = c.pages["sign-in"].ExecuteTemplate(&b, "layout", view{Title: "Sign in", Path: Path + "/sign-in", Data: fiber.Map{"Form": &form{}}}) // a test asks for it
+	c.signInPage = b.Bytes()
 	app.Get(Path, func(f *fiber.Ctx) error { return f.Redirect(Path+"/now", http.StatusSeeOther) })
 	r := app.Group(Path, c.protect)
 	r.Get("/sign-in", c.showSignIn)
@@ -66,6 +71,7 @@ func Mount(app *fiber.App, options Options) {
 	r.Use(c.requireSession)
 	c.act(r, "/campaigns/new", draftForm) // new is not the id of a campaign
 	c.act(r, "/campaigns/:id/edit", draftForm)
+	c.act(r, "/discrepancies/explain", explainForm)
 	c.mountPages(r)
 	c.actOn(r, slices.Concat(otherCommands, campaignCommands))
 }
@@ -111,7 +117,7 @@ func (c *console) problemOf(err error) client.Problem {
 		return client.Problem{Status: framework.Code, Detail: "there is no such page"}
 	}
 	c.Logger.Warn("a page of the console failed", "error", err)
-	detail := "the api does not answer now; try again in a moment"
+	detail := "no answer came in time: the api or its database is busy, or what this is about is locked; try again in a moment"
 	if !errors.Is(err, context.DeadlineExceeded) {
 		detail = "the page cannot be shown now; the log of this api says why"
 	}
@@ -123,6 +129,11 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	p := c.problemOf(err)
 	if p.Code == string(fault.Unauthenticated) {
 		return c.askToSignIn(f)
+	}
+	if SessionOf(f).KeyPrefix == "" && p.Status < http.StatusInternalServerError {
+		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+		defer cancel()
+		p = c.problemOf(c.Charge(ctx, f, err))
 	}
 	f.Status(p.Status)
 	if isFragment(f) {

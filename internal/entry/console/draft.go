@@ -51,10 +51,19 @@ func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action,
 		}
 		now, a.Title, a.Back = valuesOf(edited), "Edit "+edited.Name, a.Back+"/"+edited.ID.String()
 		a.Text = "Only the fields that you change are saved."
+		same, _ := json.Marshal(layersOf(edited))
+		if read, _ := json.Marshal(draftOf(&form{values: now, Faults: make(map[string]string)}).Layers); string(read) != string(same) {
+			a.Layers = layersOf(edited)
+			a.Text += " Its layers can be changed over the API only: a line of text cannot hold one of their labels or prizes as it is."
+			delete(now, "/layers")
+			delete(now, "/base_length")
+		}
 	}
 	for _, one := range slices.Concat(draftFields, []field{reason}) {
-		one.Value = now[one.Name]
-		a.Fields = append(a.Fields, one)
+		value, isHeld := now[one.Name]
+		if one.Value = value; isHeld || now == nil || one.Name == reason.Name {
+			a.Fields = append(a.Fields, one)
+		}
 	}
 	return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
 		draft := draftOf(typed)
@@ -66,7 +75,7 @@ func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action,
 			typed.next = a.Back + "/" + made.ID.String()
 			return err
 		}
-		patch, err := patchOf(typed.values, draft)
+		patch, err := patchOf(typed.values, now, draft, edited)
 		if err != nil {
 			return err
 		}
@@ -75,24 +84,27 @@ func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action,
 	}, nil
 }
 
-var twoInOne = regexp.MustCompile(` x(\d+\s*,)`)
+// layersOf returns the layers of a campaign as a draft has them.
+func layersOf(c client.Campaign) (layers []client.LayerDraft) {
+	for _, l := range c.Layers {
+		layers = append(layers, client.LayerDraft{Layer: l.Layer, Positions: l.Positions.Total, Label: l.Label, Aisles: l.Aisles, Price: l.Price, Prizes: l.Prizes})
+	}
+	return layers
+}
 
 // valuesOf returns the fields of a campaign as a browser sends them.
 func valuesOf(c client.Campaign) map[string]string {
 	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") } // 0: none
 	at := func(t time.Time) string { return strings.TrimSuffix(strings.Replace(utc(t, ""), " ", "T", 1), ":00") }
-	name := func(s string) string { // as | ends a cell, and "x2," a prize
-		return twoInOne.ReplaceAllString(strings.TrimSpace(strings.ReplaceAll(s, "|", "¦")), " ×$1")
-	}
 	var lines []string
 	for _, layer := range c.Layers {
-		line, mark := fmt.Sprintf("%d | %s | %d", layer.Positions.Total, name(layer.Label), layer.Price), " | aisles "
+		line, mark := fmt.Sprintf("%d | %s | %d", layer.Positions.Total, layer.Label, layer.Price), " | aisles "
 		for _, column := range layer.Aisles {
 			line, mark = line+mark+strconv.Itoa(column), ","
 		}
 		mark = " | "
 		for _, prize := range layer.Prizes {
-			line, mark = fmt.Sprintf("%s%s%s x%d", line, mark, name(prize.Name), prize.Count), ", "
+			line, mark = fmt.Sprintf("%s%s%s x%d", line, mark, prize.Name, prize.Count), ", "
 		}
 		lines = append(lines, line)
 	}
@@ -163,38 +175,60 @@ func (t *form) layers(base int) (layers []client.LayerDraft) {
 }
 
 // patchOf returns the members of a draft whose texts are others than they were when the form was opened: what another
-// operator has changed since stays. Shape and policies are changed as a whole.
-func patchOf(typed map[string]string, d client.CampaignDraft) (p client.CampaignPatch, err error) {
-	var members map[string]json.RawMessage
-	changed := make(map[string]json.RawMessage)
-	body, _ := json.Marshal(d) // it is ours
-	_ = json.Unmarshal(body, &members)
+// operator has changed since stays. Shape, policies and the public page are changed as a whole: what was not typed into
+// is as the campaign has it.
+func patchOf(typed, now map[string]string, d client.CampaignDraft, c client.Campaign) (p client.CampaignPatch, err error) {
+	members, changed := membersOf(d), make(map[string]json.RawMessage)
+	policies, typedPolicies := membersOf(c.Policies), membersOf(d.Policies)
+	differs := func(name string) bool { return typed["was"+name] != typed[name] }
 	for _, one := range draftFields {
-		if member, _, _ := strings.Cut(one.Name[1:], "/"); typed["was"+one.Name] != typed[one.Name] {
-			changed[member] = members[member] // null, if the draft has none
-			if member == "base_length" || member == "layers" {
-				changed["base_length"], changed["layers"] = members["base_length"], members["layers"]
+		if !differs(one.Name) {
+			continue
+		}
+		member, policy, _ := strings.Cut(one.Name[1:], "/")
+		changed[member] = members[member] // null, if the draft has none
+		switch member {
+		case "policies":
+			policies[policy] = typedPolicies[policy]
+			changed[member], _ = json.Marshal(policies)
+		case "base_length", "layers":
+			if typed["was/layers"] != now["/layers"] || typed["was/base_length"] != now["/base_length"] {
+				return p, fault.New(fault.StateConflict, "the layers have changed since you opened the form: read them again")
 			}
-			if member == "public_page" || member == "embed_origins" {
-				changed["public_page"], changed["embed_origins"] = members["public_page"], members["embed_origins"]
+			changed["base_length"], changed["layers"] = members["base_length"], members["layers"]
+		case "public_page", "embed_origins":
+			for name, current := range map[string]any{"public_page": c.PublicPage, "embed_origins": c.EmbedOrigins} {
+				if changed[name] = members[name]; !differs("/" + name) {
+					changed[name], _ = json.Marshal(current)
+				}
 			}
 		}
 	}
 	if len(changed) == 0 {
 		return p, fault.New(fault.InvalidRequest, "Nothing differs: nothing was saved.")
 	}
-	body, _ = json.Marshal(changed)
+	body, _ := json.Marshal(changed)
 	return p, json.Unmarshal(body, &p)
+}
+
+// membersOf returns the members of a document of ours, as JSON.
+func membersOf(document any) (members map[string]json.RawMessage) {
+	body, _ := json.Marshal(document)
+	_ = json.Unmarshal(body, &members)
+	return members
 }
 
 // rulesOf says what a campaign sells, at which prices, and by which rules.
 func rulesOf(c client.Campaign) []fact {
 	d := draftOf(&form{values: valuesOf(c), Faults: make(map[string]string)})
-	d.Layers = nil // a text may not have them as they are
+	d.Layers = layersOf(c) // a text may not have them as they are
+	facts := summary(d)
 	for _, layer := range c.Layers {
-		d.Layers = append(d.Layers, client.LayerDraft{Positions: layer.Positions.Total, Price: layer.Price, Prizes: layer.Prizes})
+		if layer.Price < c.CardMinimum {
+			return append(facts, fact{"Cards", "pay " + moneyText(c.CardMinimum, c.Currency) + " at least: a purchase that costs less fails, and some layers do"})
+		}
 	}
-	return summary(d)
+	return facts
 }
 
 func summary(d client.CampaignDraft) []fact {

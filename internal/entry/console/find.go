@@ -69,13 +69,17 @@ func (c *console) lookUp(ctx context.Context, text string, kinds ...string) (all
 
 // find shows what a text names. Where everything that it names is on one page, it leads there.
 func (c *console) find(ctx context.Context, f *fiber.Ctx, _ *client.Client) (any, error) {
-	text := strings.TrimSpace(f.Query("q"))
+	text := f.Query("q")
 	found, err := c.lookUp(ctx, text)
+	isExact := len(found) > 0
+	if err == nil && !isExact { // it may have been copied with spaces: what is named without them is shown, and never led to
+		found, err = c.lookUp(ctx, strings.TrimSpace(text))
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(found) > 0 && found[0].Page != "" && !slices.ContainsFunc(found, func(other finding) bool { return other.Page != found[0].Page }) {
+	if isExact && found[0].Page != "" && !slices.ContainsFunc(found, func(other finding) bool { return other.Page != found[0].Page }) {
 		return nil, f.Redirect(found[0].Page, http.StatusSeeOther)
 	}
-	return fiber.Map{"Text": text, "Found": found, "Kinds": strings.Join(lookup.Kinds(), ", ")}, nil
+	return fiber.Map{"Text": text, "Found": found, "IsExact": isExact, "Kinds": strings.Join(lookup.Kinds(), ", ")}, nil
 }

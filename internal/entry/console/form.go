@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ type form struct {
 func newForm(f *fiber.Ctx) *form {
 	typed := &form{values: make(map[string]string), Faults: make(map[string]string), id: f.Params("id"), part: pathID(f.Params("part"))}
 	for name, value := range f.Request().PostArgs().All() {
-		typed.values[string(name)] = strings.ReplaceAll(strings.TrimSpace(string(value)), "\r\n", "\n")
+		typed.values[string(name)] = strings.ReplaceAll(string(value), "\r\n", "\n")
 	}
 	return typed
 }
@@ -39,11 +40,19 @@ func (t form) Value(pointer string, otherwise any) any {
 	return otherwise
 }
 
+// Others is what has waited for a sign-in: the fields of another form.
+func (t form) Others() map[string]string {
+	others := maps.Clone(t.values)
+	delete(others, "/key")
+	delete(others, "/operator")
+	return others
+}
+
 func (t *form) text(pointer string) string { return t.values[pointer] }
 
 // number reads a whole number; an empty field is 0.
 func (t *form) number(pointer string) int64 {
-	text := t.values[pointer]
+	text := strings.TrimSpace(t.values[pointer])
 	if text == "" {
 		return 0
 	}
@@ -56,7 +65,7 @@ func (t *form) number(pointer string) int64 {
 
 // time reads what a field of the type datetime-local has, in UTC; an empty field is the zero time.
 func (t *form) time(pointer string) time.Time {
-	text := t.values[pointer]
+	text := strings.TrimSpace(t.values[pointer])
 	if text == "" {
 		return time.Time{}
 	}

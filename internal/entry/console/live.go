@@ -97,6 +97,9 @@ func (c *console) fragmentOf(f *fiber.Ctx, page string) (rendered, string, error
 
 // pathID returns the id that a text is. What is no id becomes one by which the API finds nothing.
 func pathID(text string) uuid.UUID {
-	id, _ := uuid.Parse(text)
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(id.String()) {
+		return uuid.Nil
+	}
 	return id
 }

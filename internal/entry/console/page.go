@@ -59,6 +59,7 @@ var functions = template.FuncMap{
 		}
 		return template.HTML(`<a href="` + Path + "/" + page + "/" + id.String() + `"><code>` + id.String() + `</code></a>`) //nolint:gosec // no text of others
 	},
+	"now":     func() string { return time.Now().UTC().Format(time.RFC3339) },
 	"page":    pageOf,
 	"newKey":  uuid.NewString,
 	"words":   strings.Fields,
@@ -72,7 +73,11 @@ var functions = template.FuncMap{
 }
 
 func moneyText(amount int64, currency client.Currency) string {
-	return money.Currency(currency).Format(money.Amount(amount))
+	text := money.Currency(currency).Format(money.Amount(amount))
+	for i := strings.IndexAny(text, ". ") - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }
 
 // show answers with a page.

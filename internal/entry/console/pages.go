@@ -73,7 +73,8 @@ func (c *console) mountPages(r fiber.Router) {
 		state := client.WebhookDeliveryState(query.Get("state"))
 		endpoint, err1 := api.GetWebhookEndpoint(ctx, id)
 		deliveries, err2 := api.ListWebhookDeliveries(ctx, id, client.ListWebhookDeliveriesParams{State: state, Cursor: pathID(query.Get("cursor")), Limit: pageSize})
-		return fiber.Map{"Endpoint": endpoint, "Page": deliveries, "State": state}, errors.Join(err1, err2)
+		known, err3 := c.lookUp(ctx, id.String(), "webhook endpoint")
+		return fiber.Map{"Endpoint": endpoint, "Page": deliveries, "State": state, "Known": known}, errors.Join(err1, err2, err3)
 	})
 	c.livePage(r, "/webhooks/:id/delivery", "delivery", "Webhook delivery", func(ctx context.Context, api *client.Client, id uuid.UUID, query url.Values) (any, error) {
 		return api.GetWebhookDelivery(ctx, id, pathID(query.Get("event")))
@@ -90,9 +91,19 @@ func (c *console) mountPages(r fiber.Router) {
 		return api.ListKeys(ctx)
 	})
 	c.page(r, "/trail", "trail", "Trail", func(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, error) {
-		target := f.Query("target")
-		page, err := api.ListAuditTrail(ctx, client.ListAuditTrailParams{Target: target, Cursor: f.Query("cursor"), Limit: pageSize})
-		return fiber.Map{"Target": target, "Page": page, "Operations": trail.Operations}, err
+		by := client.ListAuditTrailParams{Target: f.Query("target"), Key: f.Query("key"), Operator: f.Query("operator"), Operation: f.Query("operation"), Limit: pageSize}
+		asked := &form{values: map[string]string{"since": f.Query("since"), "until": f.Query("until")}, Faults: make(map[string]string)}
+		by.Since, by.Until = asked.time("since"), asked.time("until")
+		for _, fault := range asked.Faults {
+			return nil, fiber.NewError(http.StatusBadRequest, fault)
+		}
+		next := url.Values{"target": {by.Target}, "key": {by.Key}, "operator": {by.Operator}, "operation": {by.Operation}, "since": {f.Query("since")}, "until": {f.Query("until")}}
+		by.Cursor = f.Query("cursor")
+		page, err := api.ListAuditTrail(ctx, by)
+		if page.NextCursor != "" {
+			next.Set("cursor", page.NextCursor)
+		}
+		return fiber.Map{"By": by, "Times": asked.values, "Page": page, "Next": next.Encode(), "Operations": trail.Operations}, err
 	})
 	c.page(r, "/find", "find", "Find", c.find)
 }

@@ -55,6 +55,17 @@ func (c *console) requireSession(f *fiber.Ctx) error {
 // askToSignIn leads to the sign-in page, and back after it.
 func (c *console) askToSignIn(f *fiber.Ctx) error {
 	signIn := Path + "/sign-in"
+	isForm := f.Method() == http.MethodPost && !isFragment(f) && f.Get(fiber.HeaderContentType) == fiber.MIMEApplicationForm
+	if length := f.Request().Header.ContentLength(); isForm && length > 0 && length < mostTyped-mostTyped/4 { // a key and a name are added
+		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+		defer cancel()
+		filled, p := newForm(f), c.problemOf(c.Charge(ctx, f, errSessionEnded))
+		filled.values["form"] = f.Path()
+		if p.Status != http.StatusTooManyRequests {
+			p.Status = http.StatusUnauthorized
+		}
+		return c.askForKey(f.Status(p.Status), filled, &p)
+	}
 	if f.Method() == http.MethodGet && !isFragment(f) {
 		signIn += "?to=" + url.QueryEscape(f.OriginalURL())
 	} else if from, err := url.Parse(f.Get(fiber.HeaderReferer)); err == nil && from.Path != "" {
@@ -71,15 +82,24 @@ func (c *console) showSignIn(f *fiber.Ctx) error {
 	if _, ok := c.Secure(f); !ok {
 		return errInTheClear
 	}
-	return c.askForKey(f, newForm(f), nil)
+	f.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
+	return f.Send(c.signInPage)
 }
+
+// mostTyped is how many bytes of a form are read from somebody who is not signed in.
+const mostTyped = 8 << 10
+
+// errSessionEnded is what the sign-in page says to who has sent a form. The form itself waits in that page, in the
+// browser: nothing of it is stored here.
+var errSessionEnded = fault.New(fault.Forbidden, "Nothing was done: your session has ended. Sign in, and the form is here again as you have filled it.")
 
 // errInTheClear refuses a session whose cookie would travel in the clear.
 var errInTheClear = fault.New(fault.Forbidden,
 	"sign in over https (the proxy must be in api.trusted_proxies and send X-Forwarded-Proto: https), or over http from the api's own host")
 
 func (c *console) askForKey(f *fiber.Ctx, filled *form, p *client.Problem) error {
-	return c.show(f, "sign-in", view{Title: "Sign in", Problem: p, Data: fiber.Map{"Form": filled, "To": local(f.Query("to"), Path+"/now")}})
+	to := local(f.Query("to"), Path+"/now")
+	return c.show(f, "sign-in", view{Title: "Sign in", Problem: p, Data: fiber.Map{"Form": filled, "Action": Path + "/sign-in?to=" + url.QueryEscape(to)}})
 }
 
 func (c *console) signIn(f *fiber.Ctx) error {
@@ -87,7 +107,7 @@ func (c *console) signIn(f *fiber.Ctx) error {
 	if !ok {
 		return errInTheClear
 	}
-	if f.Request().Header.ContentLength() > 8<<10 { // nobody knows who sends it
+	if f.Request().Header.ContentLength() > mostTyped { // nobody knows who sends it
 		return fault.New(fault.BodyTooLarge, "a key and a name are shorter")
 	}
 	filled := newForm(f)
@@ -106,6 +126,14 @@ func (c *console) signIn(f *fiber.Ctx) error {
 	_ = c.Sessions.Close(ctx, f.Cookies(cookieName[secure])) // otherwise it ends by itself
 	c.setCookie(f, secure, cookie, int(key.SessionLength.Seconds()))
 	c.Logger.Info("an operator has signed in to the console", "key_prefix", opened.KeyPrefix, "operator", opened.Operator)
+	if at := filled.text("form"); strings.HasPrefix(at, Path+"/") { // its form is shown, and not sent
+		for _, name := range []string{"/key", "/operator"} {
+			f.Request().PostArgs().Del(name)
+		}
+		f.Request().Header.SetCookie(cookieName[secure], cookie)
+		f.Path(at)
+		return f.RestartRouting()
+	}
 	return f.Redirect(local(f.Query("to"), Path+"/now"), http.StatusSeeOther)
 }
 

@@ -60,7 +60,8 @@ func (s *server) ListAuditTrail(ctx context.Context, r operations.ListAuditTrail
 	if err != nil {
 		return nil, err
 	}
-	list, next, err := trail.List(ctx, s.db, strings.ToLower(response.ValueOf(r.Params.Target)), page)
+	list, next, err := trail.List(ctx, s.db, trail.Filter{Target: strings.ToLower(response.ValueOf(r.Params.Target)), Key: response.ValueOf(r.Params.Key),
+		Operator: response.ValueOf(r.Params.Operator), Operation: response.ValueOf(r.Params.Operation), Since: response.ValueOf(r.Params.Since), Until: response.ValueOf(r.Params.Until)}, page)
 	return operations.ListAuditTrail200(contract.AuditTrailPage{AuditTrail: response.Documents(list, trailEntry), NextCursor: response.ListCursor(next)}, err)
 }
 

@@ -83,7 +83,7 @@ func TestEveryChangeByAnOperatorIsInTheTrail(t *testing.T) {
 			t.Errorf("%s makes %d rows", o.ID, n)
 			continue
 		}
-		list, _, err := trail.List(t.Context(), s.DB, "", postgres.ListPage{Limit: 1})
+		list, _, err := trail.List(t.Context(), s.DB, trail.Filter{}, postgres.ListPage{Limit: 1})
 		servers.NoError(t, err)
 		e := list[0]
 		about := strings.Split(strings.TrimPrefix(c.path, "/v1/"), "/") // its resource, or that which it makes
@@ -126,12 +126,20 @@ func TestTheConsoleIsInTheTrailAndShowsIt(t *testing.T) {
 		wantAnswer(t, "renamed", s.Do(0, s.Operator, http.MethodPatch, "/v1/campaigns/"+id, map[string]string{"Triprize-Operator": "Ada"}, fleet.Fields{"name": "B"}), 200)
 	}
 	page := b.get("/trail?target=" + strings.ToUpper(id))
-	for text, n := range map[string]int{"Mina": 2, "pauseCampaign": 2, "the hall &lt;burns&gt;": 1, "patchCampaign": 3, ", console</small>": 1, ", api</small>": 2,
-		"{&#34;name&#34;:&#34;B&#34;}": 1, "not sealed yet": 3, "revokeKey": 1, "key rotate-draw-secrets": 1, "Next page": 0} {
+	for text, n := range map[string]int{"Mina": 2, "pauseCampaign": 3, "the hall &lt;burns&gt;": 1, "patchCampaign": 4, ", console</small>": 1, ", api</small>": 2,
+		"{&#34;name&#34;:&#34;B&#34;}": 1, "not sealed yet": 3, "revokeKey": 2, "key rotate-draw-secrets": 1, "Next page": 0} {
 		if got := strings.Count(string(page.Body), text); got != n {
 			t.Errorf("%q is there %d times, want %d:\n%s", text, got, n, page.Body)
 		}
 	}
+	prefix := prefixOf(s.Operator)
+	for query, n := range map[string]int{"operator=Ada": 2, "operator=Mina&since=2020-01-01T00:00:00Z": 1, "operation=pauseCampaign": 1, "key=" + prefix: 3, "key=" + prefix + "&operation=patchCampaign&operator=Ada": 2,
+		"key=000000000000": 0, "operator=ada": 0, "until=2020-01-01T00:00:00Z": 0, "since=2120-01-01T00:00:00Z": 0} {
+		a := s.Do(0, s.Operator, http.MethodGet, "/v1/audit-trail?target="+id+"&"+query, nil, nil)
+		wantEqual(t, query, strings.Count(string(a.Body), `"operation":`), n)
+	}
+	wantAnswer(t, "the page of a key", b.get("/trail?key="+prefix+"&operation=pauseCampaign&since=2020-01-01T00:00&target="+id), 200, "the hall", without("{&#34;name"), `value="2020-01-01T00:00"`)
+	wantAnswer(t, "a wrong time", b.get("/trail?since=now"), 400)
 }
 
 // A change whose row cannot be written is not made.

@@ -239,4 +239,14 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 			wantEqual(t, fmt.Sprintf("%s, with the detail %q", what, detail), fmt.Sprint(shown), want)
 		}
 	}
+	// What the bank has taken counts once: an operator who resolves the refund afterwards says that the buyer has it.
+	for when, want := range map[string]string{"after": "{101 200}", "before": "{301 200}"} {
+		exec(s, `UPDATE refunds SET state = 'resolved', resolved_by = 'operator:ops', resolve_reason = 'lost', finished_at = clock_timestamp() WHERE id = $1`, refund)
+		exec(s, `UPDATE payments SET amount_disputed = 200, disputed_at = clock_timestamp() - CASE $2::text WHEN 'after' THEN 1 ELSE -1 END * interval '1 minute' WHERE purchase_id = $1`, id, when)
+		type amounts struct {
+			Refunded int `json:"amount_refunded"`
+			Disputed int `json:"amount_disputed"`
+		}
+		wantEqual(t, "resolved "+when+" the dispute", fmt.Sprint(decoded[amounts](s, s.Do(0, s.Operator, http.MethodGet, "/v1/purchases/"+id.String(), nil, nil))), want)
+	}
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
+	"triprize/internal/domain/fault"
 	"triprize/internal/entry/console"
 	"triprize/internal/key"
 )
@@ -26,7 +28,12 @@ func (s *server) mountConsole() {
 			forwarded := bytes.Join(c.Request().Header.PeekAll(fiber.HeaderXForwardedFor), []byte(","))
 			return inProcess{s.app.Handler(), session, c.Context().RemoteAddr(), string(forwarded)}
 		},
-		DB: s.db, Charge: s.chargeWrong,
+		DB: s.db, Charge: func(ctx context.Context, c *fiber.Ctx, err error) error {
+			if err == nil || fault.CodeOf(err) == fault.Unauthenticated {
+				return s.chargeWrong(ctx, c, err)
+			}
+			return cmp.Or(s.slowDown(ctx, overLimit(c, s.limiter.Address(s.addressOf(c)))), err)
+		},
 	})
 }
 

@@ -42,7 +42,7 @@ func TestThePageOfACampaignShowsWhatTheAPISays(t *testing.T) {
 
 	b := signIn(s)
 	page := b.get("/campaigns/" + id.String())
-	mustAnswer(t, "the page", page, http.StatusOK, "<h1>A campaign</h1>", "2 of 10 sold · 800 JPY", "7 positions are not sold", campaign.Commitment,
+	mustAnswer(t, "the page", page, http.StatusOK, `<h1 dir="auto">A campaign</h1>`, "2 of 10 sold · 800 JPY", "7 positions are not sold", campaign.Commitment,
 		`<code>`+id.String()+`</code>`, `data-from="/console/campaigns/`+id.String()+`/board" data-shape="triangle"`, `src="/console/static/board.js"`,
 		cells(1, 0, 0, 0, 1, "0 JPY"), cells(3, 2, 1, 0, 0, "0 JPY"), cells(4, 2, 0, 2, 0, "800 JPY"), cells(10, 6, 1, 2, 1, "800 JPY"),
 		`<a href="/console/purchases/`+bought.Result.PurchaseID.String()+`">`, `<a href="/console/find?q=`+held.ID.String()+`">`, "&lt;otto&gt;", without("<otto>"),
@@ -65,7 +65,7 @@ func TestThePageOfACampaignFollowsItsDraw(t *testing.T) {
 	wanted := []any{http.StatusOK, `href="/verify?campaign=` + id + `"`, draw.Root, draw.Freeze.Hash, draw.Commitment, purchase.String(),
 		`The prizes are drawn</strong> <span class="well">done</span> <time datetime="` + draw.ExecutedAt.UTC().Format(time.RFC3339)}
 	for _, w := range draw.Winners {
-		wanted = append(wanted, fmt.Sprintf(`%d %s</th><td>%s <small>(%d/%d)</small></td><td>%s</td>`, w.Prize, w.Name, w.Label, w.Layer, w.Column, w.UserID))
+		wanted = append(wanted, fmt.Sprintf(`%d <bdi>%s</bdi></th><td><bdi>%s</bdi> <small>(%d/%d)</small></td><td dir="auto">%s</td>`, w.Prize, w.Name, w.Label, w.Layer, w.Column, w.UserID))
 	}
 	wantEqual(t, "winners", len(draw.Winners), 3)
 	wantAnswer(t, "the page", signIn(s).get("/campaigns/"+id), wanted...)

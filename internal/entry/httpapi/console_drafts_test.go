@@ -14,7 +14,7 @@ import (
 	"triprize/internal/testkit/fleet"
 )
 
-var inputs = regexp.MustCompile(`<input(?: type="hidden")? name="([^"]+)"(?: type="[^"]*")?(?: value="([^"]*)")?|<textarea name="([^"]+)"[^>]*>([^<]*)|<select name="([^"]+)">(?:<option>[^<]*</option>)*(?:<option selected>([^<]*))?`)
+var inputs = regexp.MustCompile(`<input(?: type="hidden")? name="([^"]+)"(?: type="[^"]*")?(?: dir="auto")?(?: value="([^"]*)")?|<textarea name="([^"]+)"[^>]*>([^<]*)|<select name="([^"]+)">(?:<option>[^<]*</option>)*(?:<option selected>([^<]*))?`)
 
 // formOf returns what a browser sends of the form on a page, after changes: names and values.
 func formOf(page fleet.Answer, changes ...string) map[string]string {
@@ -73,7 +73,7 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 	b, name := signIn(s), "Hall & "+uuid.NewString()
 	read := func(page string) fleet.Answer { return s.Do(0, s.Operator, http.MethodGet, "/v1"+page, nil, nil) }
 	form := formOf(b.get("/campaigns/new"), hall(name, "/purchase_limit", "2")...)
-	wantAnswer(t, "the preview", submit(b, "/campaigns/new", with(form, "preview", "1")), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × Gold, big", html.EscapeString(name))
+	wantAnswer(t, "the preview", submit(b, "/campaigns/new", with(form, "preview", "1")), 200, "5 in 2 layers", "51.00 EUR", "7.00 EUR to 15.00 EUR", "1 × <bdi>Gold, big", html.EscapeString(name))
 	wantEqual(t, "campaigns after a preview", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 0)
 	page := created(t, submit(b, "/campaigns/new", form))
 	wantEqual(t, "the page after the same form", created(t, submit(b, "/campaigns/new", form)), page)
@@ -95,6 +95,20 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 
 	wantAnswer(t, "a triangle", fill(b, edit, "/reason", "shape", "/base_length", "4", "/layers", "|Top|500|Gold x1\n||100", "/purchase_limit", "", "/policies/unsold", "stay", "/sale_ends_at", ""), 303)
 	wantAnswer(t, "the triangle", read(page), `"base_length":4`, `"total":10`, `"purchase_limit":null`, `"sale_ends_at":null`, `"unsold":"stay"`, `"late_payment":"reassign"`)
+	fraction := fleet.Fields{"late_payment": "refund", "cancellation_until": "2130-01-01T00:00:00.123456Z"}
+	layers := []fleet.Fields{{"layer": 1, "positions": 3, "price": 7, "label": "A|B ¦ x2, ", "prizes": []fleet.Fields{{"name": "Cup x2, gold", "count": 1}}}}
+	patch(fleet.Fields{"policies": fraction, "sale_ends_at": "2131-01-01T00:00:00.5Z", "layers": layers, "public_page": "embed", "embed_origins": []string{"https://a.example"}})
+	form = formOf(b.get(edit), "/reason", "what was not typed", "/policies/late_payment", "reassign")
+	if _, has := form["/layers"]; has {
+		t.Errorf("the form has layers that it cannot hold: %q", form["/layers"])
+	}
+	wantAnswer(t, "its preview", submit(b, edit, with(form, "preview", "1")), 200, "A|B ¦ x2, ")
+	wantAnswer(t, "another policy", submit(b, edit, form), 303)
+	wantAnswer(t, "the rest of it", read(page), `"late_payment":"reassign"`, `"cancellation_until":"2130-01-01T00:00:00.123456Z"`, `"sale_ends_at":"2131-01-01T00:00:00.5Z"`, `"label":"A|B ¦ x2, "`, `"Cup x2, gold"`)
+	patch(fleet.Fields{"layers": []fleet.Fields{{"layer": 1, "positions": 2, "price": 8}}})
+	form = formOf(b.get(edit), "/reason", "late", "/layers", "3 | | 8")
+	patch(fleet.Fields{"layers": []fleet.Fields{{"layer": 1, "positions": 4, "price": 8}}})
+	wantAnswer(t, "layers that another has changed", submit(b, edit, form), 409, "have changed since")
 	wantAnswer(t, "a hall again", fill(b, edit, "/reason", "shape", "/base_length", "", "/layers", "7 | | 100"), 303)
 	wantAnswer(t, "the hall", read(page), `"base_length":null`, `"total":7`)
 }
@@ -178,7 +192,7 @@ func TestEveryCommandAboutACampaignIsAForm(t *testing.T) {
 		form := formOf(b.get(path), c.field, c.value, "/reason", "")
 		wantAnswer(t, c.name+" without a reason", submit(b, path, form), 400, "is required")
 		form["/reason"] = "a test"
-		wantAnswer(t, c.name+" without a session", submit(browser{s: s}, path, form), 303, having("Location"))
+		wantAnswer(t, c.name+" without a session", submit(browser{s: s}, path, form), 401, "your session has ended", `name="/reason" value="a test"`)
 		wantAnswer(t, c.name+" from another site", b.send(http.MethodPost, path, url.Values{"/reason": {"a test"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "cross-site"), 403, without("Try again</button>"))
 		a := submit(b, path, form)
 		switch location := a.Header.Get("Location"); {

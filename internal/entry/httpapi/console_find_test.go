@@ -2,8 +2,10 @@ package httpapi_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,8 +37,7 @@ func TestFindLeadsToThePageOfWhatIsNamed(t *testing.T) {
 	endpoint := decoded[struct{ ID uuid.UUID }](s, s.Execute(endpointsPath, endpointBody("*")))
 	key := s.NewKey("kiosk")
 	for text, leads := range map[string]string{
-		campaign.String(): page("campaigns", campaign),
-		" " + bought.Result.PurchaseID.String() + "\t": page("purchases", bought.Result.PurchaseID),
+		campaign.String():          page("campaigns", campaign),
 		bought.ID.String():         page("purchases", bought.Result.PurchaseID),
 		"ref-" + user:              page("purchases", bought.Result.PurchaseID),
 		failed.ID.String():         page("jobs", failed.ID),
@@ -49,8 +50,9 @@ func TestFindLeadsToThePageOfWhatIsNamed(t *testing.T) {
 	} {
 		wantAnswer(t, text, b.get("/find?q="+url.QueryEscape(text)), http.StatusSeeOther, valued{"Location", "/console" + leads})
 	}
-	wantAnswer(t, "a user with several things", b.get("/find?q="+user), 200, `href="/console`+page("wallets", wallet), `href="/console`+page("purchases", bought.Result.PurchaseID), "<dt>balance</dt><dd>100000 JPY</dd>")
-	wantAnswer(t, "what has no page", b.get("/find?q="+hold.ID.String()), 200, "<h2>hold <code>"+hold.ID.String(), `href="/console`+page("campaigns", campaign))
+	wantAnswer(t, "a user with several things", b.get("/find?q="+user), 200, `href="/console`+page("wallets", wallet), `href="/console`+page("purchases", bought.Result.PurchaseID), "<dt>balance</dt><dd><bdi>100,000 JPY</bdi></dd>")
+	wantAnswer(t, "an id with spaces", b.get("/find?q="+url.QueryEscape(" "+bought.Result.PurchaseID.String()+"\t")), 200, "Nothing is named exactly so", page("purchases", bought.Result.PurchaseID))
+	wantAnswer(t, "what has no page", b.get("/find?q="+hold.ID.String()), 200, `<h2>hold <code dir="auto">`+hold.ID.String(), `href="/console`+page("campaigns", campaign))
 	wantAnswer(t, "nothing yet", b.get("/find"), 200, "webhook endpoint", without("Nothing is named"))
 	for _, text := range []string{uuid.NewString(), "\x00", "\xff", `"><script>alert(1)</script>`} {
 		wantAnswer(t, text, b.get("/find?q="+url.QueryEscape(text)), 200, "Nothing is named", without("<script>alert"))
@@ -111,11 +113,11 @@ func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 	b, campaign := signIn(s), s.Campaign(4)
 	bought, end := waits(s, campaign, payment.Capturing, payment.WaitsForOperator)
 	defer end()
-	refund, other := waitingRefund(s, campaign, "failed", false), waitingRefund(s, campaign, "canceled", false)
+	refund, refused := waitingRefund(s, campaign, "failed", false), waitingRefund(s, campaign, "canceled", false)
 	alone, difference := waitingRefund(s, s.Campaign(4), "failed", false), newDifference(s)
 	purchaseOf := servers.Value[uuid.UUID](t, s.DB, `SELECT purchase_id FROM refunds WHERE id = $1`, refund)
-	wantAnswer(t, "what waits", b.get("/waiting"), 200, page("purchases", bought)+"/payment/resolve", page("refunds", refund)+"/retry", page("refunds", other)+"/resolve", page("campaigns", campaign)+"/refunds/resolve", page("discrepancies", difference)+"/explain")
-	wantAnswer(t, "the payment", b.get(page("purchases", bought)), 200, "Payment: capturing", "<dt>waits_for</dt><dd>operator</dd>", "Resolve the payment…")
+	wantAnswer(t, "what waits", b.get("/waiting"), 200, page("purchases", bought)+"/payment/resolve", page("refunds", refund)+"/retry", page("refunds", refused)+"/resolve", page("campaigns", campaign)+"/refunds/resolve", page("discrepancies", difference)+"/explain")
+	wantAnswer(t, "the payment", b.get(page("purchases", bought)), 200, "Payment: capturing", "<dt>waits_for</dt><dd><bdi>operator</bdi></dd>", "Resolve the payment…")
 	wantAnswer(t, "the refund", b.get(page("purchases", purchaseOf)), 200, "failed by card", "Made by hand…")
 	found := "/find?q=" + difference.String()
 	wantAnswer(t, "the difference", b.get(found), 303, valued{"Location", "/console/waiting#" + difference.String()})
@@ -132,7 +134,7 @@ func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 		{page("refunds", alone) + "/resolve", "", "", `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'resolved' AND amount = 40 AND resolve_reason = 'looked at it'`, alone,
 			`INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, provider_id, finished_at)
 			SELECT gen_random_uuid(), purchase_id, campaign_id, user_id, 'card', amount - 40, currency, 'out-of-band', 'succeeded', 're_dashboard', clock_timestamp() FROM refunds WHERE id = $1`, "40 JPY are to be returned now"},
-		{page("campaigns", campaign) + "/refunds/resolve", "typed", s.CampaignNow(campaign).Name, `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'resolved' AND resolve_reason = 'looked at it'`, other,
+		{page("campaigns", campaign) + "/refunds/resolve", "typed", s.CampaignNow(campaign).Name, `SELECT count(*) FROM refunds WHERE id = $1 AND state = 'resolved' AND resolve_reason = 'looked at it'`, refused,
 			`UPDATE refunds SET amount = amount - 1 WHERE id = $1`, "others may have returned a part"},
 		{page("discrepancies", difference) + "/explain", "", "", `SELECT count(*) FROM payment_discrepancies WHERE id = $1 AND explanation = 'looked at it'`, difference,
 			`UPDATE payment_discrepancies SET there_amount = 7, version = version + 1 WHERE id = $1`, "the discrepancy has changed since you read it"},
@@ -154,7 +156,21 @@ func TestWhatWaitsForAPersonIsResolvedWithAReason(t *testing.T) {
 		mustAnswer(t, c.form, submit(b, c.form, form), 303)
 		wantEqual(t, "after "+c.form, count(s, c.query, c.id), 1)
 	}
-	wantAnswer(t, "the difference is explained", b.get(found), 200, "<h2>discrepancy <code>"+difference.String(), ": explained")
+	wantAnswer(t, "the difference is explained", b.get(found), 200, `<h2>discrepancy <code dir="auto">`+difference.String(), ": explained")
+	wantAnswer(t, "none is marked", b.post("/discrepancies/explain", "/reason", "a restore"), 400, "mark at least one", `value="a restore"`)
+	marked, other := []uuid.UUID{newDifference(s), newDifference(s)}, newDifference(s)
+	wantAnswer(t, "those that are open", b.get("/discrepancies/explain"), 200, "discrepancy/"+other.String()+`" type="checkbox" value="on" checked`, without(difference.String()))
+	form := formOf(b.get("/discrepancies/explain"), "once", "many", "/reason", "a restore")
+	maps.DeleteFunc(form, func(name, _ string) bool { // the marks of others are removed
+		id, isMark := strings.CutPrefix(name, "discrepancy/")
+		return isMark && !slices.Contains(marked, uuid.MustParse(id))
+	})
+	exec(s, `UPDATE payment_discrepancies SET version = version + 1 WHERE id = $1`, marked[1])
+	wantAnswer(t, "an older form", submit(b, "/discrepancies/explain", form), 409, "the discrepancy has changed since you read it")
+	form["/version/"+marked[1].String()] = "1"
+	wantAnswer(t, "those that are marked", submit(b, "/discrepancies/explain", with(form, "once", "many again")), 303, valued{"Location", "/console/waiting?done=1"})
+	wantEqual(t, "explained", count(s, `SELECT count(*) FROM payment_discrepancies WHERE explanation = 'a restore' AND id = ANY($1)`, marked), 2)
+	wantEqual(t, "not marked", count(s, `SELECT count(*) FROM payment_discrepancies WHERE explained_at IS NULL AND id = $1`, other), 1)
 	wantAnswer(t, "one that waits no more", b.post(page("purchases", bought)+"/payment/resolve", "/outcome", "paid", "/reason", "again"), 409, "state-conflict")
 }
 
@@ -164,9 +180,9 @@ func TestAWalletShowsItsHistoryAndIsCreditedByAForm(t *testing.T) {
 	b := signIn(s)
 	path := s.Wallet(s.User("mina"), 7)
 	wallet := "/wallets/" + fleet.WalletID(path)
-	wantAnswer(t, "the form", b.get(wallet+"/credit"), 200, "1234 are 1234 JPY")
+	wantAnswer(t, "the form", b.get(wallet+"/credit"), 200, "1234 are 1,234 JPY")
 	for amount, says := range map[string]string{"ten": "must be a whole number", "1.5": "must be a whole number", "-5": `<strong class="fault">`, "0": `<strong class="fault">`, "": "is required", "99999999999999999999": "must be a whole number"} {
-		wantAnswer(t, "amount "+amount, b.post(wallet+"/credit", "/amount", amount, "/reference", "r", "/description", "a gift", "/reason", "why"), 400, says, `type="number" value="`+amount+`" required aria-invalid="true"`, `value="a gift"`)
+		wantAnswer(t, "amount "+amount, b.post(wallet+"/credit", "/amount", amount, "/reference", "r", "/description", "a gift", "/reason", "why"), 400, says, `type="number" dir="auto" value="`+amount+`" required aria-invalid="true"`, `value="a gift"`)
 	}
 	form := formOf(b.get(wallet+"/credit"), "once", "of "+path, "/amount", "1000", "/reference", "gift "+path, "/description", "a gift", "/reason", "why")
 	for range 2 {
@@ -180,9 +196,9 @@ func TestAWalletShowsItsHistoryAndIsCreditedByAForm(t *testing.T) {
 		fleet.Want(t, 200, s.Execute(path+"/credit", fleet.Fields{"amount": 1, "reference": fmt.Sprint(path, i)}))
 	}
 	newest := b.get(wallet)
-	mustAnswer(t, "its page", newest, 200, "1056 JPY", "credit: a gift", without(">7 JPY</td>"), "Older")
+	mustAnswer(t, "its page", newest, 200, "1,056 JPY", "credit: <bdi>a gift</bdi>", without(">7 JPY</td>"), "Older")
 	_, cursor, _ := strings.Cut(string(newest.Body), "?cursor=")
 	cursor, _, _ = strings.Cut(cursor, `"`)
-	wantAnswer(t, "the older page", b.get(wallet+"?cursor="+cursor), 200, ">7 JPY</td>", without("credit: a gift"), without("Older</a>"))
+	wantAnswer(t, "the older page", b.get(wallet+"?cursor="+cursor), 200, ">7 JPY</td>", without("a gift"), without("Older</a>"))
 	wantAnswer(t, "a wrong cursor", b.get(wallet+"?cursor=x"), 400, "cursor")
 }

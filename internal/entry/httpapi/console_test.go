@@ -89,6 +89,18 @@ func TestTheConsoleLeadsToTheSignInPageAndBack(t *testing.T) {
 	for to, leads := range map[string]string{"/console/campaigns": "/console/campaigns", "https://evil.example/": "/console/now", "//evil.example": "/console/now", `/console/\evil`: "/console/now"} {
 		wantAnswer(t, to, nobody.post("/sign-in?to="+url.QueryEscape(to), "/key", s.Operator, "/operator", "Mina"), http.StatusSeeOther, valued{"Location", leads})
 	}
+	// A form whose session has ended is there again after the sign-in, and is sent by another press only.
+	pause := "/campaigns/" + s.Campaign(3).String() + "/pause"
+	waits := nobody.post(pause, "once", "of the form", "/reason", " <rain> ")
+	mustAnswer(t, "a form without a session", waits, http.StatusUnauthorized, `action="/console/sign-in?to=`, `name="once" value="of the form"`)
+	wrong := submit(nobody, "/sign-in", formOf(waits, "/key", "tp_wrong", "/operator", "Mina"))
+	mustAnswer(t, "a wrong key", wrong, http.StatusUnauthorized, without("tp_wrong"))
+	again := submit(nobody, "/sign-in", formOf(wrong, "/key", s.Operator, "/operator", "Mina"))
+	mustAnswer(t, "the form again", again, http.StatusOK, `action="/console`+pause+`"`, "&lt;rain&gt;", having("Set-Cookie"), without(s.Operator))
+	wantEqual(t, "changes", count(s, `SELECT count(*) FROM audit_trail WHERE operation = 'pauseCampaign' AND target = $1`, strings.Split(pause, "/")[2]), 0)
+	sent := formOf(again)
+	wantEqual(t, "its key and its reason", sent["once"]+sent["/reason"], "of the form <rain> ")
+	wantAnswer(t, "sent", submit(signIn(s), pause, sent), http.StatusSeeOther)
 	wantAnswer(t, "a page with a session", signIn(s).get("/now"), http.StatusOK, "Mina", valued{"Content-Security-Policy",
 		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"})
 }
@@ -127,6 +139,17 @@ func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
 	}
 	wantAnswer(t, "one who guesses", last, http.StatusTooManyRequests, having("Retry-After"))
 	wantAnswer(t, "another behind the same proxy", guess("192.0.2.8"), http.StatusUnauthorized)
+	refused := func(header ...string) fleet.Answer { // neither name nor key
+		return browser{s: s}.send(http.MethodPost, "/sign-in", "", append(header, "Content-Type", "application/x-www-form-urlencoded", "X-Forwarded-For", "192.0.2.9")...)
+	}
+	for _, proto := range []string{"https", "http"} { // without a name, and in the clear
+		last = refused("X-Forwarded-Proto", proto)
+		for i := 0; last.Status != http.StatusTooManyRequests && i < 2000; i++ {
+			last = refused("X-Forwarded-Proto", proto)
+		}
+		wantAnswer(t, "refused over "+proto, last, http.StatusTooManyRequests)
+	}
+	wantAnswer(t, "the page", browser{s: s}.get("/sign-in", "X-Forwarded-Proto", "https", "X-Forwarded-For", "192.0.2.9"), http.StatusOK, "Operator key")
 	key = s.Operator
 	wantAnswer(t, "who has a key", guess("192.0.2.7"), http.StatusSeeOther)
 }

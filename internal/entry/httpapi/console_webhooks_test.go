@@ -34,7 +34,7 @@ func TestTheConsoleShowsEndpointsAndRepairsThem(t *testing.T) {
 	one := page + "/delivery?event=" + event
 	awaitPage(b, one, "<td>503</td>", "wallet.credit")
 	awaitPage(b, "/webhooks", bad.URL, `href="/console`+page+`"`, s.Client("shop"), `<td class="number">1</td>`, `<span class="broken">since</span>`, "shows 0 for them")
-	awaitPage(b, page, `href="/console`+one+`"`, "wallet.credit", "Every attempt has failed since")
+	awaitPage(b, page, `href="/console`+one+`"`, "wallet.credit", "Every attempt has failed since", "The last answer: <bdi>503", "<dt>next_attempt</dt>")
 
 	wantAnswer(t, "no reason", b.post(page+"/disable"), 400, "is required")
 	wantAnswer(t, "disabled", b.post(page+"/disable", "/reason", "it fails"), 303, valued{"Location", "/console" + page + "?done=1"})
@@ -63,6 +63,6 @@ func TestTheConsoleShowsEndpointsAndRepairsThem(t *testing.T) {
 	noted(s, endpoint, "delivered", 2)
 	wantEqual(t, "the replays after one more", good.times(event), 2)
 	for _, path := range []string{"/webhooks/x", "/webhooks/" + uuid.NewString(), page + "/delivery?event=" + uuid.NewString(), page + "/delivery"} {
-		wantAnswer(t, path, b.get(path), 404, "<h1>Not shown</h1>")
+		wantAnswer(t, path, b.get(path), 404, `<h1 dir="auto">Not shown</h1>`)
 	}
 }

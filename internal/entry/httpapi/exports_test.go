@@ -226,7 +226,7 @@ func TestTheConsoleHasTheCSVOfTheAPI(t *testing.T) {
 	}
 	wantAnswer(t, "of a state", b.get("/campaigns/"+id.String()+"/purchases.csv?state=failed"), 200, "id,created_at", without(id.String()))
 	wantAnswer(t, "without a session", browser{s: s}.get("/campaigns/"+id.String()+"/purchases.csv"), 303, without("created_at"))
-	wantAnswer(t, "of none", b.get(page("campaigns", uuid.New())+"/purchases.csv"), 404, "<h1>Not shown</h1>")
-	wantAnswer(t, "with a parameter that is not known", b.get("/campaigns/"+id.String()+"/purchases.csv?x=1"), 400, "<h1>Not shown</h1>", "x")
+	wantAnswer(t, "of none", b.get(page("campaigns", uuid.New())+"/purchases.csv"), 404, `<h1 dir="auto">Not shown</h1>`)
+	wantAnswer(t, "with a parameter that is not known", b.get("/campaigns/"+id.String()+"/purchases.csv?x=1"), 400, `<h1 dir="auto">Not shown</h1>`, "x")
 	wantAnswer(t, "the API without a key", s.Do(0, "", http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases", map[string]string{"Cookie": b.cookie}, nil), 401)
 }

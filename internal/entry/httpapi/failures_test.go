@@ -71,5 +71,5 @@ func TestFailuresByAFaultOfOursAreListedByCause(t *testing.T) {
 	for _, span := range []string{"day", "week"} {
 		wantAnswer(t, span, b.get("/failed?span="+span), 200, `<a href="/console/jobs/`+recent[0].String()+`">`, without(recent[10].String()), "rejected the payment: 12 × purchase", `href="/problems#payment-refused"`)
 	}
-	wantAnswer(t, "another span", b.get("/failed?span=year"), 404, "<h1>Not shown</h1>")
+	wantAnswer(t, "another span", b.get("/failed?span=year"), 404, `<h1 dir="auto">Not shown</h1>`)
 }

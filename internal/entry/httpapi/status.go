@@ -42,7 +42,7 @@ var checks = []struct {
 	runbook string
 	text    string
 }{
-	{"postgres", "", "broken", 0, "", "postgres.md#triprizepostgresaway", "Postgres does not answer, is not the newest primary, or waits for triprize migrate. Nothing is sold."},
+	{"postgres", "", "broken", 0, "", "postgres.md#triprizepostgresaway", "Postgres does not answer, is not the newest primary (two_branches in /readyz: both have sold), or waits for triprize migrate. Nothing is sold."},
 	{"redis", "", "broken", 0, "", "redis.md#triprizeredisaway", "Redis does not answer, or rejects writes. Purchases are accepted and wait."},
 	{"locks", "", "late", 0, "", "redis.md#triprizeredisaway", "No majority of the lock servers answers. Crowds are slower."},
 	{"standby", "", "note", 0, "", "", "No synchronous standby is required: a failover may lose the last purchases."},

@@ -44,28 +44,25 @@ const mostHits = 10
 // SearchedJobs is how many jobs are searched for what no index has: the newest ones.
 const SearchedJobs = 50_000
 
-// Find returns what the text names, in the order of lookups; of each look-up ten at most, the newest.
+// Find returns what the text names as it is, with the spaces that it has, in the order of lookups; of each look-up ten at most, the newest.
 // kinds are those that are looked up; none: all.
 func Find(ctx context.Context, db postgres.DB, text string, kinds ...string) ([]Hit, error) {
-	text = strings.TrimSpace(text)
 	if text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 		return nil, nil // the database has no such text
 	}
-	if key := ofKey.FindStringSubmatch(text); key != nil {
-		text = key[1]
-	}
+	key := ofKey.FindStringSubmatch(text)
 	id, notID := uuid.Parse(text)
+	isID := notID == nil && len(text) == len(id.String()) // other forms are other texts, and may be the ids of users
 	var found []Hit
 	for _, l := range lookups {
-		if len(kinds) > 0 && !slices.Contains(kinds, l.what) {
+		if len(kinds) > 0 && !slices.Contains(kinds, l.what) || l.id && !isID || key != nil && l.what != "key" {
 			continue
 		}
 		var arg any = text
 		if l.id {
-			if notID != nil {
-				continue
-			}
 			arg = id
+		} else if key != nil {
+			arg = key[1]
 		}
 		hits, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (Hit, error) {
 			h := Hit{What: l.what}
@@ -88,7 +85,7 @@ func Find(ctx context.Context, db postgres.DB, text string, kinds ...string) ([]
 }
 
 // ofKey is an API key, or what its owner may show of it: the database never gets the secret.
-var ofKey = regexp.MustCompile(`^tp_([0-9a-f]+)(?:_[0-9a-f]*)?$`)
+var ofKey = regexp.MustCompile(`^tp_([0-9a-f]{12})(?:_[0-9a-f]*)?$`)
 
 // Kinds lists the kinds of things that Find finds.
 func Kinds() (all []string) {
@@ -189,8 +186,12 @@ var lookups = []lookup{
 	{"authorization", `SELECT a.id::text, a.state, ` + facts(`'wallet', a.wallet_id, 'amount', a.amount, 'captured', a.captured, 'expires', a.expires_at`) +
 		` FROM authorizations a WHERE a.id = $1 LIMIT $2`, "GET /v1/wallets/WALLET/authorizations/{}", true},
 	{"webhook endpoint", `SELECT e.id::text, CASE WHEN e.deleted_at IS NOT NULL THEN 'deleted' WHEN e.disabled_at IS NOT NULL THEN 'disabled' ELSE 'enabled' END, ` +
-		facts(`'client', e.client, 'made_by_key', e.made_by, 'disabled_because', e.disabled_reason, 'failures', e.failures, 'paused_until', e.paused_until`) +
-		` FROM webhook_endpoints e WHERE e.id = $1 LIMIT $2`, "triprize webhooks deliveries {}", true},
+		facts(`'client', e.client, 'made_by_key', e.made_by, 'disabled_because', e.disabled_reason, 'failures', e.failures, 'paused_until', e.paused_until,
+		'last_attempt', a.at, 'last_answer', a.answer, 'next_attempt', (SELECT greatest(min(next_at), e.paused_until) FROM webhook_deliveries WHERE endpoint_id = e.id AND state = 'pending')`) +
+		` FROM webhook_endpoints e LEFT JOIN LATERAL (
+			SELECT a.at, concat_ws(': ', a.status, a.error) AS answer
+			FROM (SELECT event_id FROM webhook_deliveries WHERE endpoint_id = e.id AND state = 'pending' ORDER BY next_at DESC LIMIT 100) d
+			JOIN webhook_attempts a ON a.event_id = d.event_id AND a.endpoint_id = e.id ORDER BY a.at DESC, a.number DESC LIMIT 1) a ON true WHERE e.id = $1 LIMIT $2`, "triprize webhooks deliveries {}", true},
 	{"webhook event", `SELECT e.id::text, '', ` + facts(`'type', e.type, 'subject', e.subject, 'client', e.client, 'campaign', e.campaign_id, 'at', e.at`) +
 		` FROM webhook_events e WHERE e.id = $1 LIMIT $2`, "GET /v1/webhook-events/{}", true},
 	{"webhook delivery", `SELECT d.event_id::text, d.state, ` + facts(`'endpoint', d.endpoint_id, 'next', d.next_at, 'finished', d.finished_at`) + `

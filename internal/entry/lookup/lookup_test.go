@@ -29,6 +29,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	request.Key, request.Origin.RequestID = "the first", "complaint-7"
 	key, err := key.Create(t.Context(), db, key.App, request.Client)
 	servers.NoError(t, err)
+	spaced := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(onSale, " noor", fixture.At(4, 3)))
 	fixture.Finalize(t, db, request)
 	bought, refused := servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE job_id = $1`, request.ID), request
 	refused.ID, refused.Key = uuid.New(), "the second"
@@ -51,7 +52,12 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 		"complaint-7":                      {"job " + request.ID.String(), "job " + refused.ID.String()},
 		"mina":                             {"job " + request.ID.String(), "job " + refused.ID.String(), "purchase " + bought.String(), "wallet " + wallet.String()},
 		"noor":                             {"hold " + hold.ID.String(), "job " + servers.Value[string](t, db, `SELECT id FROM jobs WHERE user_id = 'noor'`)},
-		" " + hold.ID.String() + " ":       {"hold " + hold.ID.String()},
+		hold.ID.String():                   {"hold " + hold.ID.String()},
+		" noor":                            {"hold " + spaced.ID.String(), "job " + servers.Value[string](t, db, `SELECT id FROM jobs WHERE user_id = ' noor'`)}, // not those of noor
+		"noor ":                            nil,
+		" " + hold.ID.String() + " ":       nil, // somebody may have such an id
+		"{" + hold.ID.String() + "}":       nil,
+		"tp_" + prefix[1:]:                 nil,
 		wallet.String():                    {"wallet " + wallet.String()},
 		onSale.String():                    {"campaign " + onSale.String()},
 		card.String():                      {"payment " + card.String(), "purchase " + card.String(), "refund " + refund.String()},

@@ -88,8 +88,8 @@ type Worker struct {
 }
 
 // New returns a Worker; Run runs it. draws configures draws, takes reports in which currencies cards can
-// pay.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) bool, logger *slog.Logger, registry prometheus.Registerer) *Worker {
+// pay, and at least how much.
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) (minimum money.Amount, ok bool), logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
 	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // concurrent tasks of each kind; each only waits for its batch

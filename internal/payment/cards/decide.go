@@ -26,6 +26,7 @@ const (
 	end           move = "end"           // store ended
 	finalize      move = "finalize"      // a transaction of the sale decides
 	wait          move = "wait"          // release it, and check again later
+	review        move = "review"        // call: is it disputed, or refunded by others? Then release it
 	release       move = "release"       // release it: there is nothing to do until an event comes
 	unexpected    move = "unexpected"    // the provider's answer cannot be: log an error, and check again slowly
 )
@@ -58,13 +59,18 @@ func (f *known) next() (move, payment.Ending) {
 		return f.expiring(), ""
 	case payment.Late:
 		return f.unwanted(end), ""
-	case payment.Cancelled, payment.Settled, payment.RefundDue:
-		if f.p.IntentID == nil || f.p.Phase != payment.Cancelled && !f.p.PaidOutOfBand() {
+	case payment.Cancelled:
+		if f.p.IntentID == nil {
 			return release, ""
 		}
 		return f.unwanted(release), ""
 	case payment.Captured, payment.Ended:
 		return finalize, ""
+	case payment.Settled, payment.RefundDue:
+		if f.p.PaidOutOfBand() {
+			return f.unwanted(release), ""
+		}
+		return review, "" // an event has woken it
 	}
 	return unexpected, ""
 }

@@ -38,8 +38,8 @@ func TestEveryPhaseAndStatusHasItsMove(t *testing.T) {
 		payment.Expiring:  {"cancel", "cancel", "cancel", "cancel", "cancel", "cancel", "end", "captured", "cancel"},
 		payment.Late:      {"fetch", "cancel", "cancel", "cancel", "wait", "cancel", "end", "captured", "cancel"},
 		payment.Ended:     all("finalize"),
-		payment.Settled:   all("release"),
-		payment.RefundDue: all("release"),
+		payment.Settled:   all("review"),
+		payment.RefundDue: all("review"),
 		payment.Cancelled: {"fetch", "cancel", "cancel", "cancel", "cancel", "cancel", "release", "captured", "cancel"},
 	}
 	for phase, row := range table {

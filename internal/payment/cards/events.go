@@ -45,9 +45,7 @@ type eventMetrics struct {
 	handled  *prometheus.CounterVec // by outcome
 	foreign  prometheus.Counter
 	refused  prometheus.Counter
-	dispute  *prometheus.CounterVec // by status
 	orphaned prometheus.Counter
-	others   *prometheus.CounterVec // by refund
 }
 
 // NewEvents returns an Events. reader knows the events of the provider.
@@ -61,19 +59,12 @@ func NewEvents(db postgres.Pool, reader payprovider.Reader, logger *slog.Logger,
 			Help: "Events that were made for another release of the provider's API than ours. Set the webhook endpoint to our release."}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_events_refused_total",
 			Help: "Events that were not for us: of another mode or account."}),
-		dispute: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
-			Help: "Disputes of charges, by status as it was reported."}, []string{"status"}),
-		others: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_payment_out_of_band_refunds_total",
-			Help: "Refunds of our payments that were made at the provider by somebody else, by what we know of the purchase: none (it is kept here: the books differ) or known (it is given back here, too)."},
-			[]string{"refund"}),
 		orphaned: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_orphaned_intents_total",
 			Help: "Events about money on an intent that is not the one of its purchase's payment. Must stay 0."}),
 	}
-	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.dispute, m.orphaned, m.others)
-	telemetry.Expect(m.others, refundNone, refundKnown)
+	registry.MustRegister(m.stored, m.handled, m.foreign, m.refused, m.orphaned)
 	telemetry.Expect(m.stored, fromWebhook, fromList)
 	telemetry.Expect(m.handled, eventWoken, eventRecorded, eventIgnored, eventUncaptured, eventUnknown)
-	telemetry.Expect(m.dispute, "needs_response", "under_review", "won", "lost", "warning_needs_response", "warning_under_review", "warning_closed")
 	var ofState []string
 	for name, about := range reader.Subjects() {
 		if about == payprovider.AboutPayment {
@@ -116,9 +107,9 @@ func (e *Events) store(ctx context.Context, events []payprovider.Event, source e
 		Outcome *eventOutcome
 	}
 	stored, err := postgres.Collect(ctx, e.db, pgx.RowToStructByPos[inserted], `
-		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, payload, refundable, disputed, outcome, handled_at)
-		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.reason, e.payload,
-		       e.refundable, e.disputed, o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
+		INSERT INTO payment_events (id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, payload, outcome, handled_at)
+		SELECT e.id, e.type, e.api_version, e.created_at, e.source, e.object_id, e.intent_id, e.purchase_id, e.status, e.payload,
+		       o.outcome, CASE WHEN o.outcome IS NOT NULL THEN clock_timestamp() END
 		FROM json_populate_recordset(NULL::payment_events, $1::json) e,
 		     LATERAL (SELECT coalesce(e.outcome, CASE WHEN e.type = ANY($2) AND e.status =
 		         (SELECT p.intent_status FROM payments p WHERE p.intent_id = e.intent_id) THEN 'ignored' END) AS outcome) o
@@ -165,8 +156,8 @@ func (e *Events) check(event payprovider.Event) error {
 func (e *Events) rowOf(event payprovider.Event, source eventSource) storedEvent {
 	row := storedEvent{
 		ID: event.ID, Type: event.Type, APIVersion: text(event.APIVersion), CreatedAt: event.CreatedAt, Source: source,
-		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status), Reason: text(event.Reason),
-		Refundable: event.Refundable, Disputed: event.Disputed, Payload: secret.ReplaceAllString(clean(string(event.Payload)), `"client_secret": null`),
+		ObjectID: text(event.ObjectID), IntentID: text(event.IntentID), Status: text(event.Status),
+		Payload: secret.ReplaceAllString(clean(string(event.Payload)), `"client_secret": null`),
 		Outcome: postgres.Nullable(outcomeOf[e.reader.Subjects()[event.Type]]),
 	}
 	if id, err := uuid.Parse(event.Metadata[payprovider.PurchaseKey]); err == nil {
@@ -200,30 +191,28 @@ type eventOutcome string
 // The outcomes of events.
 const (
 	eventWoken    eventOutcome = "woken"    // its payment or refund is checked
-	eventRecorded eventOutcome = "recorded" // a dispute
+	eventRecorded eventOutcome = "recorded" // a payment that our books do not know
 	eventIgnored  eventOutcome = "ignored"  // it reports nothing new, or is about nothing of ours
 	eventUnknown  eventOutcome = "unknown"  // of a type that we do not know
 
-	// A refund of a payment that has received nothing, as far as we know. It has released an authorization,
-	// or our books are late: [payment.QueueFinalize] opens it again when the payment has received something.
+	// A refund or dispute of a payment that is not finished, or has received nothing, as far as we know. It has
+	// released an authorization, or our books are late: [payment.QueueFinalize] opens it again when the payment has
+	// received something.
 	eventUncaptured eventOutcome = "uncaptured"
 )
 
 // storedEvent is what the provider has reported. It is a hint: a decision fetches the
 // object.
 type storedEvent struct {
-	ID         string                `json:"id"`
-	Type       string                `json:"type"`
-	APIVersion *string               `json:"api_version"`
-	CreatedAt  time.Time             `json:"created_at"` // by the provider's clock
-	Source     eventSource           `json:"source"`
-	ObjectID   *string               `json:"object_id"`
-	IntentID   *string               `json:"intent_id"`
-	PurchaseID *uuid.UUID            `json:"purchase_id"` // as the object's metadata say
-	Status     *string               `json:"status"`      // of the object, when the event was made
-	Reason     *string               `json:"reason"`      // of a dispute
-	Refundable bool                  `json:"refundable"`  // of a dispute: its charge can be refunded
-	Disputed   *payprovider.Disputed `json:"disputed"`
-	Payload    string                `json:"payload"`
-	Outcome    *eventOutcome         `json:"outcome"` // nil: it is to be processed
+	ID         string        `json:"id"`
+	Type       string        `json:"type"`
+	APIVersion *string       `json:"api_version"`
+	CreatedAt  time.Time     `json:"created_at"` // by the provider's clock
+	Source     eventSource   `json:"source"`
+	ObjectID   *string       `json:"object_id"`
+	IntentID   *string       `json:"intent_id"`
+	PurchaseID *uuid.UUID    `json:"purchase_id"` // as the object's metadata say
+	Status     *string       `json:"status"`      // of the object, when the event was made
+	Payload    string        `json:"payload"`
+	Outcome    *eventOutcome `json:"outcome"` // nil: it is to be processed
 }

@@ -26,8 +26,7 @@
 //
 // [Events] stores events by their ids, once each. An event about our own call, as most
 // are, is handled by the statement that stores it. Any other event only wakes its payment;
-// the runner then asks the provider, so the order of events does not matter. Only disputes
-// are recorded from events: one that is older changes nothing. [Events.ListMissed] lists events without a webhook.
+// the runner then asks the provider, so the order of events does not matter. [Events.ListMissed] lists events without a webhook.
 // A lost task costs time only.
 //
 // Package sale decides about positions and purchases.
@@ -38,7 +37,7 @@
 //	payments.<phase>.store, payments.<phase>.stored   around the write that moves a payment into a phase: creating
 //	                                                  (with a further key), confirming, action,
 //	                                                  processing, capturing, captured, expiring, ended
-//	payments.<call>.call, payments.<call>.called      around a call: create, fetch, confirm, capture, cancel
+//	payments.<call>.call, payments.<call>.called      around a call: create, fetch, confirm, capture, cancel, review
 //	payments.events.store, payments.events.stored     around the write of events; about nothing
 //	payments.events.work, payments.events.worked      around the commit of what events do; about nothing
 package cards
@@ -174,7 +173,7 @@ func (r *run) now() time.Time { return r.claimedAt.Add(time.Since(r.began)) }
 var errGoOn = errors.New("go on")
 
 // leadsToCall are the moves that are not begun when the worker shuts down.
-var leadsToCall = map[move]bool{newKey: true, create: true, fetch: true, confirm: true, capture: true, cancel: true}
+var leadsToCall = map[move]bool{newKey: true, create: true, fetch: true, confirm: true, capture: true, cancel: true, review: true}
 
 // process makes one move after the other until the payment is released, or its end is
 // known.
@@ -222,6 +221,8 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 		return Finalize, nil // the claim makes it due again, in case that no transaction finalizes
 	case wait:
 		return r.release(ctx, r.pauseOf(&r.p))
+	case review:
+		return r.look(ctx)
 	case release:
 		return Nothing, r.sleep(ctx)
 	}
@@ -254,6 +255,8 @@ type metrics struct {
 	faults     *prometheus.CounterVec // by call and kind
 	mismatches *prometheus.CounterVec // by call
 	unexpected prometheus.Counter
+	disputes   *prometheus.CounterVec // by status
+	others     prometheus.Counter
 	duration   prometheus.Histogram
 }
 
@@ -269,14 +272,19 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Answers of the provider with another amount, currency, mode or purchase than ours, by call. Must stay 0."}, []string{"call"}),
 		unexpected: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_unexpected_states_total",
 			Help: "Looks at payments that wait for an operator, because the provider says what cannot be. Must stay 0."}),
+		disputes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_disputes_total",
+			Help: "Disputes of charges that have changed, by their status at the provider."}, []string{"status"}),
+		others: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_payment_out_of_band_refunds_total",
+			Help: "Refunds of our payments that were made at the provider by somebody else, of purchases that are kept here: the books differ."}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "triprize_payment_duration_seconds",
 			Help: "Time from the reservation to the capture.", Buckets: []float64{.25, .5, 1, 2, 4, 8, 15, 30, 60, 120, 300, 900, 3600}}),
 	}
-	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.duration)
+	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.disputes, m.others, m.duration)
+	telemetry.Expect(m.disputes, "needs_response", "under_review", "won", "lost", "prevented", "warning_needs_response", "warning_under_review", "warning_closed")
 	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Finalize)
 	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
 		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
-	for _, c := range []move{create, fetch, confirm, capture, cancel} {
+	for _, c := range []move{create, fetch, confirm, capture, cancel, review} {
 		telemetry.Expect(m.mismatches, c)
 		for _, kind := range payprovider.ErrorKinds {
 			m.faults.WithLabelValues(string(c), string(kind))

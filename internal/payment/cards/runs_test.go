@@ -35,7 +35,7 @@ func TestWhatAPaymentGoesThrough(t *testing.T) {
 		"money on a final payment is found when an event comes": `pm_action: run; cancel; run → finalize create#1 confirm#1 cancel; ended cancelled due; job awaiting_action redirect_0/1, awaiting_action
 			finalize; run → nothing fetch; cancelled cancelled; job awaiting_action redirect_0/1, awaiting_action
 			bank canceled succeeded; wake; due; run → finalize fetch; captured cancelled due; job awaiting_action redirect_0/1, awaiting_action
-			finalize; run → nothing; refund_due cancelled; job awaiting_action redirect_0/1, awaiting_action`,
+			finalize; run → nothing disputes list; refund_due cancelled; job awaiting_action redirect_0/1, awaiting_action`,
 		"a slow method that cannot be cancelled frees its positions at the deadline": `pm_processing: run → waits create#1 confirm#1; processing due
 			cancel; run → waits cancel fetch; expiring cancelled uncancellable due
 			time; run → finalize fetch; expiring cancelled uncancellable due leased

@@ -9,13 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/payment/reconciliation"
-	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
@@ -39,8 +37,7 @@ type Worked struct {
 }
 
 // Work processes stored events, one batch in one transaction. An event decides nothing:
-// it wakes its payment, whose runner asks the provider. Only a dispute is recorded as it
-// was reported, and never goes back. Many may call Work at once.
+// it wakes its payment, whose runner asks the provider. Many may call Work at once.
 func (e *Events) Work(ctx context.Context) (Worked, error) {
 	var done Worked
 	var work *eventWork // what was done, to be logged after the commit
@@ -56,30 +53,18 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		for _, event := range events {
 			work.take(event)
 		}
+		if err := work.wakeRefunds(ctx, tx); err != nil {
+			return err
+		}
 		if len(work.wake) > 0 {
 			if done.Payments, err = payment.Wake(ctx, tx, work.wake); err != nil {
 				return err
 			}
 		}
-		if err := work.wakeRefunds(ctx, tx); err != nil {
-			return err
-		}
-		if err := e.recordOutOfBand(ctx, tx, work, events); err != nil {
-			return err
-		}
-		if err := e.recordDisputes(ctx, tx, work); err != nil {
-			return err
-		}
 		if err := e.recordUnknown(ctx, tx, work); err != nil {
 			return err
 		}
 		var b pgx.Batch
-		if len(work.disputes) > 0 {
-			queueDisputed(&b, work.disputes)
-		}
-		if len(work.steps) > 0 {
-			payment.QueueSteps(&b, work.steps...)
-		}
 		queueHandled(&b, work.outcomes)
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
@@ -102,7 +87,7 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 // transactions at once get different events.
 func takeEvents(ctx context.Context, tx pgx.Tx, limit int) ([]storedEvent, error) {
 	events, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[storedEvent], `
-		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, reason, refundable, disputed, payload, outcome
+		SELECT id, type, api_version, created_at, source, object_id, intent_id, purchase_id, status, payload, outcome
 		FROM payment_events WHERE handled_at IS NULL ORDER BY received_at LIMIT $1 FOR UPDATE SKIP LOCKED`, limit)
 	return events, fault.At(err, "cards.takeEvents")
 }
@@ -124,14 +109,14 @@ type subject struct {
 	PurchaseID   uuid.UUID
 	IntentID     *string
 	IntentStatus *string
-	Received     money.Amount
+	Charged      bool // it is finished, with money on it
 }
 
 // lockSubjects locks the payments of intents, and of purchases, in the order of their
 // ids.
 func lockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []uuid.UUID) ([]subject, error) {
 	found, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[subject], `
-		SELECT purchase_id, intent_id, intent_status, received FROM payments
+		SELECT purchase_id, intent_id, intent_status, phase IN ('settled', 'refund_due') FROM payments
 		WHERE intent_id = ANY($1) OR purchase_id = ANY($2) ORDER BY purchase_id FOR NO KEY UPDATE`, intents, purchases)
 	return found, fault.At(err, "cards.lockSubjects")
 }
@@ -143,19 +128,12 @@ type eventWork struct {
 	byPurchase map[uuid.UUID]*subject
 
 	wake     []uuid.UUID
-	reports  []*disputeReport
-	disputes []uuid.UUID // payments of which a dispute has changed
-	steps    []payment.Step
-	ofRefund []storedEvent // about refunds
+	ofCharge []storedEvent // about refunds and disputes
 	orphaned []storedEvent // report money on an intent that is not the payment's
-	disputed []storedEvent // recorded, or of no payment of ours
 	outcomes map[string]eventOutcome
 
 	unknown []storedEvent                // about payments that our books do not know
 	missing []reconciliation.Discrepancy // of these, those of ours, to be logged
-
-	outOfBand []refunds.Recorded // refunds that are not ours, to be logged
-	refunded  map[uuid.UUID]bool // purchases with refunds of ours
 }
 
 func (e *Events) subjectsOf(ctx context.Context, tx pgx.Tx, events []storedEvent) (*eventWork, error) {
@@ -224,10 +202,8 @@ func (w *eventWork) take(event storedEvent) {
 	switch about {
 	case payprovider.AboutPayment:
 		outcome = w.takePayment(event)
-	case payprovider.AboutRefund:
-		w.ofRefund = append(w.ofRefund, event)
-	case payprovider.AboutDispute:
-		outcome = w.takeDispute(event)
+	case payprovider.AboutRefund, payprovider.AboutDispute:
+		w.ofCharge = append(w.ofCharge, event)
 	}
 	w.outcomes[event.ID] = outcome
 }
@@ -254,15 +230,18 @@ func (w *eventWork) takePayment(event storedEvent) eventOutcome {
 	return eventWoken
 }
 
-// wakeRefunds makes the refunds due that events are about. Payments are locked by then. The sweep
-// due-items enqueues their tasks.
+// wakeRefunds makes the refunds due that events are about, and otherwise wakes the payments of their charges. Payments
+// are locked by then. The sweep due-items enqueues the tasks of refunds.
 func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
-	if len(w.ofRefund) == 0 {
+	if len(w.ofCharge) == 0 {
 		return nil
 	}
 	var purchases []uuid.UUID
 	var providerIDs []string // of a refund, or of its charge, which finds none
-	for _, event := range w.ofRefund {
+	for _, event := range w.ofCharge {
+		if w.about(event) != payprovider.AboutRefund {
+			continue
+		}
 		if event.ObjectID != nil {
 			providerIDs = append(providerIDs, *event.ObjectID)
 		}
@@ -274,9 +253,19 @@ func (w *eventWork) wakeRefunds(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, event := range w.ofRefund {
-		if id := w.purchaseOf(event); id != nil && slices.Contains(woken, *id) {
+	for _, event := range w.ofCharge {
+		id, s := w.purchaseOf(event), w.subjectOf(event)
+		switch {
+		case w.about(event) == payprovider.AboutRefund && id != nil && slices.Contains(woken, *id): // its worker lists the refunds of the intent
 			w.outcomes[event.ID] = eventWoken
+		case s == nil || postgres.ValueOf(s.IntentID) != postgres.ValueOf(event.IntentID):
+		case !s.Charged:
+			w.outcomes[event.ID] = eventUncaptured
+		default:
+			w.outcomes[event.ID] = eventWoken
+			if !slices.Contains(w.wake, s.PurchaseID) {
+				w.wake = append(w.wake, s.PurchaseID)
+			}
 		}
 	}
 	return nil
@@ -287,16 +276,10 @@ func (e *Events) logBatch(w *eventWork) {
 	for _, outcome := range w.outcomes {
 		e.metrics.handled.WithLabelValues(string(outcome)).Inc()
 	}
-	e.logOutOfBand(w)
 	e.logUnknown(w)
 	for _, event := range w.orphaned {
 		e.metrics.orphaned.Inc()
 		e.logger.Error("money on an intent that is not the one of its purchase's payment", "event_id", event.ID, "type", event.Type,
 			"intent", postgres.ValueOf(event.IntentID), "purchase", event.PurchaseID)
-	}
-	for _, event := range w.disputed {
-		e.metrics.dispute.WithLabelValues(postgres.ValueOf(event.Status)).Inc()
-		e.logger.Warn("a charge is disputed", "event_id", event.ID, "type", event.Type, "dispute", postgres.ValueOf(event.ObjectID),
-			"status", postgres.ValueOf(event.Status), "reason", postgres.ValueOf(event.Reason), "intent", postgres.ValueOf(event.IntentID))
 	}
 }

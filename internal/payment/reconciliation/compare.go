@@ -37,7 +37,7 @@ const compared = `
 	           WHEN t.reporting_category = 'charge' THEN ` + paymentUnderWay + ` AND (t.source_amount, t.source_currency, t.purchase_id) = (p.amount, p.currency, p.purchase_id)
 	           WHEN t.reporting_category NOT IN ('refund', 'refund_failure') THEN false
 	           WHEN r.id IS NOT NULL THEN ` + refundUnderWay + ` AND (t.source_amount, t.source_currency) = (r.amount, r.currency)
-	           ELSE EXISTS (SELECT FROM refunds WHERE purchase_id = coalesce(p.purchase_id, t.purchase_id) AND method = 'card' AND state = 'open') END, false)
+	           ELSE p.due_at IS NOT NULL OR EXISTS (SELECT FROM refunds WHERE purchase_id = coalesce(p.purchase_id, t.purchase_id) AND method = 'card' AND state = 'open') END, false)
 	FROM balance_transactions t
 	LEFT JOIN LATERAL (SELECT * FROM payments WHERE intent_id = t.intent_id) p ON true
 	LEFT JOIN LATERAL (SELECT * FROM refunds WHERE provider_id = t.source_id) r ON true

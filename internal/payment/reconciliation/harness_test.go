@@ -185,6 +185,10 @@ func (s *shop) hear() {
 	for more := true; more; {
 		done, err := s.events.Work(s.t.Context())
 		s.must(err)
+		for _, ref := range done.Payments {
+			_, err := s.payments.Run(s.t.Context(), ref.Item())
+			s.must(err)
+		}
 		more = done.More
 	}
 	servers.Exec(s.t, s.db, `UPDATE refunds SET due_at = NULL WHERE state IN ('succeeded', 'failed')`) // a worker has fetched what was woken, and found nothing new

@@ -232,6 +232,9 @@ func (o *run) logState() {
 	}
 }
 
+// paidTwice begins the failure of a refund whose money was given back by hand and at the provider.
+const paidTwice = "paid twice: "
+
 // confirm lists what the provider has of a refund that was resolved by hand, until it has answered:
 // only what is there now says whether the money was refunded twice. What is said once is kept in
 // failure, also when a worker ends between the list and this.
@@ -253,11 +256,16 @@ func (o *run) confirm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tooMuch := o.Amount - left.Debt
-	said := "paid twice: " + money.Currency(o.Currency).Format(tooMuch) + " too much, by hand and at the provider"
-	twice := tooMuch > 0 && (left.Debt < before.Debt || o.Amount > 0 && postgres.ValueOf(o.Failure) != said) // of one over 0, others had given too much before
-	if twice {
+	tooMuch, known := o.Amount-left.Debt, postgres.ValueOf(o.Failure)
+	said := paidTwice + money.Currency(o.Currency).Format(tooMuch) + " too much, by hand and at the provider"
+	wasTwice := strings.HasPrefix(known, paidTwice)
+	isLess := wasTwice && left.Debt > before.Debt                                                 // a bank has sent it back
+	twice := tooMuch > 0 && !isLess && (left.Debt < before.Debt || o.Amount > 0 && known != said) // of one over 0, others had given too much before
+	switch {
+	case tooMuch > 0 && (twice || wasTwice):
 		o.Failure = &said
+	case wasTwice:
+		o.Failure = nil
 	}
 	if err := write(ctx, o.db, o.Refund, 0, next); err != nil {
 		return err
@@ -309,7 +317,7 @@ func queueWrite(b *pgx.Batch, r *payment.Refund, keep time.Duration, next *time.
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
-		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) END`,
+		    finished_at = CASE WHEN $6 IN ('succeeded', 'resolved') THEN coalesce(finished_at, clock_timestamp()) ELSE finished_at END`,
 		` AND (state = 'resolved') = ($6 = 'resolved') AND (attempt = $7 OR $12::bigint <= `+payment.LeftSQL+` AND NOT `+beingMade+`) AND (amount <= $12 OR $12 >= `+payment.LeftSQL+`)`,
 		r.State, r.Attempt, r.ProviderID, r.Failure, r.Faults, r.Stuck, int64(r.Amount))
 	b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error { return lease.Fenced(r.Item(), tag, 1) })

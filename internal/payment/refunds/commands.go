@@ -191,7 +191,7 @@ func queueResolve(b *pgx.Batch, known payment.Refund, by, reason string) {
 	b.Queue(`
 		UPDATE refunds r SET amount = $4, provider_id = CASE WHEN amount = $4 THEN provider_id END,
 		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = CASE WHEN method = 'card' AND attempt > 0 THEN clock_timestamp() END,
-		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2, finished_at = clock_timestamp()
+		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2, finished_at = coalesce(finished_at, clock_timestamp())
 		WHERE id = $3 AND `+resolvable+` AND `+payment.DueSQL+` = $4`, by, reason, known.ID, int64(known.Due)).
 		Exec(payment.OrConflict("refund %s has just changed; read it again", known.ID))
 	payment.QueueSteps(b, payment.Step{PurchaseID: known.PurchaseID, Event: payment.StepRefundResolved, Detail: &reason})

@@ -70,7 +70,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 		       CASE WHEN t.state = 'succeeded' THEN clock_timestamp() END
 		FROM json_populate_recordset(NULL::refunds, $1::json) t JOIN purchases p ON p.id = t.purchase_id
 		ON CONFLICT (provider_id) DO UPDATE
-		SET state = excluded.state, version = refunds.version + 1, finished_at = excluded.finished_at
+		SET state = excluded.state, version = refunds.version + 1, finished_at = coalesce(refunds.finished_at, excluded.finished_at)
 		WHERE refunds.number IS NULL AND refunds.state <> excluded.state AND refunds.state NOT IN ('failed', 'canceled')
 		  AND (refunds.state <> 'succeeded' OR excluded.state IN ('failed', 'canceled'))
 		RETURNING provider_id, xmax = 0`, all) // a row that was inserted just now has no xmax
@@ -108,6 +108,23 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 		purchase.QueueFollow(&b, owing...)
 	}
 	return recorded, fault.At(postgres.Send(ctx, tx, &b), "refunds.RecordOutOfBand")
+}
+
+// RecordListed is [RecordOutOfBand] for what the provider lists of a purchase, unless there are refunds of ours: their
+// workers say which are theirs.
+func RecordListed(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID, all []payprovider.Refund) ([]Recorded, error) {
+	rows, err := payment.RefundsOfPurchases(ctx, tx, []uuid.UUID{purchaseID})
+	if err != nil || slices.ContainsFunc(rows[purchaseID], func(r payment.Refund) bool { return r.Reason != payment.RefundOutOfBand }) {
+		return nil, err
+	}
+	there := make([]OutOfBand, 0, len(all))
+	for _, one := range all {
+		if state := payment.RefundStateOf(one.Status); state != "" && one.Amount > 0 {
+			there = append(there, OutOfBand{ProviderID: one.ID, PurchaseID: purchaseID, Amount: one.Amount, Currency: one.Currency, State: state, Made: !state.Refused(),
+				How: "and not by us"})
+		}
+	}
+	return RecordOutOfBand(ctx, tx, there)
 }
 
 // besideOurs is how a second refund was made that has the id of one of ours.

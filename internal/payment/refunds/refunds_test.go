@@ -71,7 +71,7 @@ func TestARefundFollowsWhatTheProviderSaysOfIt(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{
 		"it fails after it has succeeded": `
-			run; bank 1 failed declined; event; due; run → refused create#1/400 list; 400 failed re_1 (declined); refunding, 1 for operators`,
+			run; bank 1 failed declined; event; due; run → refused create#1/400 list; 400 failed re_1 (declined) finished; refunding, 1 for operators`,
 	}
 	for status, then := range map[string]string{
 		"succeeded":       `finished list; 400 succeeded re_1; refunded, 400 back / refunded`,
@@ -146,11 +146,11 @@ func TestARefundByHandThatFailsLaterIsOwedAgain(t *testing.T) {
 	t.Parallel()
 	all := map[string]string{
 		"a part": `
-			hand 100; run; bank 1 failed; hear 1; hear 1 → create#1/400 list create#2/300; 300 succeeded re_2 due, 100 failed due (re_1 of 100 JPY is failed at the provider: that money was not refunded) + 100 failed re_1; refunding, 300 back, 1 for operators
-			use 2; retry; run → finished list create#1/100; 300 succeeded re_2 due, 100 succeeded re_3 + 100 failed re_1; refunded, 400 back`,
+			hand 100; run; bank 1 failed; hear 1; hear 1 → create#1/400 list create#2/300; 300 succeeded re_2 due, 100 failed due (re_1 of 100 JPY is failed at the provider: that money was not refunded) + 100 failed re_1 finished; refunding, 300 back, 1 for operators
+			use 2; retry; run → finished list create#1/100; 300 succeeded re_2 due, 100 succeeded re_3 + 100 failed re_1 finished; refunded, 400 back`,
 		"all": `
-			hand 400; run; bank 1 failed; hear 1 → create#1/400 list; 0 succeeded due, 400 failed (re_1 of 400 JPY is failed at the provider: that money was not refunded) + 400 failed re_1; refunding, 1 for operators
-			use 2; retry; run → finished list create#1/400; 0 succeeded due, 400 succeeded re_2 + 400 failed re_1; refunded, 400 back`,
+			hand 400; run; bank 1 failed; hear 1 → create#1/400 list; 0 succeeded due, 400 failed (re_1 of 400 JPY is failed at the provider: that money was not refunded) + 400 failed re_1 finished; refunding, 1 for operators
+			use 2; retry; run → finished list create#1/400; 0 succeeded due, 400 succeeded re_2 + 400 failed re_1 finished; refunded, 400 back`,
 	}
 	// An operator says that ours is done before a worker has looked: ours is then only about what that has left.
 	for _, resolve := range []string{"resolve", "resolve campaign"} {
@@ -158,7 +158,7 @@ func TestARefundByHandThatFailsLaterIsOwedAgain(t *testing.T) {
 			answer := map[string]string{"resolve": "resolved", "resolve campaign": "1 resolved over " + left}[resolve]
 			all[hand+", and "+resolve] = `
 				new failed no; run; hand ` + hand + ` succeeded; hear 2; ` + resolve + ` → ` + answer + ` create#1/400; ` + left + ` resolved due (no) by operator:ops: by bank + ` + hand + ` succeeded re_2; refunded, ` + hand + ` back
-				bank 2 failed; run → finished list; ` + left + ` resolved (no) by operator:ops: by bank, ` + hand + ` failed (re_2 of ` + hand + ` JPY is failed at the provider: that money was not refunded) + ` + hand + ` failed re_2; refunding, 1 for operators`
+				bank 2 failed; run → finished list; ` + left + ` resolved (no) by operator:ops: by bank, ` + hand + ` failed (re_2 of ` + hand + ` JPY is failed at the provider: that money was not refunded) + ` + hand + ` failed re_2 finished; refunding, 1 for operators`
 		}
 	}
 	stories(t, all)
@@ -202,14 +202,14 @@ func TestRefundsOfPartsGiveBackWhatIsLeftOfWhatWasCancelled(t *testing.T) {
 		"one that was resolved fails by hand, and is owed": `
 			new failed no; cancel 1; run → refused create#1/400; 400 failed re_1 (no); completed, 1 for operators
 			hand 400 succeeded; hear 2; resolve → resolved; 0 resolved due (no) by operator:ops: by bank + 400 succeeded re_2; completed, 400 back
-			bank 2 failed; hear 2 → ; 0 resolved due (no) by operator:ops: by bank, 400 failed (re_2 of 400 JPY is failed at the provider: that money was not refunded) + 400 failed re_2; completed, 1 for operators`,
+			bank 2 failed; hear 2 → ; 0 resolved due (no) by operator:ops: by bank, 400 failed (re_2 of 400 JPY is failed at the provider: that money was not refunded) + 400 failed re_2 finished; completed, 1 for operators`,
 		"all by hand, and the lost call is made after all": `
 			fault create unknown; cancel 1; run; hand 400; run → finished create#1/400 list; 0 succeeded + 400 succeeded re_1; completed, 400 back
 			made 1; run; run → finished list list; 400 succeeded re_2 + 400 succeeded re_1; completed, 800 back, rings 1 times`,
 		"a second refund is made under our id": `
 			new failed; cancel 1; run; new succeeded; retry; run; run → finished create#1/400 list create#2/400 list; 400 succeeded re_2; completed, 400 back
 			made 2; run; run → finished list list; 400 succeeded re_2 + 400 succeeded re_3; completed, 800 back, rings 1 times
-			bank 3 failed; run → finished list; 400 succeeded re_2 + 400 failed re_3; completed, 400 back, rings 1 times`,
+			bank 3 failed; run → finished list; 400 succeeded re_2 + 400 failed re_3 finished; completed, 400 back, rings 1 times`,
 		"money of the charge was paid by bank: the key of the rest stays": `
 			fault create unknown; cancel 3; sql stuck = true; resolve; cancel all; run; run; run; run; run → waits create#1/400 list create#1/400 list create#1/400 list create#1/400 list create#1/400; 1200 resolved by operator:ops: by bank, 400 open due faults=5 (unknown); refunding`,
 		"half by hand between the key and the call": `
@@ -290,6 +290,9 @@ func TestWhatIsResolvedByHandIsLookedForUntilTheProviderHasAnswered(t *testing.T
 			fault create refused once; cancel 1; run → finished create#1/400 list; 800 resolved due (unknown)` + by + `, 0 succeeded + 800 succeeded re_1; completed, 800 back
 			use 1; run; run → finished list list; 800 resolved (` + tooMuch + `)` + by + `, 0 succeeded + 800 succeeded re_1; completed, 800 back` + rings,
 	}
+	all["by hand, too, which the bank sends back"] = `
+		new failed no; run; resolve; hand 400 succeeded; event; run → finished create#1/400 list; 400 resolved re_1 (` + tooMuch + `)` + by + ` + 400 succeeded re_2; refunded, 400 back` + rings + `
+		bank 2 failed; event; run → finished list; 400 resolved re_1` + by + ` + 400 failed re_2 finished; refunded` + rings
 	// The provider has refused ours, an operator has resolved it, and an event comes.
 	for what, c := range map[string]struct{ then, ours, others, noted, back string }{
 		"it has failed there":          {`bank 1 failed no`, `re_1 (no)`, ``, ``, ``},
@@ -520,7 +523,7 @@ func TestAWriteIsRefusedWhenMoreOrLessIsLeftThanWasRead(t *testing.T) {
 	if err := refunds.Write(t.Context(), smaller.db, &r, 0, nil); err == nil {
 		t.Error("it is written")
 	}
-	smaller.tell(`run → finished create#1/400; 400 succeeded re_2 + 100 failed re_1; refunded, 400 back`)
+	smaller.tell(`run → finished list create#1/400; 400 succeeded re_2 + 100 failed re_1 finished; refunded, 400 back`)
 	stuck := newWorld(t)
 	stuck.sql(`UPDATE refunds SET stuck = true, attempt = 1, attempt_at = clock_timestamp(), lease_until = clock_timestamp() + interval '1 hour' WHERE id = $1`)
 	byHand := newWorld(t)

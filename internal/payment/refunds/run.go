@@ -114,8 +114,8 @@ type run struct {
 	*Runner
 	*payment.Refund
 	intentID string
-	dispute  *payment.Dispute    // of the charge
-	was      payment.RefundState // in the table
+	dispute  *payprovider.Dispute // of the charge
+	was      payment.RefundState  // in the table
 	captured money.Amount
 	more     money.Amount // than was left: it was made after others had given a part back
 	answered bool         // by the provider, in this run: what was stuck continues
@@ -186,7 +186,7 @@ func (o *run) process(ctx context.Context) error {
 		case left.Waits:
 			soon := time.Second
 			return write(ctx, o.db, o.Refund, 0, &soon)
-		case left.Debt >= o.Amount:
+		case left.Debt >= o.Amount && o.Wakes == 0: // no event has reported another refund
 			return o.create(ctx, 1)
 		}
 	}

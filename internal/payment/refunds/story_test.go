@@ -287,7 +287,8 @@ func (w *world) text(r payment.Refund) string {
 	add(r.Faults > 0, fmt.Sprint("faults=", r.Faults))
 	add(r.Failure != nil, fmt.Sprintf("(%s)", w.trim(postgres.ValueOf(r.Failure))))
 	add(r.ResolvedBy != nil, "by "+postgres.ValueOf(r.ResolvedBy)+": "+postgres.ValueOf(r.ResolveReason))
-	add((r.FinishedAt != nil) != r.State.Finished(), "finished is wrong")
+	add(r.FinishedAt == nil && r.State.Finished(), "finished is wrong")
+	add(r.FinishedAt != nil && !r.State.Finished(), "finished")
 	return text
 }
 

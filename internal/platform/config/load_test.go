@@ -77,6 +77,9 @@ func TestTheDefaultsAreThoseOfTheDocuments(t *testing.T) {
 		p.Stripe != (Stripe{MethodTypes: "card", Rate: 80}) || p.Stripe.Enabled() || p.Stripe.Live() {
 		t.Errorf("got %+v", p)
 	}
+	if s.Holds.TTL != 2*time.Minute {
+		t.Errorf("got %+v", s.Holds)
+	}
 	chain, err := s.Beacon.Chain()
 	if err != nil || chain.Hash() != beacon.Quicknet().Hash() || !s.Beacon.Default || !s.Beacon.Enabled() || len(s.Beacon.URLs()) != 4 {
 		t.Errorf("got %+v, the chain is %+v, %v", s.Beacon, chain, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -45,6 +46,13 @@ func TestASetOfLocksIsTakenInAscendingOrderAllOrNoneAndGivenBackOnce(t *testing.
 		acquire(t, c.locker, "a", "b", "c")()
 		if n := c.measured("wait_seconds", "acquired"); n != 2 {
 			t.Errorf("%d were acquired", n)
+		}
+		logged := ""
+		for _, line := range regexp.MustCompile(`level=DEBUG msg="lock (\w+)" names="?(\[.*?\])"? took_ms=\d`).FindAllStringSubmatch(c.log.String(), -1) {
+			logged += line[1] + line[2] + " "
+		}
+		if logged != "acquired[c a c b a] released[c a c b a] acquired[b] taken[a b c] released[b] acquired[a b c] released[a b c] " {
+			t.Errorf("logged: %s", logged)
 		}
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/telemetry"
 )
 
 var (
@@ -53,19 +55,21 @@ type Locker struct {
 	namespace string
 	clients   []redis.UniversalClient
 	sync      *redsync.Redsync
+	logger    *slog.Logger
 
 	waits           *prometheus.HistogramVec
 	conflicts, lost prometheus.Counter
 }
 
-// New returns a Locker on independent servers. namespace is the prefix of its keys. The lock of a dead holder
+// New returns a Locker on independent servers. namespace is the prefix of its keys. It logs at debug, because a
+// crowd takes thousands of locks per second. The lock of a dead holder
 // expires after TTL. An acquisition with all its Tries takes at most Timeout, and one answer of a server at
 // most a quarter of that.
-func New(clients []redis.UniversalClient, namespace string, settings config.Locks, registry prometheus.Registerer) *Locker {
+func New(clients []redis.UniversalClient, namespace string, settings config.Locks, logger *slog.Logger, registry prometheus.Registerer) *Locker {
 	settings.TTL, settings.Timeout = cmp.Or(settings.TTL, 5*time.Second), cmp.Or(settings.Timeout, time.Second)
 	settings.Tries, settings.RetryDelay = cmp.Or(settings.Tries, 3), cmp.Or(settings.RetryDelay, 50*time.Millisecond)
 	metrics := promauto.With(registry)
-	l := &Locker{settings: settings, namespace: namespace, clients: clients,
+	l := &Locker{settings: settings, namespace: namespace, clients: clients, logger: logger,
 		waits: metrics.NewHistogramVec(prometheus.HistogramOpts{Name: "triprize_lock_wait_seconds",
 			Help:    "Time until locks were acquired or not, by outcome: acquired, taken or no_quorum. Canceled calls are not counted.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}}, []string{"outcome"}),
@@ -114,7 +118,13 @@ func (l *Locker) AcquireFunc() AcquireFunc {
 // idempotent and may be called after an error.
 func (l *Locker) Acquire(ctx context.Context, names ...string) (release func(), err error) {
 	held, err := l.acquire(ctx, l.settings.TTL, l.settings.Tries, names)
-	return sync.OnceFunc(func() { l.release(ctx, held) }), err
+	began := time.Now()
+	return sync.OnceFunc(func() {
+		l.release(ctx, held)
+		if err == nil {
+			l.log("released", names, began)
+		}
+	}), err
 }
 
 // While takes the named lock, runs do and extends the lock meanwhile. It returns ErrTaken at once if another
@@ -130,6 +140,7 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	working, end := context.WithCancelCause(ctx)
 	holding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var extending sync.WaitGroup
@@ -146,9 +157,16 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 	end(nil)
 	l.release(ctx, held)
 	if lost {
+		l.log("lost", []string{name}, began)
 		return ErrLost
 	}
+	l.log("released", []string{name}, began)
 	return nil
+}
+
+// log writes what became of locks, and for how long they were waited for, or held.
+func (l *Locker) log(what string, names []string, since time.Time) {
+	l.logger.Debug("lock "+what, slog.Any("names", names), telemetry.Took(time.Since(since)))
 }
 
 // extend extends a lock until ctx ends. It reports whether the lock was lost before: it has expired, or no
@@ -195,6 +213,7 @@ func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, name
 		return nil, err
 	}
 	l.waits.WithLabelValues(outcome).Observe(time.Since(began).Seconds())
+	l.log(outcome, names, began)
 	return held, err
 }
 

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -228,6 +229,8 @@ type cluster struct {
 	t        *testing.T
 	servers  []*simulated
 	settings config.Locks
+	log      bytes.Buffer
+	logger   *slog.Logger         // of all lockers, at debug, to log
 	registry *prometheus.Registry // of locker
 	locker   *lock.Locker
 }
@@ -243,6 +246,7 @@ func simulate(t *testing.T, n int, test func(t *testing.T, c *cluster), changes 
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, settings: settings}
+		c.logger = slog.New(slog.NewTextHandler(&c.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		for range n {
 			c.servers = append(c.servers, &simulated{values: make(map[string]simulatedValue)})
 		}
@@ -260,7 +264,7 @@ func (c *cluster) process() (*lock.Locker, *prometheus.Registry) {
 		clients = append(clients, client)
 	}
 	registry := prometheus.NewRegistry()
-	return lock.New(clients, "ns", c.settings, registry), registry
+	return lock.New(clients, "ns", c.settings, c.logger, registry), registry
 }
 
 // other returns a locker of another process.

@@ -35,6 +35,7 @@ const (
 	readOnly         = "25006" // connected to a standby after a failover; the connection is closed, so that the next may be to the primary
 	lockNotAvailable = "55P03" // lock_timeout
 	deadlockDetected = "40P01"
+	undefinedTable   = "42P01"
 )
 
 // IsTransient reports whether err is transient: a lost connection, a timeout, a deadlock, a restart. The work

@@ -1,7 +1,7 @@
 // Package postgres opens the pool, runs transactions, and recognizes transient faults.
 //
-// A transient fault is a lost connection, a deadlock, or a restart of the server. The package uses no
-// tables. Packages that own tables take a [DB] and have their SQL next to the function that needs it.
+// A transient fault is a lost connection, a deadlock, or a restart of the server. Its only table is
+// timelines, by which it knows a server. Packages that own tables take a [DB] and have their SQL next to the function that needs it.
 package postgres
 
 import (

@@ -41,6 +41,16 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 	}
 }
 
+func TestTheDocumentsTimeoutsAreTheDefaults(t *testing.T) {
+	t.Parallel()
+	db := servers.Pool(t, servers.Settings(t))
+	var statement, lock string
+	err := db.QueryRow(t.Context(), `SELECT current_setting('statement_timeout'), current_setting('lock_timeout')`).Scan(&statement, &lock)
+	if connect := db.Config().ConnConfig.ConnectTimeout; err != nil || statement != "10s" || lock != "3s" || connect != 5*time.Second {
+		t.Errorf("statement %s, lock %s, connect %s, %v", statement, lock, connect, err)
+	}
+}
+
 func TestTimesComeBackInUTC(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

@@ -16,6 +16,7 @@ import (
 	"triprize/devkit/devstack"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
 )
@@ -23,21 +24,25 @@ import (
 func TestTheNewestPrimaryIsTheOneWithTheHighestTimeline(t *testing.T) {
 	t.Parallel()
 	mute, first, second, other := postgres.Primary{}, postgres.Primary{System: 7, Timeline: 1}, postgres.Primary{System: 7, Timeline: 2}, postgres.Primary{System: 8, Timeline: 9}
+	one, two := postgres.Primary{System: 8, Timeline: 10, Branch: "one"}, postgres.Primary{System: 8, Timeline: 10, Branch: "two"}
 	s := postgres.NewServers(servers.Logger(t))
 	for i, step := range []struct {
 		adopt, meet postgres.Primary
 		refused     bool
+		branch      bool
 	}{
 		{meet: mute}, {meet: first}, {meet: first}, {meet: other, refused: true}, {meet: mute},
 		{meet: second}, {meet: first, refused: true}, {meet: second}, // the old one comes back
 		{adopt: first, meet: first, refused: true}, // Redis has lost its last second
 		{adopt: postgres.Primary{System: 7, Timeline: 3}, meet: second, refused: true},
 		{adopt: other, meet: second, refused: true}, {meet: other}, // after a restore with other data
+		{meet: postgres.Primary{System: 8, Timeline: 10}}, {meet: one}, // that could not be read at first, or nobody had migrated
+		{meet: two, refused: true, branch: true}, {adopt: two, meet: one, refused: true, branch: true}, {meet: two}, // the fleet agrees on one
 	} {
 		if step.adopt != mute {
 			s.Adopt(step.adopt)
 		}
-		if err := s.Meet(step.meet); errors.Is(err, postgres.ErrAnotherPrimary) != step.refused {
+		if err := s.Meet(step.meet); errors.Is(err, postgres.ErrAnotherPrimary) != step.refused || errors.Is(err, postgres.ErrTwoBranches) != step.branch {
 			t.Errorf("step %d: %v", i, err)
 		}
 	}
@@ -70,6 +75,64 @@ func TestThePrimaryBeforeAPromotionIsRefused(t *testing.T) {
 		if !errors.Is(err, postgres.ErrAnotherPrimary) || !postgres.IsTransient(err) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// Two servers that are promoted apart count up to the same timeline. Each is asked by processes that know both hosts, and
+// the first is the old primary, whose commits wait for a standby that has left.
+func TestOneOfTwoBranchesWithOneTimelineIsRefused(t *testing.T) {
+	t.Parallel()
+	stack, err := devstack.Start(context.Background(), devstack.Options{Unsafe: true, Postgres: devstack.PostgresStandby})
+	servers.NoError(t, err)
+	t.Cleanup(func() { _ = stack.Stop() })
+	settings := servers.Patient(servers.Defaults(t))
+	settings.Postgres.URL = stack.Postgres.URL("postgres")
+	at := func(url string) config.Settings { settings.Postgres.URL = url; return settings }
+	old, promoted := at(stack.Postgres.URL("postgres")), at(stack.Standby.URL("postgres"))
+	servers.NoError(t, schema.Migrate(t.Context(), servers.Pool(t, old)))
+	hosts, err := url.Parse(promoted.Postgres.URL)
+	servers.NoError(t, err)
+	first, err := url.Parse(old.Postgres.URL)
+	servers.NoError(t, err)
+	hosts.Host, hosts.RawQuery = first.Host+","+hosts.Host, hosts.RawQuery+"&target_session_attrs=read-write"
+
+	fleet := postgres.NewServers(servers.Logger(t))
+	both := open(t, fleet, at(hosts.String()))
+	is := func(s *postgres.Servers, db *pgxpool.Pool) postgres.Primary {
+		t.Helper()
+		p, err := s.Identify(t.Context(), db)
+		servers.NoError(t, err)
+		return p
+	}
+	before := is(fleet, both)
+	if again := is(fleet, both); before.Branch == "" || again != before {
+		t.Errorf("a branch that was met is %q, and then %q", before.Branch, again.Branch)
+	}
+	servers.Exec(t, servers.Pool(t, promoted), `SELECT pg_promote()`)
+	if p := is(fleet, both); p != before {
+		t.Errorf("while the old primary answers, it is %v", p)
+	}
+	fleet.AskOthers(t.Context(), both)
+	servers.Eventually(t, "the one that was promoted replaces it", func() bool {
+		p, err := fleet.Identify(t.Context(), both)
+		return err == nil && p.Timeline == before.Timeline+1
+	})
+
+	servers.Exec(t, servers.Pool(t, old), `COPY (SELECT) TO '`+servers.Value[string](t, servers.Pool(t, old), `SHOW data_directory`)+`/standby.signal'`)
+	servers.NoError(t, stack.Postgres.RestartAfter(t.Context(), 0)) // as a standby of nobody
+	servers.Exec(t, servers.Pool(t, old), `SELECT pg_promote()`)
+	if _, err := open(t, fleet, old).Exec(t.Context(), `SELECT 1`); !errors.Is(err, postgres.ErrTwoBranches) {
+		t.Errorf("the other branch: %v", err)
+	}
+	if n := servers.Value[int](t, servers.Pool(t, promoted), `SELECT count(*) FROM timelines WHERE timeline = 2`); n != 1 {
+		t.Errorf("the branch of the fleet has %d rows", n)
+	}
+	alone := postgres.NewServers(servers.Logger(t)) // a process that knows of no other
+	if p := is(alone, open(t, alone, old)); p.Timeline != fleet.Newest().Timeline || p.Branch == "" || p.Branch == fleet.Newest().Branch {
+		t.Errorf("it calls the branch %v, the fleet %v", p, fleet.Newest())
+	}
+	if err := fleet.Meet(alone.Newest()); !errors.Is(err, postgres.ErrTwoBranches) {
+		t.Errorf("the other branch, now with a name of its own: %v", err)
 	}
 }
 

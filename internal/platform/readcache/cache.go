@@ -127,11 +127,12 @@ func (c *Cache[K, V]) attempt(ctx context.Context, key K) (value V, err error) {
 	return c.read(ctx, key)
 }
 
-// Has reports whether there is a copy of a key, however old.
-func (c *Cache[K, V]) Has(key K) bool {
+// Last returns the copy of a key, however old, and whether there is one.
+func (c *Cache[K, V]) Last(key K) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.copies.Contains(key)
+	known, ok := c.copies.Peek(key)
+	return known.Value, ok
 }
 
 // Forget removes the copy of a key. Later callers get a later read.

@@ -13,7 +13,6 @@ import (
 	stripego "github.com/stripe/stripe-go/v85"
 	"github.com/stripe/stripe-go/v85/webhook"
 
-	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
 )
 
@@ -128,9 +127,6 @@ func eventOf(payload []byte) (payprovider.Event, error) {
 		ObjectID:   name(object["id"]),
 		IntentID:   name(object["payment_intent"]),
 		Status:     name(object["status"]),
-		Reason:     name(object["reason"]),
-		Refundable: refundable(object),
-		Disputed:   disputed(object),
 		Payload:    payload,
 	}
 	if name(object["object"]) == "payment_intent" {
@@ -141,47 +137,6 @@ func eventOf(payload []byte) (payprovider.Event, error) {
 		event.Metadata = metadata
 	}
 	return event, nil
-}
-
-// refundable reports whether Stripe marks the charge of a dispute as refundable. It does not mark all that
-// were closed in our favor; for those the answer to the refund decides.
-func refundable(object map[string]json.RawMessage) bool {
-	if name(object["object"]) != "dispute" {
-		return false
-	}
-	switch stripego.DisputeStatus(name(object["status"])) {
-	case stripego.DisputeStatusWon, stripego.DisputeStatusWarningClosed, stripego.DisputeStatusPrevented:
-		return true
-	}
-	var isRefundable bool
-	return json.Unmarshal(object["is_charge_refundable"], &isRefundable) == nil && isRefundable
-}
-
-// disputed returns the money of a dispute. Its balance transactions have the fee.
-func disputed(object map[string]json.RawMessage) *payprovider.Disputed {
-	var transactions []struct {
-		Fee      money.Amount `json:"fee"`
-		Currency string       `json:"currency"`
-	}
-	var d payprovider.Disputed
-	if name(object["object"]) != "dispute" || json.Unmarshal(object["amount"], &d.Amount) != nil || d.Amount < 0 {
-		return nil
-	}
-	if d.Currency = strings.ToUpper(name(object["currency"])); !isCurrency(d.Currency) {
-		return nil
-	}
-	_ = json.Unmarshal(object["balance_transactions"], &transactions) // an inquiry has none
-	for _, m := range transactions {
-		if currency := strings.ToUpper(m.Currency); m.Fee != 0 && isCurrency(currency) {
-			d.Fee, d.FeeCurrency = d.Fee+m.Fee, currency
-		}
-	}
-	return &d
-}
-
-func isCurrency(text string) bool {
-	_, err := money.ParseCurrency(text)
-	return err == nil
 }
 
 // name returns a string, or the id of an expanded object. Anything else is empty.
@@ -246,13 +201,6 @@ func (r Reader) IntentIn(payload []byte) (payprovider.Intent, bool) {
 	var in stripego.PaymentIntent
 	ok := objectIn(payload, &in) && in.Object == "payment_intent" && in.ID != ""
 	return intentOf(&in), ok
-}
-
-// RefundIn parses the refund of an event.
-func (r Reader) RefundIn(payload []byte) (payprovider.Refund, bool) {
-	var refund stripego.Refund
-	ok := objectIn(payload, &refund) && refund.Object == "refund" && refund.ID != ""
-	return refundOf(&refund), ok
 }
 
 func objectIn(payload []byte, object any) bool {

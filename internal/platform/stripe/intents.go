@@ -231,15 +231,22 @@ func refundOf(r *stripego.Refund) payprovider.Refund {
 // Source: Stripe's documentation, "Supported currencies", zero-decimal currencies.
 var withoutMinorUnit = []money.Currency{"BIF", "CLP", "DJF", "GNF", "JPY", "KMF", "KRW", "PYG", "RWF", "VND", "VUV", "XAF", "XOF", "XPF"}
 
-// Takes reports whether cards can pay in a currency: only if Stripe counts its amounts as we do. Otherwise
-// amounts would be wrong by a factor, and no reconciliation would notice. Currencies with three decimals are
-// not accepted, because Stripe accepts only multiples of ten.
-func Takes(c money.Currency) bool {
+// minimums are the least charges, where Stripe has some.
+// Source: Stripe's documentation, "Supported currencies", minimum charge amounts.
+var minimums = map[money.Currency]money.Amount{
+	"AED": 200, "AUD": 50, "BGN": 100, "BRL": 50, "CAD": 50, "CHF": 50, "CZK": 1500, "DKK": 250, "EUR": 50, "GBP": 30, "HKD": 400, "HUF": 17500, "INR": 50,
+	"JPY": 50, "MXN": 1000, "MYR": 200, "NOK": 300, "NZD": 50, "PLN": 200, "RON": 200, "SEK": 300, "SGD": 50, "THB": 1000, "USD": 50,
+}
+
+// Takes reports whether cards can pay in a currency, and the least charge; 0: it is not known. They can only if
+// Stripe counts its amounts as we do. Otherwise amounts would be wrong by a factor, and no reconciliation would
+// notice. Currencies with three decimals are not accepted, because Stripe accepts only multiples of ten.
+func Takes(c money.Currency) (minimum money.Amount, ok bool) {
 	switch c.Digits() {
 	case 0:
-		return slices.Contains(withoutMinorUnit, c)
+		ok = slices.Contains(withoutMinorUnit, c)
 	case 2:
-		return c != "MGA"
+		ok = c != "MGA"
 	}
-	return false
+	return minimums[c], ok
 }

@@ -36,6 +36,53 @@ func (c *Client) RefundsOf(ctx context.Context, intentID string) (all []payprovi
 	return all, nil
 }
 
+// DisputesOf returns all disputes of an intent, newest first.
+func (c *Client) DisputesOf(ctx context.Context, intentID string) (all []payprovider.Dispute, err error) {
+	err = each(ctx, c, request{what: intentID, part: refunds}, func(ctx context.Context, after *string) *stripego.V1List[*stripego.Dispute] {
+		p := &stripego.DisputeListParams{PaymentIntent: &intentID}
+		p.Limit, p.StartingAfter = stripego.Int64(pageSize), after
+		return c.api.V1Disputes.List(ctx, p)
+	}, func(d *stripego.Dispute) (string, *callError) {
+		if d.PaymentIntent == nil || d.PaymentIntent.ID != intentID {
+			return d.ID, mismatch("asked for disputes of %s, got %s of another", intentID, d.ID)
+		}
+		return d.ID, nil
+	}, func(d *stripego.Dispute) error {
+		all = append(all, disputeOf(d))
+		return nil
+	})
+	return all, err
+}
+
+// disputeOf says what became of the money. Stripe does not mark all charges as refundable whose dispute is won; for
+// those the answer to the refund decides. A dispute that was prevented has either taken the money (a resolution by the
+// rules of the card network) or none (a block).
+func disputeOf(d *stripego.Dispute) payprovider.Dispute {
+	dispute := payprovider.Dispute{ID: d.ID, Status: string(d.Status), Reason: string(d.Reason),
+		Disputed: payprovider.Disputed{Amount: money.Amount(d.Amount), Currency: strings.ToUpper(string(d.Currency))}}
+	var net int64
+	for _, t := range d.BalanceTransactions { // an inquiry has none; their fee is in the currency of the balance
+		if net += t.Amount; t.Fee != 0 {
+			dispute.Fee, dispute.FeeCurrency = dispute.Fee+money.Amount(t.Fee), strings.ToUpper(string(t.Currency))
+		}
+	}
+	switch d.Status {
+	case stripego.DisputeStatusWarningNeedsResponse, stripego.DisputeStatusWarningUnderReview, stripego.DisputeStatusNeedsResponse, stripego.DisputeStatusUnderReview:
+		dispute.Refundable = d.IsChargeRefundable
+	case stripego.DisputeStatusWon, stripego.DisputeStatusWarningClosed:
+		dispute.Refundable = true
+	case stripego.DisputeStatusLost:
+		dispute.Lost = true
+	case stripego.DisputeStatusPrevented:
+		dispute.Lost = net < 0
+		dispute.Refundable = !dispute.Lost && d.IsChargeRefundable
+		dispute.Unclear = !dispute.Lost && !dispute.Refundable
+	default:
+		dispute.Unclear = true
+	}
+	return dispute
+}
+
 // ListEvents calls yield for every event of the given types (at most 20; nil: all) that was created in
 // [from, to), newest first, until yield returns an error, which it returns. Stripe's times are whole seconds,
 // so the range is widened to them. Events that are created meanwhile may be missing. Stripe deletes events

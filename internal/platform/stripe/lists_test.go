@@ -72,6 +72,54 @@ func TestTheRefundsOfAnIntentAreOfThatIntent(t *testing.T) {
 	}
 }
 
+// Each end of a dispute that Stripe knows is what became of the money; what is not known is never taken as won.
+func TestADisputeSaysWhoHasTheMoney(t *testing.T) {
+	t.Parallel()
+	const taken, back = `{"amount":-70,"fee":1500,"currency":"eur"}`, `{"amount":70,"fee":0,"currency":"eur"}`
+	for name, c := range map[string]struct {
+		status     string
+		refundable bool
+		movements  string
+		want       string
+	}{
+		"an inquiry":                   {"warning_needs_response", true, "", "refundable"},
+		"of a charge that is refunded": {"warning_under_review", false, "", "held"},
+		"an inquiry that is over":      {"warning_closed", false, "", "refundable"},
+		"a dispute":                    {"needs_response", false, taken, "held fee"},
+		"under review":                 {"under_review", false, taken, "held fee"},
+		"won":                          {"won", false, taken + "," + back, "refundable fee"},
+		"lost":                         {"lost", false, taken, "held lost fee"},
+		"prevented by a refund":        {"prevented", true, taken, "held lost fee"},
+		"prevented by a block":         {"prevented", true, "", "refundable"},
+		"prevented, and nobody knows":  {"prevented", false, "", "held unclear"},
+		"a status of tomorrow":         {"frozen", true, "", "held unclear"},
+	} {
+		server := serve(t, list(false, fmt.Sprintf(`{"id":"du_1","object":"dispute","payment_intent":"pi_1","amount":70,"currency":"jpy","reason":"fraudulent","status":%q,"is_charge_refundable":%t,"balance_transactions":[%s]}`,
+			c.status, c.refundable, c.movements)))
+		all, err := connect(t, settings(server.url)).DisputesOf(t.Context(), "pi_1")
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
+		}
+		d := all[0]
+		got := map[bool]string{true: "held", false: "refundable"}[d.HoldsMoney()]
+		for _, more := range []struct {
+			is   bool
+			word string
+		}{{d.Lost, " lost"}, {d.Unclear, " unclear"}, {d.Fee == 1500 && d.FeeCurrency == "EUR", " fee"}} {
+			if more.is {
+				got += more.word
+			}
+		}
+		if got != c.want || d.Amount != 70 || d.Currency != "JPY" || d.Status != c.status || d.Reason != "fraudulent" {
+			t.Errorf("%s: %s, %+v", name, got, d)
+		}
+	}
+	server := serve(t, list(false, `{"id":"du_1","object":"dispute","payment_intent":"pi_2"}`))
+	if all, err := connect(t, settings(server.url)).DisputesOf(t.Context(), "pi_1"); all != nil || fault(t, err).Kind != payprovider.KindMismatch {
+		t.Errorf("got %+v, %v", all, err)
+	}
+}
+
 func TestEventsThatAreNotForUsDoNotKeepOthersFromBeingFound(t *testing.T) {
 	t.Parallel()
 	server := serve(t, list(false, event("id", `"evt_4"`, "livemode", "true"), event("id", `"evt_3"`, "account", `"acct_2"`),

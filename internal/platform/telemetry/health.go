@@ -24,6 +24,9 @@ type Check struct {
 // ErrMigrations is in the chain of a probe's error if the server answers but its schema is too old.
 var ErrMigrations = errors.New("the schema is too old")
 
+// ErrBranches is in that chain if the server is another branch of the data than the fleet uses.
+var ErrBranches = errors.New("two branches")
+
 // Health is the state that a process reports. It is starting until Started is called.
 type Health struct {
 	checks     []Check
@@ -91,7 +94,7 @@ func (h *Health) Starting() (waitingFor string, starting bool) {
 type Readiness struct {
 	Status     string            `json:"status"`                // ok, degraded, unavailable or starting
 	WaitingFor string            `json:"waiting_for,omitempty"` // while it is starting
-	Checks     map[string]string `json:"checks"`                // ok, unavailable or migrations
+	Checks     map[string]string `json:"checks"`                // ok, unavailable, migrations or two_branches
 	Causes     []string          `json:"causes,omitempty"`      // what degrades the whole system
 	Unknown    []string          `json:"unknown,omitempty"`     // causes that could not be determined
 	Livemode   *bool             `json:"livemode,omitempty"`    // of the payment provider; nil: this process uses none
@@ -108,6 +111,7 @@ const (
 	StatusStarting    = "starting"
 
 	checkMigrations = "migrations" // of a check
+	checkBranches   = "two_branches"
 )
 
 // HTTPStatus is the status of /readyz: 200, or 503 for a process that cannot work.
@@ -178,6 +182,8 @@ func (h *Health) check(ctx context.Context) Readiness {
 		ready.Checks[check.Name] = StatusUnavailable // without the reason, because anybody may ask
 		if errors.Is(errs[i], ErrMigrations) {
 			ready.Checks[check.Name] = checkMigrations
+		} else if errors.Is(errs[i], ErrBranches) {
+			ready.Checks[check.Name] = checkBranches
 		}
 		if check.Required {
 			ready.Status = StatusUnavailable

@@ -19,12 +19,13 @@ import (
 type Double struct {
 	payprovider.Provider
 
-	Alter   func(in *payprovider.Intent) // what comes back instead
-	Refunds []payprovider.Refund
-	Asked   []payprovider.NewRefund
-	Status  payprovider.RefundStatus // of new refunds; empty: succeeded
-	Failure string                   // of new refunds
-	Broken  []string                 // rules of the provider's that were broken by us
+	Alter    func(in *payprovider.Intent) // what comes back instead
+	Refunds  []payprovider.Refund
+	Disputes []payprovider.Dispute
+	Asked    []payprovider.NewRefund
+	Status   payprovider.RefundStatus // of new refunds; empty: succeeded
+	Failure  string                   // of new refunds
+	Broken   []string                 // rules of the provider's that were broken by us
 
 	mu      sync.Mutex
 	intents map[string]*payprovider.Intent
@@ -402,6 +403,11 @@ func (d *Double) RefundsOf(_ context.Context, intent string) ([]payprovider.Refu
 		}
 		return slices.Clone(d.Refunds), nil // there is only one intent
 	})
+}
+
+// DisputesOf implements payprovider.Provider.
+func (d *Double) DisputesOf(context.Context, string) ([]payprovider.Dispute, error) {
+	return do(d, "disputes", "", "", nil, func() ([]payprovider.Dispute, error) { return slices.Clone(d.Disputes), nil })
 }
 
 // Tell lets a story happen: each line is commands, and what is then, after an arrow. do carries out one command and

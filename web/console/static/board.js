@@ -6,6 +6,7 @@
   const mostElements = 2000, labelWidth = 88, highest = 1200; // pixels
   const codeOf = (p) => p.prize ? 5 : Math.max(0, names.indexOf(p.state)); // available and unsold are free
   const make = (name, text, data) => { const e = document.createElement(name); e.textContent = text; Object.assign(e.dataset, data); return e; };
+  const apart = (text) => `\u2068${text}\u2069`; // a name of others turns nothing around it
   const clamp = (low, n, high) => Math.max(low, Math.min(n, high));
 
   // rowsOf reads the shape from the table of layers.
@@ -20,7 +21,7 @@
       row.seats = Array.from(row.states, (_, at) => make("span", "", {state: "free", at: `${i + 1}/${at + 1}`}));
       for (const column of row.aisles) if (row.seats[column - 1]) row.seats[column - 1].dataset.aisle = "";
       seats.append(...row.seats);
-      if (board.named) line.append(make("span", row.label));
+      if (board.named) line.append(Object.assign(make("span", row.label), {dir: "auto"}));
       line.append(seats);
       return line;
     }));
@@ -31,7 +32,7 @@
     return {fit, draw() {}, changed(row, column, p) {
       const seat = row.seats[column - 1];
       seat.dataset.state = names[row.states[column - 1]];
-      seat.title = `${p.label}: ${p.state}${p.user_id ? `, ${p.user_id}` : ""}${p.prize ? `, prize ${p.prize}` : ""}`;
+      seat.title = `${apart(p.label)}: ${p.state}${p.user_id ? `, ${apart(p.user_id)}` : ""}${p.prize ? `, prize ${p.prize}` : ""}`;
     }};
   }
 

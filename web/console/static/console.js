@@ -31,6 +31,20 @@
     if (focused >= 0) tables()[focused]?.focus({preventScroll: true});
     else if (href) document.querySelector(`#live [href="${CSS.escape(href)}"]`)?.focus({preventScroll: true});
   });
+  // How long ago, or when, beside each time: by the clock of the server, which the page and each answer say.
+  const span = new Intl.RelativeTimeFormat("en"), units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+  let ahead = Date.parse(document.body.dataset.at) - Date.now();
+  function tick() {
+    for (const time of document.querySelectorAll("time")) {
+      const seconds = Math.round((new Date(time.dateTime) - Date.now() - ahead) / 1000), [unit, size] = units.find(([, size]) => Math.abs(seconds) >= 2 * size) ?? units[3];
+      const text = span.format(Math.round(seconds / size), unit);
+      if (time.dataset.ago !== text) time.dataset.ago = text;
+    }
+  }
+  document.body.addEventListener("htmx:afterRequest", ({detail}) => { ahead = Date.parse(detail.xhr.getResponseHeader("Date")) - Date.now() || ahead; });
+  document.body.addEventListener("htmx:afterSettle", tick);
+  setInterval(tick, 1000);
+  tick();
   // A form that is filled in keeps its session.
   document.body.addEventListener("change", () => fetch(location.href, {method: "HEAD"}).catch(() => {}));
 })();

@@ -8,7 +8,7 @@
   const whole = new Intl.DateTimeFormat(locale, {year: "numeric", month: "short", day: "numeric", hour: "numeric", minute: "2-digit", timeZoneName: "short"});
   const span = new Intl.RelativeTimeFormat(locale, {numeric: "always"});
   const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
-  let ahead = 0; // of the server's clock, in ms
+  let ahead = Date.parse(live.dataset.at) - Date.now(); // of the server's clock, in ms; an answer says it better
 
   // leftUntil says how much time is left, in the largest unit of which there are two.
   function leftUntil(at) {

@@ -245,6 +245,7 @@ const (
 const (
 	ReadinessChecksMigrations  ReadinessChecks = "migrations"
 	ReadinessChecksOk          ReadinessChecks = "ok"
+	ReadinessChecksTwoBranches ReadinessChecks = "two_branches"
 	ReadinessChecksUnavailable ReadinessChecks = "unavailable"
 )
 
@@ -562,7 +563,7 @@ type AuthorizationDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -627,6 +628,9 @@ type Campaign struct {
 
 	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
 	CancelledBy string `json:"cancelled_by,omitempty"`
+
+	// CardMinimum The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
+	CardMinimum *int64 `json:"card_minimum"`
 
 	// Commitment The commitment to the draw's secret, in hex; null before publication.
 	Commitment *string `json:"commitment"`
@@ -916,7 +920,7 @@ type Capture struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -1420,7 +1424,7 @@ type Key struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// LastUsedAt To about a minute; null: never.
+	// LastUsedAt To about a minute; null: never, or not until a minute ago.
 	LastUsedAt *time.Time `json:"last_used_at"`
 	RevokedAt  *time.Time `json:"revoked_at"`
 }
@@ -1504,7 +1508,7 @@ type Movement struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -1979,10 +1983,10 @@ type Purchase struct {
 	// Amount In minor units of the currency (cents; yen).
 	Amount Money `json:"amount"`
 
-	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: the sum of the `lost` disputes. It is separate from `amount_refunded`. Disputes in another currency than the purchase's do not count.
+	// AmountDisputed The part of `amount` that the buyer's bank has taken back for good, in minor units: by disputes that are lost, or prevented by a refund of the bank's. It is not in `amount_refunded`. Disputes in another currency than the purchase's do not count.
 	AmountDisputed int64 `json:"amount_disputed"`
 
-	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved.
+	// AmountRefunded The part of `amount` that was returned to the buyer, in minor units: the sum of the refunds that succeeded or were resolved. One that was resolved after a dispute counts as far as the bank has not taken the money: that is in `amount_disputed`.
 	AmountRefunded int64 `json:"amount_refunded"`
 
 	// Campaign Only with `include=campaign`.
@@ -2085,7 +2089,7 @@ type Readiness struct {
 	// WaitingFor What a starting process waits for: `postgres`, or `migrations` (`triprize migrate up`).
 	WaitingFor *ReadinessWaitingFor `json:"waiting_for,omitempty"`
 
-	// Checks `migrations`, for `postgres`: it responds, but its schema is older than this program (`triprize migrate up`).
+	// Checks For `postgres`: `migrations`: it responds, but its schema is older than this program (`triprize migrate up`); `two_branches`: two servers were promoted apart, and it is not the one that the fleet uses.
 	Checks map[string]ReadinessChecks `json:"checks"`
 
 	// Causes What degrades the whole system, not only this process; omitted if nothing does. Never a reason for 503.
@@ -2107,7 +2111,7 @@ type ReadinessWaitingFor string
 // ReadinessChecks defines model for Readiness.Checks.
 type ReadinessChecks string
 
-// Reference Your reference; a client can use each once.
+// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 type Reference = string
 
 // Refund Money of a purchase that is returned to its buyer. A card purchase may have several refunds.
@@ -2147,7 +2151,7 @@ type Refund struct {
 	// CreatedAt RFC 3339.
 	CreatedAt Time `json:"created_at"`
 
-	// FinishedAt When it succeeded or was resolved.
+	// FinishedAt When it first succeeded or was resolved. It stays if the bank sends the money back later: `state` has what holds now.
 	FinishedAt *time.Time `json:"finished_at"`
 
 	// WaitingFor `operator`: an operator must act, on the refund or on the provider's key. Otherwise null.
@@ -2436,7 +2440,7 @@ type TransferDraft struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 
 	// To A UUID.
@@ -2454,7 +2458,7 @@ type Voiding struct {
 	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
 	Metadata Metadata `json:"metadata,omitempty"`
 
-	// Reference Your reference; a client can use each once.
+	// Reference Your reference. It is used once among the wallets of a client; of a transfer, the payer's.
 	Reference Reference `json:"reference,omitempty"`
 }
 
@@ -2920,6 +2924,21 @@ type WalletID = ID
 type ListAuditTrailParams struct {
 	// Target Only changes of this resource: its id, the prefix of a key, or the name of a sweep.
 	Target *string `form:"target,omitempty" json:"target,omitempty"`
+
+	// Key Only changes by the key with this prefix.
+	Key *string `form:"key,omitempty" json:"key,omitempty"`
+
+	// Operator Only changes by somebody who gave this name.
+	Operator *string `form:"operator,omitempty" json:"operator,omitempty"`
+
+	// Operation Only changes by this operation, such as `cancelCampaign`, or this command, such as `key create`.
+	Operation *string `form:"operation,omitempty" json:"operation,omitempty"`
+
+	// Since Only changes at this time or later.
+	Since *Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only changes before this time.
+	Until *Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Cursor The `next_cursor` of the previous page of the same list.
 	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`

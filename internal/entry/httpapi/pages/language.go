@@ -114,7 +114,7 @@ func (p *pages) functions(name string) template.FuncMap {
 				case *int:
 					parts[i] = number(*part)
 				case *string:
-					parts[i] = template.HTMLEscapeString(*part)
+					parts[i] = "<bdi>" + template.HTMLEscapeString(*part) + "</bdi>"
 				default:
 					return "", fmt.Errorf("a message cannot have a part of type %T", part)
 				}

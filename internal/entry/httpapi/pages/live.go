@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,7 @@ func (s *Snapshot) Add(state string, isWon bool) { s.States = append(s.States, s
 // watched is a campaign that somebody watches, as it was at one time. All who watch it share the files; each is made
 // when somebody first wants it.
 type watched struct {
+	of         Snapshot
 	name       *file
 	page, live map[string]func() (*file, error) // by language
 	bytes      int                              // about, of all files
@@ -52,6 +54,7 @@ const (
 	// A cache in front of the api keeps a page for as long; a browser asks again whenever it wants to.
 	watchedKept = "public, max-age=0, s-maxage=2"
 	mostWinners = 1000 // and so many groups of prizes
+	mostLayers  = 100
 	mostListed  = 20
 )
 
@@ -62,7 +65,8 @@ func (p *pages) openLive() {
 		if err != nil {
 			return nil, err
 		}
-		return p.watch(found)
+		before, _ := p.live.Last(id)
+		return p.watch(found, before)
 	}, func(w *watched) int { return w.bytes })
 	p.home = readcache.New(bounds, func(ctx context.Context, _ struct{}) (*file, error) {
 		list, err := p.List(ctx, mostListed)
@@ -71,9 +75,10 @@ func (p *pages) openLive() {
 	}, func(*file) int { return 1 })
 }
 
-func (p *pages) watch(found Snapshot) (*watched, error) {
+// watch makes the files of a snapshot. Those of the one before are used again if what they show is the same; nil: there is none.
+func (p *pages) watch(found Snapshot, before *watched) (*watched, error) {
 	policy := livePolicy + cmp.Or(strings.Join(found.Campaign.EmbedOrigins, " "), "'none'") // the contract has checked them
-	w := &watched{page: make(map[string]func() (*file, error)), live: make(map[string]func() (*file, error))}
+	w := &watched{of: found, page: make(map[string]func() (*file, error)), live: make(map[string]func() (*file, error))}
 	made := func(contentType string, body []byte) *file {
 		a := p.file(contentType, policy, body)
 		a.kept = watchedKept
@@ -81,24 +86,40 @@ func (p *pages) watch(found Snapshot) (*watched, error) {
 	}
 	name, _ := json.Marshal(map[string]string{"name": found.Campaign.Name}) // cannot fail
 	w.name = made(fiber.MIMEApplicationJSON, name)
-	shown := viewOf(found)
+	isSame := before != nil && before.of.showsAs(found)
+	shown := sync.OnceValue(func() view { return viewOf(found) })
 	for _, language := range languages {
 		w.live[language] = sync.OnceValues(func() (*file, error) {
-			body, err := p.execute(language, "campaign", "live", shown)
+			body, err := p.execute(language, "campaign", "live", shown())
 			return made(fiber.MIMETextHTMLCharsetUTF8, body), err
 		})
+		if isSame {
+			w.live[language] = before.live[language]
+		}
 		w.page[language] = sync.OnceValues(func() (*file, error) {
 			live, err := w.live[language]()
 			if err != nil {
 				return nil, err
 			}
-			body, err := p.render(language, "campaign", layout{Title: found.Campaign.Name, InFrame: true, Path: "/c/" + found.Campaign.ID.String(), Live: template.HTML(live.plain()), Data: shown}) //nolint:gosec // a template has written it
+			body, err := p.render(language, "campaign", layout{Title: found.Campaign.Name, InFrame: true, Path: "/c/" + found.Campaign.ID.String(), Live: template.HTML(live.plain()), Data: found}) //nolint:gosec // a template has written it
 			return made(fiber.MIMETextHTMLCharsetUTF8, body), err
 		})
 	}
 	live, err := w.live[english]()
 	w.bytes = 3 * len(languages) * len(live.plain()) // as page and part, and packed
 	return w, err
+}
+
+// showsAs reports whether two snapshots look the same. Their states are compared, and not versions: names, pauses and
+// the steps of a draw have others than the board.
+func (s Snapshot) showsAs(other Snapshot) bool {
+	isLater := phaseOf(s.Campaign, s.At) == phaseOf(other.Campaign, other.At) && s.beginsLater() == other.beginsLater()
+	s.At = other.At
+	return isLater && reflect.DeepEqual(s, other)
+}
+
+func (s Snapshot) beginsLater() bool {
+	return s.Campaign.SaleStartsAt != nil && s.Campaign.SaleStartsAt.After(s.At)
 }
 
 // livePolicy is for the page of a campaign; the origins whose pages can frame it follow.
@@ -112,7 +133,7 @@ func (p *pages) part(r fiber.Router, path string, part func(c *fiber.Ctx, w *wat
 		if err != nil || len(c.Params("campaign")) != len(id.String()) {
 			return refuse(c, fault.New(fault.NotFound, "there is no such page"))
 		}
-		if !p.live.Has(id) {
+		if _, isWatched := p.live.Last(id); !isWatched {
 			err = p.Charge(c)
 		}
 		var found readcache.Copy[*watched]
@@ -129,7 +150,7 @@ func (p *pages) part(r fiber.Router, path string, part func(c *fiber.Ctx, w *wat
 		if err != nil {
 			isGone := fault.CodeOf(err) == fault.NotFound
 			if err = refuse(c, err); isGone { // it may have been closed: a cache in front replaces its copy
-				if p.live.Has(id) { // a read for the next who ask may be under way
+				if _, isWatched := p.live.Last(id); isWatched { // a read for the next who ask may be under way
 					p.live.Forget(id)
 				}
 				c.Set(fiber.HeaderCacheControl, watchedKept)
@@ -181,6 +202,8 @@ type view struct {
 	Legend  []legend
 	Winners []contract.Winner
 	More    int // winners that are not listed
+	Begins  bool
+	Layers  int // that are not listed
 }
 
 // legend is a state of the picture, the message that says it, and how many positions have it.
@@ -190,7 +213,7 @@ type legend struct {
 }
 
 func viewOf(s Snapshot) view {
-	v := view{Snapshot: s, Phase: phaseOf(s.Campaign, s.At), Trust: trustOf(s), Free: freeOf(s.Campaign), Winners: s.Draw.Winners}
+	v := view{Snapshot: s, Phase: phaseOf(s.Campaign, s.At), Trust: trustOf(s), Free: freeOf(s.Campaign), Winners: s.Draw.Winners, Begins: s.beginsLater()}
 	inUse := s.Campaign.Positions.Sold + s.Campaign.Positions.Reserved // a cancellation releases them in batches
 	v.Final = s.Campaign.State == contract.CampaignStateCompleted || s.Campaign.State == contract.CampaignStateCancelled && inUse == 0
 	v.Unsold = s.Campaign.CancelReason != nil && *s.Campaign.CancelReason == lifecycle.UnsoldReason
@@ -199,7 +222,8 @@ func viewOf(s Snapshot) view {
 		v.Winners, v.Draw.Winners = v.Winners[:mostWinners:mostWinners], nil
 	}
 	left := mostWinners
-	v.Campaign.Layers = append([]contract.Layer(nil), s.Campaign.Layers...)
+	v.Layers = max(0, len(s.Campaign.Layers)-mostLayers)
+	v.Campaign.Layers = append([]contract.Layer(nil), s.Campaign.Layers[:min(len(s.Campaign.Layers), mostLayers)]...)
 	for i, l := range v.Campaign.Layers {
 		n := len(l.Prizes)
 		if n > left {

@@ -174,19 +174,54 @@ func TestTheLargestCampaignHasAPageOfBoundedSize(t *testing.T) {
 	s := campaignOf(0, slices.Repeat([]int{500}, 1000)...)
 	s.States, s.Draw.State = nil, contract.CampaignStateCompleted
 	for i := range s.Campaign.Layers {
-		for range 10 {
+		for range 20 {
 			s.Campaign.Layers[i].Prizes = append(s.Campaign.Layers[i].Prizes, contract.PrizeGroup{Name: strings.Repeat("&", 200), Count: 1})
 			s.Draw.Winners = append(s.Draw.Winners, contract.Winner{Layer: i + 1, Name: strings.Repeat("&", 200), Label: new("Row"), Column: new(1)})
 		}
 	}
 	shown := NewSnapshot(s.Campaign, s.Draw, time.Now())
-	if w, err := p.watch(shown); err != nil || w.bytes > 30<<20 {
+	if w, err := p.watch(shown, nil); err != nil || w.bytes > 15<<20 || len(viewOf(shown).Campaign.Layers) != 100 {
 		t.Errorf("%d bytes, %v", w.bytes, err)
 	}
-	shown.Campaign.Layers[101].Prizes = nil
-	for i, want := range map[int]int{99: 10, 100: 1, 101: 0, 102: 1} { // one says that there are more
+	shown.Campaign.Layers[51].Prizes = nil
+	for i, want := range map[int]int{49: 20, 50: 1, 51: 0, 52: 1} { // one says that there are more
 		if got := viewOf(shown).Campaign.Layers[i].Prizes; len(got) != want || want == 1 && got[0].Name != "…" {
 			t.Errorf("layer %d shows %d groups of prizes, want %d", i+1, len(got), want)
+		}
+	}
+}
+
+// A refresh that shows nothing new renders nothing, and whatever it shows anew is rendered.
+func TestWhatHasNotChangedIsNotRenderedAgain(t *testing.T) {
+	t.Parallel()
+	p := &pages{}
+	if err := p.parse(); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	snapshot := func(change func(*Snapshot)) Snapshot {
+		s := campaignOf(3, 1, 2, 3)
+		s.Campaign.SaleStartsAt, s.Campaign.SaleEndsAt, s.At = new(now.Add(time.Minute)), new(now.Add(time.Hour)), now
+		change(&s)
+		return s
+	}
+	live := func(w *watched) *file {
+		f, err := w.live["de"]()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	first, err := p.watch(snapshot(func(*Snapshot) {}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Snapshot){"": func(s *Snapshot) { s.At = now.Add(30 * time.Second) }, "the sale begins": func(s *Snapshot) { s.At = now.Add(time.Minute) },
+		"a name": func(s *Snapshot) { s.Campaign.Name = "B" }, "a sale": func(s *Snapshot) { s.Campaign.Layers[1].Positions.Sold++ }, "a pause": func(s *Snapshot) { s.Campaign.Paused = true },
+		"a position": func(s *Snapshot) { s.States[0] = "held" }, "a freeze": func(s *Snapshot) { s.Draw.Freeze = &contract.Freeze{} }} {
+		next, err := p.watch(snapshot(change), first)
+		if err != nil || (live(next) == live(first)) != (name == "") {
+			t.Errorf("%q: rendered again %t, %v", name, live(next) != live(first), err)
 		}
 	}
 }

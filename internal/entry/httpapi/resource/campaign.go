@@ -14,6 +14,7 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/lifecycle"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/stripe"
 )
 
 // CampaignSummary is a campaign without its layers. Only operators see who cancelled it.
@@ -45,6 +46,9 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
 		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata, Waiting: summary.Waiting,
 		PublicPage: summary.PublicPage, EmbedOrigins: summary.EmbedOrigins}
+	if minimum, ok := stripe.Takes(c.Currency); ok && minimum > 0 {
+		document.CardMinimum = new(int64(minimum))
+	}
 	for i, l := range c.Layers {
 		d := contract.Layer{Layer: l.Layer, Label: postgres.Nullable(l.Label), Price: int64(l.Price), Prizes: make([]contract.PrizeGroup, 0, len(l.Prizes)),
 			Aisles: append([]int{}, l.Aisles...), Positions: contract.Counts{Total: l.Positions, Available: l.Positions}}

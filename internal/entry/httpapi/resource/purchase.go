@@ -82,12 +82,17 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		}
 	}
 	d.Refunds = make([]contract.Refund, len(details.refunds[p.ID]))
+	var byHand int64 // since the dispute: it may stand for what the bank has taken
 	for i, back := range details.refunds[p.ID] {
 		d.Refunds[i] = Refund(back, who)
-		if back.State.Finished() {
+		switch paid := details.payments[p.ID]; {
+		case back.State == payment.RefundResolved && paid != nil && paid.DisputedAt != nil && paid.DisputedAt.Before(*back.FinishedAt):
+			byHand += int64(back.Amount)
+		case back.State.Finished():
 			d.AmountRefunded += int64(back.Amount)
 		}
 	}
+	d.AmountRefunded += max(byHand-d.AmountDisputed, 0)
 	return d
 }
 

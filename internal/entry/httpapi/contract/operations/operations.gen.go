@@ -85,6 +85,11 @@ func serve[R any](operation func(context.Context, R) (Answer, error), read func(
 func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 	router.Get("/v1/audit-trail", serve(si.ListAuditTrail, func(b *binder, r *ListAuditTrailRequestObject) {
 		b.query("target", false, true, &r.Params.Target, "string", "")
+		b.query("key", false, true, &r.Params.Key, "string", "")
+		b.query("operator", false, true, &r.Params.Operator, "string", "")
+		b.query("operation", false, true, &r.Params.Operation, "string", "")
+		b.query("since", false, true, &r.Params.Since, "string", "date-time")
+		b.query("until", false, true, &r.Params.Until, "string", "date-time")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
