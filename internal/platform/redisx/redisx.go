@@ -149,6 +149,11 @@ func CheckKind(ctx context.Context, rdb redis.UniversalClient) error {
 // AllowChannels says what a user of Redis 7 needs that may not publish: by default it may use no channel.
 const AllowChannels = "ACL SETUSER … &*: without channels, clients and workers wait for a poll in place of a message"
 
+// IsDenied reports whether a server lets this user not look, as hosted ones do.
+func IsDenied(err error) bool {
+	return redis.IsPermissionError(err) || redis.HasErrorPrefix(err, "unknown command")
+}
+
 // CheckChannels publishes a message that nobody reads.
 func CheckChannels(ctx context.Context, rdb redis.UniversalClient, namespace string) error {
 	return rdb.Publish(ctx, namespace+":check", "").Err()
