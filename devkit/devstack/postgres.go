@@ -150,7 +150,7 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name string) error {
 	if err != nil || exists {
 		return err
 	}
-	return p.run(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
+	return p.run(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()+" ENCODING 'UTF8' TEMPLATE template0")
 }
 
 // holds connects and asks whether a condition holds.

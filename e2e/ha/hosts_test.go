@@ -112,7 +112,7 @@ func startPostgres(t *testing.T) {
 	run(t, "proxy", "root", "haproxy", nil, "haproxy", "-db", "-f", deploy+"/haproxy/haproxy.cfg")
 	servers.Eventually(t, "Postgres has a synchronous standby", postgresWhole)
 	servers.Eventually(t, "haproxy leads to the primary", func() bool { return writes("proxy") })
-	shell(t, `psql --quiet --command="CREATE ROLE triprize LOGIN PASSWORD '5a5a'" --command="CREATE DATABASE triprize OWNER triprize" $1/postgres
+	shell(t, `psql --quiet --command="CREATE ROLE triprize LOGIN PASSWORD '5a5a'" --command="CREATE DATABASE triprize OWNER triprize ENCODING 'UTF8' TEMPLATE template0" $1/postgres
 		POSTGRES_APP_PASSWORD=5a5a psql --quiet --file=$2/postgres/app-role.sql $1/triprize`, "postgres://postgres:5a5a@proxy", deploy)
 }
 

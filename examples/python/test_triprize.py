@@ -1,9 +1,12 @@
 """Tests triprize.py on a running Triprize: API is its address, APP a key, CAMPAIGN a triangle of 15 positions."""
 
+import email.utils
 import os
 import queue
 import re
+import socket
 import threading
+import time
 import unittest
 import urllib.request
 import uuid
@@ -22,6 +25,16 @@ def served(handler):
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_port}"
+
+
+def trickle(server, head):
+    connection, _ = server.accept()
+    try:
+        connection.sendall(head)
+        while not threading.Event().wait(0.01):
+            connection.sendall(b"H")
+    except OSError:
+        connection.close()
 
 
 def buy(user, layer):
@@ -81,7 +94,7 @@ class Tests(unittest.TestCase):
                 prefers.append(self.headers["Prefer"])
                 status, header, body = script.pop(0)
                 self.send_response(status)
-                self.send_header(*header.split())
+                self.send_header(*header.split(" ", 1))
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -109,6 +122,28 @@ class Tests(unittest.TestCase):
         with mock.patch("time.sleep", pauses.append), self.assertRaises(triprize.UnreachableError):
             triprize.Triprize("http://127.0.0.1:1", "tp_key").call("PATCH", "/")
         self.assertEqual(len(pauses), 4 + 7)  # nothing was sent
+        at = email.utils.formatdate(time.time() + 3600, usegmt=True)
+        script[:] = [(503, f"Retry-After {at}", b"")]
+        with mock.patch("time.sleep", pauses.append), self.assertRaises(triprize.TriprizeError) as refused:
+            client.call("GET", "/")
+        self.assertTrue(refused.exception.retry_after > 3000 and len(pauses) == 11)  # it is longer than elapsed
+        for wrong in "tp_secret\n", "tp_\nsecret", "", None, "tp_sécret", lambda: "tp_secret\n":
+            with self.assertRaisesRegex(ValueError, "^the credential must be an API key or a JSON Web Token$"):
+                triprize.Triprize(url, wrong).call("GET", "/")
+        for wrong in "", ".", "..":
+            self.assertRaises(ValueError, client.call, "GET", "/v1/jobs/{}", wrong)
+        with mock.patch("time.sleep", pauses.append):
+            for never in "htps://a", "http://a b":
+                self.assertRaises(triprize.UnreachableError, triprize.Triprize(never, "tp_key").call, "GET", "/")
+            script[:] = [(200, "X y", b"[0123456789]")]
+            with mock.patch("triprize.MOST_BYTES", 10), self.assertRaisesRegex(triprize.TriprizeError, "over 10 bytes"):
+                client.call("GET", "/")
+        self.assertEqual(len(pauses), 11)  # nothing was tried again
+        for head in b"", b"HTTP/1.1 200 OK\r\n\r\n":
+            with socket.create_server(("127.0.0.1", 0)) as trickles:
+                slow = triprize.Triprize(f"http://127.0.0.1:{trickles.getsockname()[1]}", "tp_key", timeout=0.2, attempts=1)
+                threading.Thread(target=trickle, args=(trickles, head), daemon=True).start()
+                self.assertRaises(triprize.UnreachableError, slow.call, "GET", "/")
         states = "queued", "queued", "awaiting_action", "succeeded"
         jobs = [(200, "Retry-After 3", b'{"id": "j", "state": "%s"}' % state.encode()) for state in states]
         for ask, want in (lambda: client.buy("c", {}, "k"), "awaiting_action"), (lambda: client.wait("j"), "succeeded"):

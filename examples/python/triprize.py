@@ -1,12 +1,14 @@
 """A client of Triprize in one file, for Python 3.9 and newer, without dependencies: see docs/python.md."""
 
 import base64
+import email.utils
 import hmac
 import http.client
 import json
 import random
 import re
 import socket
+import ssl
 import time
 import urllib.parse
 import urllib.request
@@ -16,6 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 Document = Dict[str, Any]  # as in the contract, api/openapi.yaml
 TRANSIENT = (408, 429, 500, 502, 503, 504)  # the statuses that are retried
+MOST_BYTES = 64 << 20  # of an answer
 
 
 class TriprizeError(Exception):
@@ -52,7 +55,43 @@ class _AnyStatus(urllib.request.HTTPErrorProcessor):
     https_response = http_response
 
 
-_opener = urllib.request.build_opener(_AnyStatus)
+class _Answer(http.client.HTTPResponse):
+    """Bounds the time of a whole answer. The timeout of a socket is for each read, which a byte ends."""
+
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        raw: Any = self.fp.raw  # type: ignore[union-attr]
+        read, end = raw.readinto, time.monotonic() + sock.gettimeout()
+
+        def readinto(buffer: Any) -> Any:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the answer takes too long")
+            sock.settimeout(left)
+            return read(buffer)
+
+        raw.readinto = readinto
+
+
+class _Plain(http.client.HTTPConnection):
+    response_class = _Answer
+
+
+class _Encrypted(http.client.HTTPSConnection):
+    response_class = _Answer
+
+
+class _HTTP(urllib.request.HTTPHandler):
+    def http_open(self, request: Any) -> Any:
+        return self.do_open(_Plain, request)
+
+
+class _HTTPS(urllib.request.HTTPSHandler):
+    def https_open(self, request: Any) -> Any:
+        return self.do_open(_Encrypted, request)
+
+
+_opener = urllib.request.build_opener(_AnyStatus, _HTTP, _HTTPS)
 
 
 @dataclass(frozen=True)
@@ -61,7 +100,7 @@ class Triprize:
 
     url: str
     credential: Union[str, Callable[[], str]] = field(repr=False)
-    timeout: float = 15  # seconds without an answer; the wait for a job is added
+    timeout: float = 15  # seconds for an answer; the wait for a job is added
     attempts: int = 8
     elapsed: float = 120  # seconds after which no attempt begins
 
@@ -112,6 +151,8 @@ class Triprize:
     def _call(self, method: str, path: str, values: Tuple[str, ...], body: Optional[Document] = None,
               key: Optional[str] = None, prefer: Optional[str] = None,
               query: Optional[Mapping[str, Any]] = None) -> Tuple[Document, float]:
+        if any(value in ("", ".", "..") for value in values):
+            raise ValueError(f"{values} cannot be in {path}: no URL can have it")
         url = self.url.rstrip("/") + path.format(*(urllib.parse.quote(value, safe="") for value in values))
         url += "?" + urllib.parse.urlencode(query) if query else ""
         data = None if body is None else json.dumps(body).encode()
@@ -120,7 +161,7 @@ class Triprize:
         timeout = self.timeout + (float(re.findall("[0-9]+", prefer)[0]) if prefer else 0)
         began, attempt = time.monotonic(), 1
         while True:
-            headers["Authorization"] = f"Bearer {self.credential() if callable(self.credential) else self.credential}"
+            headers["Authorization"] = f"Bearer {_checked_credential(self.credential)}"
             sent = {name: value for name, value in headers.items() if value is not None}
             try:
                 return _attempt(urllib.request.Request(url, data, sent, method=method), timeout)
@@ -132,7 +173,9 @@ class Triprize:
                     pause = failure.retry_after * random.uniform(1, 1.25) or pause
                 else:
                     unsent = (ConnectionRefusedError, socket.gaierror)  # there was no connection
-                    again = repeatable or isinstance(getattr(failure, "reason", None), unsent)
+                    reason = getattr(failure, "reason", None)
+                    never = isinstance(failure, http.client.InvalidURL) or isinstance(reason, (str, ssl.SSLCertVerificationError))
+                    again = not never and (repeatable or isinstance(reason, unsent))
                 if not again or attempt >= self.attempts or time.monotonic() - began + pause > self.elapsed:
                     if isinstance(failure, TriprizeError):
                         raise
@@ -143,8 +186,12 @@ class Triprize:
 
 def _attempt(request: urllib.request.Request, timeout: float) -> Tuple[Document, float]:
     with _opener.open(request, timeout=timeout) as answer:
-        text, status, after = answer.read(), answer.status, answer.headers.get("Retry-After", "")
-    retry_after = float(after) if re.fullmatch("[0-9]{1,9}", after) else 0.0
+        text, status, after = answer.read(MOST_BYTES + 1), answer.status, answer.headers.get("Retry-After", "")
+        if len(text) > MOST_BYTES:
+            raise TriprizeError(status, {"detail": f"the answer is over {MOST_BYTES} bytes"}, False)
+        if answer.length:
+            raise http.client.IncompleteRead(text, answer.length)
+    retry_after = _retry_after(after)
     try:
         document = json.loads(text or "{}")
     except ValueError:
@@ -155,6 +202,22 @@ def _attempt(request: urllib.request.Request, timeout: float) -> Tuple[Document,
         return document, retry_after
     known = isinstance(document, dict) and isinstance(document.get("code"), str)
     raise TriprizeError(status, document if known else {"detail": answer.reason}, False, retry_after)
+
+
+def _checked_credential(credential: Union[str, Callable[[], str]]) -> str:
+    value = credential() if callable(credential) else credential
+    if not isinstance(value, str) or not re.fullmatch("[!-~]+", value):  # the error of http.client would show it
+        raise ValueError("the credential must be an API key or a JSON Web Token")
+    return value
+
+
+def _retry_after(text: str) -> float:
+    if re.fullmatch("[0-9]{1,9}", text):
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return 0.0
 
 
 def _seconds(left: float) -> int:

@@ -6,7 +6,7 @@ import { follow } from "./follow.js";
 import { awaitsAction, isFinal, jobOf, jobOfKind, type Job } from "./jobs.js";
 import type { Answer, Arguments, CallOptions, Item, ListPath, Method, Operation, Optional, PathsWith } from "./operations.js";
 import { defaultRetry, retried, sleep, type RetryPolicy } from "./retry.js";
-import { addressOf, attempt, Deadline, open, read, type Received, type Sent, type Settings } from "./transport.js";
+import { addressOf, attempt, checkedCredential, Deadline, open, read, type Received, type Sent, type Settings } from "./transport.js";
 
 /** What a client is made of. */
 export interface Options extends Partial<Omit<Settings, "baseUrl" | "credential">>, Pick<Settings, "baseUrl" | "credential"> {
@@ -36,8 +36,8 @@ export class Triprize {
     if (!/^https?:$/.test(base.protocol) || base.username !== "" || base.search !== "" || base.hash !== "") {
       throw new MalformedError("the base URL must be like https://triprize.example.com");
     }
-    if (options.credential === "") {
-      throw new MalformedError("the credential must be an API key or a JSON Web Token");
+    if (typeof options.credential !== "function") {
+      checkedCredential(options.credential);
     }
     this.#settings = {
       baseUrl: base.href.replace(/\/+$/, ""),

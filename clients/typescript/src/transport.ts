@@ -121,10 +121,18 @@ export class Deadline {
   };
 }
 
+/** Returns a credential that can be sent. No error shows it, as that of fetch would. */
+export function checkedCredential(credential: unknown): string {
+  if (typeof credential !== "string" || !/^[!-~]+$/.test(credential)) {
+    throw new MalformedError("the credential must be an API key or a JSON Web Token");
+  }
+  return credential;
+}
+
 /** Sends a request; of the answer only the head is read. */
 export async function open(settings: Settings, request: Sent, signal: AbortSignal): Promise<Response> {
   const { credential } = settings;
-  const headers = headersOf(request, typeof credential === "string" ? credential : await credential());
+  const headers = headersOf(request, checkedCredential(typeof credential === "function" ? await credential() : credential));
   return settings.fetch(settings.baseUrl + request.path, {
     method: request.method,
     headers,

@@ -207,12 +207,18 @@ test("a credential can be asked for before each request", async (t) => {
   assert.deepEqual(s.asked.map((asked) => asked.headers.authorization), ["Bearer token-1", "Bearer token-2"]);
 });
 
-test("a client that cannot work is refused", () => {
+test("a client that cannot work is refused", async () => {
   for (const baseUrl of ["ftp://example.com", "https://me:secret@example.com", "https://example.com?a=b", "https://example.com#a"]) {
     assert.throws(() => new Triprize({ baseUrl, credential: "tp_key" }), MalformedError, baseUrl);
   }
   assert.throws(() => new Triprize({ baseUrl: "example.com", credential: "tp_key" }));
-  assert.throws(() => new Triprize({ baseUrl: "https://example.com", credential: "" }), MalformedError);
+  const shows = (e: unknown): boolean => e instanceof MalformedError && !e.message.includes("tp_");
+  for (const credential of ["", "tp_secret\n", "tp_\nsecret", "tp_sécret", undefined as unknown as string]) {
+    assert.throws(() => new Triprize({ baseUrl: "https://example.com", credential }), shows);
+    let asked = 0;
+    await assert.rejects(new Triprize({ baseUrl: "https://example.com", credential: () => (asked++, credential) }).get("/v1/campaigns"), shows);
+    assert.equal(asked, 1); // and it is not tried again
+  }
   assert.throws(() => new Triprize({ baseUrl: "https://example.com", credential: "tp_key", retry: { attempts: 0 } }), MalformedError);
 });
 

@@ -247,6 +247,9 @@ func (p *Process) checkKind(ctx context.Context) error {
 	if errors.Is(err, redisx.ErrKind) {
 		return fmt.Errorf("setting redis.url (TRIPRIZE_REDIS_URL): %w", err)
 	}
+	if denied := redisx.CheckChannels(ctx, p.Redis, p.Settings.Redis.Namespace); redis.IsPermissionError(denied) && !p.known.Load() {
+		p.Logger.Error("Redis takes no messages of this user", "error", denied, "do", redisx.AllowChannels)
+	}
 	p.known.Store(err == nil)
 	return err
 }

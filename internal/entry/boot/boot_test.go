@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -268,6 +269,15 @@ func TestAProcessHasWhatItNeedsAtHand(t *testing.T) {
 	// Redis is a helper: without it a process starts all the same, and says so.
 	settings.Redis.URL, settings.Draw.SecretKey = "redis://"+freeAddress(t)+"/0", ""
 	reports(t, "actor loud=false triprize-actor key=false metrics=true locked=false quorum=false degraded map[postgres:ok redis:unavailable]", environment(settings))
+}
+
+func TestConnectionsLeaveFilesForTheRest(t *testing.T) {
+	t.Parallel()
+	for files, want := range map[uint64]int{100: 1, 1024: 768, 10_255: 9999, 10_256: 10_000, math.MaxUint64: 10_000} {
+		if got := fitting(10_000, files); got != want {
+			t.Errorf("with %d files %d connections", files, got)
+		}
+	}
 }
 
 // While Redis is away nobody can tell what it is. A replica may become the primary.

@@ -47,6 +47,10 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 		if err := p.Settings.Payments.Stripe.CheckWebhooks(); err != nil {
 			return err
 		}
+		if most := fitting(p.Settings.API.MaxConnections, openFiles()); most < p.Settings.API.MaxConnections {
+			p.Logger.Warn("this process may open too few files: raise ulimit -n, LimitNOFILE", "api.max_connections", p.Settings.API.MaxConnections, "in_place_of_it", most)
+			p.Settings.API.MaxConnections = most
+		}
 		run, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.provider(), p.Logger, p.Registry, p.Health)
 		if err != nil {
 			return err
@@ -61,6 +65,16 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 		defer p.watchEndpoints(p.DB).close()
 		return p.serveAndWork(ctx, serve, func(context.Context) error { return nil })
 	}
+}
+
+const (
+	filesBeside = 256 // connections to servers, and the like
+	manyFiles   = 1 << 30
+)
+
+// fitting returns how many connections of so many leave files for the rest.
+func fitting(connections int, files uint64) int {
+	return min(connections, max(int(min(files, manyFiles))-filesBeside, 1)) //nolint:gosec // small
 }
 
 // metrics returns what says in the log where the metrics are, and serves them until ctx ends.

@@ -37,7 +37,7 @@ func writeMigrations(ctx context.Context, db *pgxpool.Pool, lines []string) (err
 
 func migrateCommand() *cobra.Command {
 	parent := group("migrate", "Migrate the database schema up or down, or show its status")
-	add := func(c *cobra.Command, nothing string, run func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command) ([]string, error)) {
+	add := func(c *cobra.Command, nothing string, run func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command, db *pgxpool.Pool) ([]string, error)) {
 		c.Args = cobra.NoArgs
 		// It waits for Postgres as the processes of the fleet do, so that both may be started at the same time.
 		parent.AddCommand(withProgress(onDatabase(c, migrationTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
@@ -53,7 +53,7 @@ func migrateCommand() *cobra.Command {
 				return err
 			}
 			defer func() { _ = m.Close() }()
-			lines, err := run(ctx, m, cmd)
+			lines, err := run(ctx, m, cmd, db)
 			if len(lines) > 0 && c.Name() != "status" { // also those before one that has failed
 				err = errors.Join(err, writeMigrations(acting(cmd, db, "schema"), db, lines))
 			}
@@ -67,14 +67,19 @@ func migrateCommand() *cobra.Command {
 		})))
 	}
 	add(&cobra.Command{Use: "up", Short: "Apply all pending migrations"}, "nothing to do: the schema is up to date",
-		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) { return m.Up(ctx) })
+		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command, db *pgxpool.Pool) ([]string, error) {
+			if err := postgres.CheckServer(ctx, db); err != nil {
+				return nil, err
+			}
+			return m.Up(ctx)
+		})
 	down := &cobra.Command{Use: "down", Short: "Revert the newest migration; first lists the data that would be lost", Long: `Revert the newest migration. The command first counts the rows and values that would be
 lost. If there are any, it stops unless --destroy-data is set. Before you revert, make a
 backup and stop every process of Triprize: data written after the count is lost too.`}
 	var destroy bool
 	down.Flags().BoolVar(&destroy, "destroy-data", false, "revert even if data is lost")
 	add(down, "nothing to do: no migration is applied",
-		func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command) ([]string, error) {
+		func(ctx context.Context, m *schema.Migrator, cmd *cobra.Command, _ *pgxpool.Pool) ([]string, error) {
 			name, losses, err := m.Losses(ctx)
 			if err != nil || name == "" {
 				return nil, err
@@ -85,7 +90,7 @@ backup and stop every process of Triprize: data written after the count is lost 
 			return m.Down(ctx)
 		})
 	add(&cobra.Command{Use: "status", Short: "List the migrations with their status"}, "",
-		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command) ([]string, error) {
+		func(ctx context.Context, m *schema.Migrator, _ *cobra.Command, _ *pgxpool.Pool) ([]string, error) {
 			return m.Status(ctx)
 		})
 	return parent

@@ -120,6 +120,9 @@ func failedCommand() *cobra.Command {
 	})
 }
 
+// mostBytes is the bound of an answer that package client has by default.
+const mostBytes = 64 << 20
+
 // answers has the documents of an api as they are: where they have null, the client's types have zeros.
 type answers [][]byte
 
@@ -130,7 +133,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	document, err := io.ReadAll(response.Body)
+	document, err := io.ReadAll(io.LimitReader(response.Body, mostBytes+1)) // more is refused by the client
 	if err != nil {
 		return nil, err
 	}

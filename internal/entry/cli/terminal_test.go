@@ -173,8 +173,8 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 	found := diagnosis(t, 0)
 	newest, err := schema.Newest()
 	servers.NoError(t, err)
-	for name, want := range map[string]string{"ok settings": "valid", "ok postgres": "a primary", "ok clock of postgres": "s ahead", "note standbys": "0 standbys", "ok connections": "triprize-cli",
-		"ok schema": fmt.Sprint("version ", newest), "ok locks": "none", "ok draw key": "of 2 unfinished", "ok redis": "deleted", "ok clock of redis": "s ahead", "ok durability of redis": "noeviction true"} {
+	for name, want := range map[string]string{"ok settings": "valid", "ok postgres": "version 1", "ok role of postgres": "a primary", "ok encoding of the database": "UTF8", "ok collation": "version", "ok triggers": "origin", "ok clock of postgres": "s ahead", "note standbys": "0 standbys", "ok connections": "triprize-cli",
+		"ok schema": fmt.Sprint("version ", newest), "ok locks": "none", "ok draw key": "of 2 unfinished", "ok redis": "deleted", "ok channels of redis": "published", "ok clock of redis": "s ahead", "ok durability of redis": "noeviction true"} {
 		if text, ok := found[name]; !ok || !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q; found %q", name, text, want, found)
 		}
@@ -206,6 +206,12 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 	full := servers.OwnRedis(t)
 	t.Setenv("TRIPRIZE_REDIS_URL", full.URL())
 	settings.Redis.URL = full.URL()
+	admin := servers.Redis(t, settings)
+	servers.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "resetchannels", "-info", "-time").Err())
+	if found := diagnosis(t, 1); wrongs(found) != "wrong channels of redis" || found["note durability of redis"] == "" || found["note clock of redis"] == "" {
+		t.Errorf("a user without channels, INFO and TIME: %q", found)
+	}
+	servers.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "allchannels", "+@all").Err())
 	servers.NoError(t, servers.Redis(t, settings).ConfigSet(t.Context(), "maxmemory", "1").Err())
 	if found := diagnosis(t, 1); wrongs(found) != "wrong redis" || !strings.Contains(found["wrong redis"], "OOM") {
 		t.Errorf("a full Redis: %q", found)

@@ -37,15 +37,27 @@ func (s *server) mountConsole() {
 	})
 }
 
-// isSecure reports whether a browser asks over https: a proxy that is trusted says so. ok is false where a cookie
-// would travel in the clear: over http from another machine.
+// isSecure reports whether a browser asks over https: a proxy that is trusted says so, the outermost of several first.
+// ok is false where a cookie would travel in the clear: over http from another machine.
 func (s *server) isSecure(c *fiber.Ctx) (secure, ok bool) {
 	remote, isTCP := c.Context().RemoteAddr().(*net.TCPAddr)
 	if isTCP && s.proxies.Trust(remote.AddrPort().Addr().Unmap()) && c.Get(fiber.HeaderXForwardedFor) != "" {
-		secure = c.Get(fiber.HeaderXForwardedProto) == "https"
+		first, _, _ := strings.Cut(c.Get(fiber.HeaderXForwardedProto), ",")
+		secure = strings.EqualFold(strings.TrimSpace(first), "https")
 		return secure, secure
 	}
-	return false, isTCP && remote.IP.IsLoopback() && c.Get(fiber.HeaderXForwardedFor) == "" && c.Get(fiber.HeaderXForwardedProto) == "" // another proxy is no browser
+	return false, isTCP && remote.IP.IsLoopback() && !isForwarded(c) // another proxy is no browser
+}
+
+// isForwarded reports whether a request has a header that a proxy adds: Forwarded, Via, X-Forwarded-…, or an address,
+// such as X-Real-IP and True-Client-IP.
+func isForwarded(c *fiber.Ctx) bool {
+	for name := range c.Request().Header.All() {
+		if at := strings.ToLower(string(name)); at == "forwarded" || at == "via" || strings.HasPrefix(at, "x-forwarded") || strings.HasSuffix(at, "-ip") {
+			return true
+		}
+	}
+	return false
 }
 
 // inProcess sends the requests of a session to the API in this process.

@@ -116,8 +116,11 @@ func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
 		return browser{s: s}.send(http.MethodPost, "/sign-in", form, append(header, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
 	}
 	wantAnswer(t, "http behind the proxy", signIn(s, "X-Forwarded-For", "192.0.2.7", "X-Forwarded-Proto", "http"), http.StatusForbidden, without("Try again</button>"))
-	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto"} {
+	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "Via", "X-Real-IP", "true-client-ip"} {
 		wantAnswer(t, "a proxy that is not trusted: "+name, signIn(shared, name, "https"), http.StatusForbidden)
+	}
+	for proto, want := range map[string]int{"HTTPS , http": http.StatusSeeOther, "http, https": http.StatusForbidden, "": http.StatusForbidden} {
+		wantAnswer(t, "two proxies: "+proto, signIn(s, "X-Forwarded-For", "192.0.2.9", "X-Forwarded-Proto", proto), want)
 	}
 	a := signIn(s, "X-Forwarded-For", "192.0.2.7", "X-Forwarded-Proto", "https")
 	mustAnswer(t, "https", a, http.StatusSeeOther)

@@ -39,6 +39,7 @@ var rules = map[string]struct {
 	"method_types": {areAll(`[a-z][a-z0-9_]*`, 1, math.MaxInt), "must be one or more types of payment methods as Stripe spells them, separated by commas, such as card"},
 	"networks":     {areNetworks, "must be networks like 10.0.0.0/8, separated by commas"},
 	"draw_keys":    {areAll(`[0-9a-fA-F]{64}`, 0, 8), "must be at most 8 keys of 64 hex digits, separated by commas"}, // package keyring reads them
+	"listen":       {holds: isListen},
 	"relays":       {areRelays, "must be at most 16 different URLs separated by commas, https://host or https://host/path, without a user, a query or a fragment; " + httpsOnly},
 }
 
@@ -107,7 +108,7 @@ func listOf(text string) []string {
 
 // reason describes the rule that a value violates.
 func reason(f validator.FieldError) string {
-	if own, ok := rules[f.Tag()]; ok {
+	if own := rules[f.Tag()]; own.reason != "" {
 		first, _, _ := strings.Cut(f.Param(), " ")
 		return strings.ReplaceAll(own.reason, "PARAM", first)
 	}
@@ -132,8 +133,8 @@ func reason(f validator.FieldError) string {
 		return fmt.Sprintf("is %v, must be at least %s", f.Value(), others(f))
 	case "ltefield":
 		return fmt.Sprintf("is %v, must be at most %s", f.Value(), others(f))
-	case "hostname_port":
-		return fmt.Sprintf("is %q, must be host:port", f.Value())
+	case "listen":
+		return fmt.Sprintf("is %q, must be host:port, such as 127.0.0.1:8080, [::1]:8080 or :8080", f.Value())
 	case "startswith":
 		return "must begin with " + f.Param()
 	case "hexadecimal", "len":
@@ -198,6 +199,16 @@ func isQuorum(text, schemes string) bool {
 		servers[strings.ToLower(options.Addr)] = true
 	}
 	return len(urls)%2 == 1 && len(servers) == len(urls)
+}
+
+var isHostName = matches(`[a-zA-Z0-9][a-zA-Z0-9-]{0,62}(\.[a-zA-Z0-9][a-zA-Z0-9-]{0,62})*`)
+
+// isListen accepts what can be listened on. The validator's hostname_port has no IPv6.
+func isListen(text, _ string) bool {
+	host, port, err := net.SplitHostPort(text)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	_, noAddress := netip.ParseAddr(host)
+	return err == nil && bad == nil && n > 0 && (host == "" || noAddress == nil || isHostName(host, ""))
 }
 
 // areNetworks rejects CIDRs with bits of a host.

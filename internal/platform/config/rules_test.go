@@ -128,6 +128,18 @@ func TestOriginsAreNamedOneByOneAndInFull(t *testing.T) {
 	}
 }
 
+func TestAnAddressToListenOnMayBeOfIPv6(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"127.0.0.1:8080": true, "[::1]:8080": true, "[fe80::1%eth0]:8080": true, ":8080": true, "localhost:1": true, "api-1.example:65535": true,
+		"::1:8080": false, "[::g]:8080": false, "8080": false, "[::1]": false, "127.0.0.1:0": false, "127.0.0.1:65536": false, "a_b:1": false, "http://a:1": false, "": false,
+	} {
+		if got := isListen(text, ""); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
 func TestAnOriginOfThisMachineMayStandForEachPort(t *testing.T) {
 	t.Parallel()
 	api := API{CORSOrigins: "https://shop.example, http://localhost:*"}

@@ -80,8 +80,8 @@ func (l Locks) URLs() []string { return listOf(l.RedisURLs) }
 
 // API is the HTTP server.
 type API struct {
-	Listen                                                     string        `mapstructure:"listen"             validate:"required,hostname_port"`
-	MetricsListen                                              string        `mapstructure:"metrics_listen" validate:"omitempty,hostname_port"`
+	Listen                                                     string        `mapstructure:"listen"             validate:"required,listen"`
+	MetricsListen                                              string        `mapstructure:"metrics_listen" validate:"omitempty,listen"`
 	IdleTimeout                                                time.Duration `mapstructure:"idle_timeout"       validate:"min=1s,max=1h"`
 	MaxConnections                                             int           `mapstructure:"max_connections"    validate:"min=1,max=1000000"`
 	MaxConnectionsPerAddress                                   int           `mapstructure:"max_connections_per_address" validate:"min=0,max=1000000"`
@@ -155,7 +155,7 @@ type Accept struct {
 type Worker struct {
 	Draws                                                         int           `mapstructure:"draws"              validate:"min=1,max=64"`
 	Shards                                                        int           `mapstructure:"shards"             validate:"min=1,max=64"`
-	Listen                                                        string        `mapstructure:"listen"             validate:"omitempty,hostname_port"`
+	Listen                                                        string        `mapstructure:"listen"             validate:"omitempty,listen"`
 	Concurrency, MaxDeliveries                                    int           `mapstructure:"-"`
 	BatchLinger, HeartbeatInterval, HeartbeatTTL, ShutdownTimeout time.Duration `mapstructure:"-"`
 	OptionalTimeout                                               time.Duration `mapstructure:"-"` // of calls whose failure a sweep makes good
@@ -327,7 +327,7 @@ type Retention struct {
 
 // Scheduler runs the sweeps at their intervals.
 type Scheduler struct {
-	Listen string `mapstructure:"listen"           validate:"omitempty,hostname_port"`
+	Listen string `mapstructure:"listen"           validate:"omitempty,listen"`
 
 	SweepTimeout, ReportTimeout, ShutdownTimeout time.Duration `mapstructure:"-"`
 	BatchSize, MaxBatches                        int           `mapstructure:"-"`

@@ -82,7 +82,11 @@ func (s *Servers) Open(ctx context.Context, settings config.Postgres, name strin
 	session["tcp_user_timeout"] = milliseconds(userTimeout)
 	session["tcp_keepalives_idle"] = seconds(keepaliveIdle) // the tcp_ parameters are for the server's end of the connection
 	session["tcp_keepalives_interval"] = seconds(keepaliveInterval)
+	session["idle_session_timeout"] = "0" // the pool closes idle sessions
 	session["timezone"] = "UTC"
+	session["datestyle"] = "ISO, MDY"
+	session["client_encoding"] = "UTF8"
+	session["standard_conforming_strings"] = "on"
 	session["default_transaction_isolation"] = "read committed"
 	session["client_min_messages"] = "notice" // see OnNotice
 	maps.Copy(session, byIndex)
@@ -108,10 +112,15 @@ func (s *Servers) Open(ctx context.Context, settings config.Postgres, name strin
 }
 
 // relied are the start-up parameters that the program relies on, beside byIndex.
-var relied = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "timezone", "default_transaction_isolation", "client_min_messages"}
+var relied = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "timezone", "datestyle",
+	"client_encoding", "standard_conforming_strings", "default_transaction_isolation", "client_min_messages"}
 
-// CheckSession returns an error if sessions do not have their start-up parameters: PgBouncer removes them in silence.
+// CheckSession is CheckServer, and returns an error if sessions do not have their start-up parameters: PgBouncer removes
+// them in silence.
 func CheckSession(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := CheckServer(ctx, pool); err != nil {
+		return err
+	}
 	want := pool.Config().ConnConfig.RuntimeParams
 	names := slices.Sorted(slices.Values(slices.AppendSeq(relied[:len(relied):len(relied)], maps.Keys(byIndex))))
 	var wrong []string

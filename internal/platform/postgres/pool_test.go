@@ -15,7 +15,9 @@ func TestMain(m *testing.M) { servers.Main(m) }
 func TestSessionsHaveTheSettings(t *testing.T) {
 	t.Parallel()
 	all := servers.Patient(servers.Settings(t))
-	servers.Exec(t, servers.Pool(t, all), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()); END $$`)
+	for _, of := range []string{"default_transaction_isolation = serializable", "standard_conforming_strings = off", "datestyle = 'German'", "client_encoding = latin1", "idle_session_timeout = 1"} {
+		servers.Exec(t, servers.Pool(t, all), strings.ReplaceAll(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET ', current_database()) || $q$of$q$; END $$`, "of", of))
+	}
 	settings := all.Postgres
 	settings.URL += "&statement_timeout=1&application_name=other&timezone=Asia/Tokyo" // the settings win
 	settings.StatementTimeout = 11 * time.Minute
@@ -30,6 +32,7 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 		"statement_timeout": "11min", "lock_timeout": "2500ms", "idle_in_transaction_session_timeout": "7min",
 		"tcp_user_timeout": "10000", "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2",
 		"TimeZone": "UTC", "application_name": "triprize-settings", "transaction_isolation": "read committed",
+		"standard_conforming_strings": "on", "DateStyle": "ISO, MDY", "client_encoding": "UTF8", "idle_session_timeout": "0",
 	} {
 		got := servers.Value[string](t, db, `SHOW `+name)
 		if got != want {
@@ -91,6 +94,22 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), "postgres.url") {
 			t.Errorf("%q does not name the setting", err)
+		}
+	}
+}
+
+func TestADatabaseThatIsNotAsAssumedIsRefused(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	servers.NoError(t, postgres.CheckServer(t.Context(), servers.Pool(t, settings)))
+	name := servers.Value[string](t, servers.Pool(t, settings), `SELECT current_database()`)
+	servers.Exec(t, servers.Pool(t, settings), `CREATE DATABASE `+name+`_ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`)
+	t.Cleanup(func() { servers.Exec(t, servers.Pool(t, settings), `DROP DATABASE `+name+`_ascii WITH (FORCE)`) })
+	settings.Postgres.URL = strings.ReplaceAll(settings.Postgres.URL, name, name+"_ascii")
+	ascii := servers.Pool(t, settings)
+	for _, check := range []func() error{func() error { return postgres.CheckServer(t.Context(), ascii) }, func() error { return postgres.CheckSession(t.Context(), ascii) }} {
+		if err := check(); err == nil || postgres.IsTransient(err) || !strings.Contains(err.Error(), "encoding of the database: SQL_ASCII") {
+			t.Errorf("got %v", err)
 		}
 	}
 }

@@ -194,10 +194,15 @@ func ask(ctx context.Context, conn *pgconn.PgConn, sql string) (row [][]byte, er
 	return row, err
 }
 
+// IsDenied reports whether a server lets this role not look, or has no such function, as hosted ones do.
+func IsDenied(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "42501" || pg.Code == "42883" || pg.Code == "0A000")
+}
+
 // isMute reports whether the server has no such functions, or denies them.
 func (s *Servers) isMute(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || pg.Code != "42501" && pg.Code != "42883" && pg.Code != "0A000" {
+	if !IsDenied(err) {
 		return false
 	}
 	s.skip.Do(func() {

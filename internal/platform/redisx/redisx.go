@@ -146,6 +146,19 @@ func CheckKind(ctx context.Context, rdb redis.UniversalClient) error {
 	return nil
 }
 
+// AllowChannels says what a user of Redis 7 needs that may not publish: by default it may use no channel.
+const AllowChannels = "ACL SETUSER … &*: without channels, clients and workers wait for a poll in place of a message"
+
+// IsDenied reports whether a server lets this user not look, as hosted ones do.
+func IsDenied(err error) bool {
+	return redis.IsPermissionError(err) || redis.HasErrorPrefix(err, "unknown command")
+}
+
+// CheckChannels publishes a message that nobody reads.
+func CheckChannels(ctx context.Context, rdb redis.UniversalClient, namespace string) error {
+	return rdb.Publish(ctx, namespace+":check", "").Err()
+}
+
 // EachPrimary calls do with a client of each server that takes writes, concurrently in a Cluster. It returns the first error.
 func EachPrimary(ctx context.Context, rdb redis.UniversalClient, do func(ctx context.Context, one redis.UniversalClient) error) error {
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {

@@ -165,7 +165,7 @@ func (d *databases) prepare(ctx context.Context) (err error) {
 	if err := d.exec(ctx, `DROP DATABASE IF EXISTS %s WITH (FORCE)`, unfinished); err != nil {
 		return err
 	}
-	if err := d.exec(ctx, `CREATE DATABASE %s`, unfinished); err != nil {
+	if err := d.exec(ctx, `CREATE DATABASE %s ENCODING 'UTF8' TEMPLATE template0`, unfinished); err != nil {
 		return err
 	}
 	if err := d.migrate(ctx, unfinished); err != nil {

@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -45,20 +46,93 @@ func NewGuard(networks string) (Guard, error) {
 	return g, nil
 }
 
-// cloudHosts are the addresses at which clouds answer their machines, and give them credentials: whatever the
-// setting says, no receiver is there. 168.63.129.16 is not even in a network that is not public.
-var cloudHosts = []netip.Addr{netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("168.63.129.16"),
-	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("fd00:ec2::254")}
+// cloudHosts are where clouds answer their machines, and give them credentials: whatever the setting says, no receiver
+// is there. Most are link-local; 168.63.129.16 is not even in a network that is not public.
+var cloudHosts = prefixes("169.254.0.0/16", "fe80::/10", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32",
+	"fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128", "fd00:100::100:200/128", "fd00:a9fe:a9fe::1/128")
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+func anyContains(networks []netip.Prefix, at netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(at) })
+}
 
 // allows reports whether a request may go to an address; plain: without TLS.
 func (g Guard) allows(at netip.Addr, plain bool) bool {
-	if at.Zone() != "" || g.public == nil || slices.Contains(cloudHosts, at.Unmap()) {
+	if at.Zone() != "" || g.public == nil || anyContains(cloudHosts, at) {
 		return false
 	}
-	if slices.ContainsFunc(g.networks, func(p netip.Prefix) bool { return p.Contains(at) }) {
-		return true
+	inside, instead := g.embedded(at)
+	if slices.ContainsFunc(inside, func(v4 netip.Addr) bool { return !g.allows(v4, plain && instead) }) {
+		return false
 	}
-	return !plain && g.public.SafeAddr(at) == nil
+	return instead || g.names(at) || !plain && g.public.SafeAddr(at) == nil
+}
+
+// names reports whether an address is in a network of the setting.
+func (g Guard) names(at netip.Addr) bool {
+	if inside, instead := g.embedded(at); instead {
+		return !slices.ContainsFunc(inside, func(v4 netip.Addr) bool { return !g.names(v4) })
+	}
+	return anyContains(g.networks, at)
+}
+
+var (
+	translated = prefixes("::ffff:0:0/96", "64:ff9b::/96")        // by the system, and by a NAT64
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")          // RFC 8215
+	tunnelled  = prefixes("::/96", "::ffff:0:0:0/96")             // IPv4-compatible, IPv4-translated: in the last bytes
+	sixToFour  = netip.MustParsePrefix("2002::/16")               // RFC 3056
+	teredo     = netip.MustParsePrefix("2001::/32")               // RFC 4380
+	isatap     = [][]byte{{0, 0, 0x5e, 0xfe}, {2, 0, 0x5e, 0xfe}} // RFC 5214: after any 64 bits
+)
+
+// embedded returns the IPv4 addresses in an IPv6 address, to which a translator or a tunnel may send. All of them must be
+// allowed; with instead, they are judged in place of the address. The prefix of a local NAT64 is as the setting has it.
+func (g Guard) embedded(at netip.Addr) (inside []netip.Addr, instead bool) {
+	if !at.Is6() || at == netip.IPv6Loopback() || at == netip.IPv6Unspecified() {
+		return nil, false
+	}
+	b := at.As16()
+	from := func(i int) netip.Addr { return netip.AddrFrom4([4]byte(b[i : i+4])) }
+	switch {
+	case anyContains(translated, at):
+		return []netip.Addr{from(12)}, true
+	case localNAT64.Contains(at):
+		for _, p := range g.networks {
+			if p.Contains(at) {
+				inside = append(inside, behind(b, p.Bits()))
+			}
+		}
+		return inside, inside != nil
+	case sixToFour.Contains(at):
+		return []netip.Addr{from(2)}, false
+	case teredo.Contains(at):
+		return []netip.Addr{from(4), netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]})}, false
+	case anyContains(tunnelled, at), slices.ContainsFunc(isatap, func(mark []byte) bool { return bytes.Equal(b[8:12], mark) }):
+		return []netip.Addr{from(12)}, false
+	}
+	return nil, false
+}
+
+// behind decodes an address of a NAT64 with a prefix of so many bits (RFC 6052, section 2.2): byte 8 is left out, and what
+// follows the four bytes is 0. Anything else becomes 0.0.0.0, which is refused.
+func behind(b [16]byte, bits int) netip.Addr {
+	if bits != 48 && bits != 56 && bits != 64 {
+		bits = 96
+	}
+	rest := b[bits/8:]
+	if at := 8 - bits/8; at >= 0 {
+		rest = slices.Concat(rest[:at], rest[at+1:])
+	}
+	if slices.ContainsFunc(rest[4:], func(x byte) bool { return x != 0 }) {
+		return netip.IPv4Unspecified()
+	}
+	return netip.AddrFrom4([4]byte(rest[:4]))
 }
 
 // control is the check at the moment of a connection, for net.Dialer.
@@ -139,8 +213,4 @@ func (g Guard) Named(text string) bool {
 	}
 	at, err := netip.ParseAddr(u.Hostname())
 	return err == nil && g.names(at)
-}
-
-func (g Guard) names(at netip.Addr) bool {
-	return slices.ContainsFunc(g.networks, func(p netip.Prefix) bool { return p.Contains(at.Unmap()) || p.Contains(at) })
 }

@@ -26,7 +26,7 @@ postgres)
         echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
         echo "listen_addresses = '*'" >>"$PGDATA/postgresql.conf"
         pg_ctl --wait --options="-c listen_addresses=''" start
-        psql --no-psqlrc --username="$POSTGRES_USER" --dbname=postgres --command="CREATE DATABASE \"$POSTGRES_DB\""
+        psql --no-psqlrc --username="$POSTGRES_USER" --dbname=postgres --command="CREATE DATABASE \"$POSTGRES_DB\" ENCODING 'UTF8' TEMPLATE template0"
         for file in /docker-entrypoint-initdb.d/*.sql; do
             psql --no-psqlrc --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" --dbname="$POSTGRES_DB" --file="$file"
         done
