@@ -3534,6 +3534,27 @@ export interface components {
             figures: components["schemas"]["StatusFigures"];
             /** @description The oldest first, 100 at most. */
             execution_locks: components["schemas"]["ExecutionLock"][];
+            /** @description Apis, workers and the leading scheduler, as their heartbeats describe them; empty while Redis does not answer. */
+            processes: components["schemas"]["StatusProcess"][];
+        };
+        StatusProcess: {
+            /** @description `api`, `worker` or `scheduler`. */
+            role: string;
+            /** @description Host, pid and a random part. */
+            id: string;
+            /**
+             * @description `starting`: it has sent one heartbeat; it is alive after two. `silent`: it sends none and has not shut down.
+             * @enum {string}
+             */
+            state: "starting" | "alive" | "silent";
+            version: string;
+            /**
+             * Format: date-time
+             * @description When it sent the first heartbeat.
+             */
+            since: string | null;
+            /** @description Tasks that a worker has taken. */
+            tasks_in_hand: number;
         };
         /**
          * @description `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
@@ -3568,12 +3589,12 @@ export interface components {
             refusals_per_second: number | null;
             /**
              * Format: double
-             * @description From acceptance to the final state, of these.
+             * @description From acceptance to the final state, of these; those by card, which wait for their buyers, do not count.
              */
             final_p50_ms: number | null;
             /** Format: double */
             final_p99_ms: number | null;
-            /** @description Workers that are alive. */
+            /** @description Workers that are alive: they send heartbeats, and have sent two. */
             workers: number | null;
             /** @description Schedulers that lead: 0 or 1. */
             schedulers: number | null;
@@ -4276,6 +4297,7 @@ export type SweepName = components['schemas']['SweepName'];
 export type Sweep = components['schemas']['Sweep'];
 export type SweepList = components['schemas']['SweepList'];
 export type Status = components['schemas']['Status'];
+export type StatusProcess = components['schemas']['StatusProcess'];
 export type CheckState = components['schemas']['CheckState'];
 export type StatusCheck = components['schemas']['StatusCheck'];
 export type StatusFigures = components['schemas']['StatusFigures'];

@@ -2,7 +2,10 @@ package boot
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/buildinfo"
 	"triprize/internal/drawing"
 	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
@@ -30,6 +34,8 @@ const (
 	causeSalesStuck    = "sales_stuck"
 	causeStandbyAway   = "standby_away"
 	causeWorkerFrozen  = "worker_frozen"
+	causeOverloaded    = "overloaded"     // of this process
+	causeProviderKey   = "provider_key"   // of this process
 	causeWritesFailing = "writes_failing" // of this process
 )
 
@@ -64,7 +70,10 @@ func (p *Process) causes() *telemetry.Causes {
 		names = append([]string{causeDrawKeyWrong}, names...)
 	}
 	if p.Name == apiName {
-		names = append(names, causeWritesFailing)
+		names = append(names, causeOverloaded, causeWritesFailing)
+	}
+	if p.keyRefused != nil {
+		names = append(names, causeProviderKey)
 	}
 	if p.Settings.Postgres.RequireSyncStandby {
 		names = append(names, causeAsynchronous, causeStandbyAway)
@@ -93,13 +102,44 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 			found = append(found, p.checkKeys(ctx, keys)...)
 		}
 		if p.Name == apiName {
-			found = append(found, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
+			found = append(found, telemetry.Cause{Name: causeOverloaded, Holds: p.Health.Refuses()}, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
+		}
+		if p.keyRefused != nil {
+			found = append(found, telemetry.Cause{Name: causeProviderKey, Holds: p.keyRefused()})
 		}
 		if ctx.Err() == nil {
 			causes.Set(found...)
 			gauges.Set(slices.Concat(inRedis.gauges, inPostgres.gauges, p.readOwn(ctx))...)
 		}
 	}
+}
+
+// describe says what only this process knows of itself: its failing checks and causes, and digests of the settings that
+// should be the same everywhere.
+func (p *Process) describe() queue.Description {
+	ready, stripe := p.Health.Ready(), p.Settings.Payments.Stripe
+	said := queue.Description{Version: buildinfo.Version(), Settings: map[string]string{"payments.stripe": digest(stripe.Key, stripe.Account),
+		"postgres.require_sync_standby": digest(p.Settings.Postgres.RequireSyncStandby), "retention": digest(p.Settings.Retention)}}
+	for name, is := range ready.Checks {
+		if is != telemetry.StatusOK {
+			said.Faults = append(said.Faults, name)
+		}
+	}
+	for _, name := range ready.Causes {
+		if slices.Contains([]string{causeDrawKeyWrong, causeOverloaded, causeProviderKey, causeWritesFailing}, name) {
+			said.Faults = append(said.Faults, name)
+		}
+	}
+	if ready.Livemode != nil && !*ready.Livemode {
+		said.Faults = append(said.Faults, "test_mode")
+	}
+	return said
+}
+
+// digest returns a few bytes of a hash, which say whether two processes have the same, and nothing about it.
+func digest(values ...any) string {
+	sum := sha256.Sum256(fmt.Append(nil, values...))
+	return hex.EncodeToString(sum[:4])
 }
 
 // readOwn reads the gauges that only this kind of process has. They are missing while they cannot be read.
@@ -142,7 +182,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if p.checkRedis(ctx) != nil {
 		return snapshot{}
 	}
-	present, err := queue.ReadProcesses(ctx, p.Redis, p.Settings.Redis.Namespace)
+	fleet, err := queue.ReadFleet(ctx, p.Redis, p.Settings.Redis.Namespace)
 	if err != nil {
 		return snapshot{}
 	}
@@ -159,15 +199,16 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if err != nil {
 		return snapshot{}
 	}
-	workers, schedulers := present[queue.RoleWorker], present[queue.RoleScheduler]
+	workers, silent, schedulers := fleet.Named(queue.RoleWorker, queue.Alive), fleet.Named(queue.RoleWorker, queue.Silent), fleet.Named(queue.RoleScheduler, queue.Alive)
 	s.causes = []telemetry.Cause{
-		{Name: causeNoScheduler, Holds: len(schedulers.Alive) == 0},
-		{Name: causeNoWorker, Holds: len(workers.Alive) == 0},
-		{Name: causeWorkerFrozen, Holds: len(workers.Stale) > 0, Details: []any{"workers", workers.Stale}},
+		{Name: causeNoScheduler, Holds: len(schedulers) == 0},
+		{Name: causeNoWorker, Holds: len(workers) == 0},
+		{Name: causeWorkerFrozen, Holds: len(silent) > 0, Details: []any{"workers", silent}},
 	}
-	s.add("workers_alive", "Workers that send heartbeats.", float64(len(workers.Alive)))
-	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(workers.Stale)))
-	s.add("schedulers_alive", "Schedulers that lead and send heartbeats: one.", float64(len(schedulers.Alive)))
+	s.add("workers_alive", "Workers that have sent two heartbeats, and send them.", float64(len(workers)))
+	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(silent)))
+	s.add("worker_crashes", "Workers that ended in the last ten minutes without a shutdown, or within a minute of their start; 0 as soon as one that started later has run for a minute.", float64(fleet.Crashes))
+	s.add("schedulers_alive", "Schedulers that lead and have sent two heartbeats: one.", float64(len(schedulers)))
 	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys.Load()))
 	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say
 		s.add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
@@ -217,6 +258,7 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	}
 	s.add("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.", float64(draws.Campaigns))
 	s.add("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.", draws.Oldest.Seconds())
+	s.add("draws_given_up", "Campaigns that are drawing, and of which a job was given up: it failed with internal-error after too many deliveries.", float64(draws.GivenUp))
 	s.add("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.", float64(draws.Voids))
 	s.add("execution_locks_held", "Draws that a worker has claimed.", float64(draws.Claims))
 	s.add("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.", draws.OldestClaim.Seconds())

@@ -178,6 +178,9 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	switch {
 	case err != nil:
+		if request.Kind == job.KindPurchase && fault.CodeOf(err) == fault.Overloaded {
+			s.health.Refused()
+		}
 		return response.Result{}, err
 	case made.Reused:
 		return response.Result{}, reused(made.Job)
