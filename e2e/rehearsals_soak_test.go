@@ -230,7 +230,7 @@ func (r *rehearsal) look(alert string) {
 		r.T.Fatalf("%s has no lines to look with", alert)
 	}
 	cmd := exec.Command("sh", "-u", "-c", script)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(triprize(r.T))+":"+os.Getenv("PATH"), "API="+r.URLs[0], "KEY="+r.Operator,
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(triprize(r.T))+":"+os.Getenv("PATH"), "TRIPRIZE_API="+r.URLs[0], "TRIPRIZE_KEY="+r.Operator,
 		"METRICS="+strings.TrimSuffix(r.MetricsURL(0), "/metrics"), "TRIPRIZE_POSTGRES_URL="+r.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL="+r.Settings.Redis.URL)
 	out, _ := cmd.CombinedOutput() // a server may be away
 	for _, wrong := range []string{"not found", "ERROR:", "unknown command", "Usage", "rror: unknown"} {

@@ -160,9 +160,11 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 			pipe.SetNX(ctx, key, inProgress+h.id, h.ttl)        // it may have expired while Redis was away
 			pipe.PExpire(ctx, key, h.ttl)
 		}
-		text, err := json.Marshal(said)
-		pipe.Set(ctx, processKey(h.namespace, h.member()), text, h.ttl+staleFor)
-		return err
+		text, failed := json.Marshal(said)
+		if answer.Err() == nil {
+			pipe.Set(ctx, processKey(h.namespace, h.member()), text, h.ttl+staleFor)
+		}
+		return failed
 	})
 	return errors.Join(err, renewed)
 }
