@@ -60,7 +60,7 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 		}
 		defer p.watchEndpoints(p.DB).close()
 		heartbeat := queue.NewHeartbeat(p.Redis, p.Settings.Redis.Namespace, queue.RoleAPI, queue.NewID(), p.Settings.Worker)
-		heartbeat.Describe = p.describe
+		heartbeat.Describe = p.described
 		return p.serveAndWork(ctx, serve, func(ctx context.Context) error { heartbeat.Run(ctx, p.Logger); return nil })
 	}
 }
@@ -102,7 +102,7 @@ func Worker(ctx context.Context, p *Process) error {
 	}
 	defer closeCards()
 	p.ownGauges = w.Gauges
-	w.Describe(p.describe)
+	w.Describe(p.described)
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	return p.serveAndWork(ctx, p.metrics("worker.listen", p.Settings.Worker.Listen), func(ctx context.Context) error {
 		p.Logger.Info("working", "shards", p.Settings.Worker.Shards)
@@ -124,7 +124,7 @@ func (p *Process) scheduler() (*scheduler.Scheduler, *upkeep.Sweeper) {
 	}
 	sweeper := upkeep.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(sweep.RowWait), p.Redis, p.Logger, o)
 	leader := queue.NewHeartbeat(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
-	leader.Describe = p.describe
+	leader.Describe = p.described
 	return scheduler.New(sweeper, p.Locks, leader, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
 

@@ -111,7 +111,17 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 			causes.Set(found...)
 			gauges.Set(slices.Concat(inRedis.gauges, inPostgres.gauges, p.readOwn(ctx))...)
 		}
+		said := p.describe() //nolint:contextcheck // it reads what is known
+		p.said.Store(&said)
 	}
+}
+
+// described returns what describe said last. A heartbeat that waited for a check would renew no task meanwhile.
+func (p *Process) described() queue.Description {
+	if said := p.said.Load(); said != nil {
+		return *said
+	}
+	return queue.Description{Version: buildinfo.Version()}
 }
 
 // describe says what only this process knows of itself: its failing checks and causes, and digests of the settings that
