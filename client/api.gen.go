@@ -244,6 +244,13 @@ const (
 	RefundsWaitingForOperator RefundsWaitingFor = "operator"
 )
 
+// Defines values for StatusProcessState.
+const (
+	StatusProcessStateAlive    StatusProcessState = "alive"
+	StatusProcessStateSilent   StatusProcessState = "silent"
+	StatusProcessStateStarting StatusProcessState = "starting"
+)
+
 // Defines values for StreamEndReason.
 const (
 	StreamEndReasonAge      StreamEndReason = "age"
@@ -2203,6 +2210,9 @@ type Status struct {
 
 	// ExecutionLocks The oldest first, 100 at most.
 	ExecutionLocks []ExecutionLock `json:"execution_locks"`
+
+	// Processes Apis, workers and the leading scheduler, as their heartbeats describe them; empty while Redis does not answer.
+	Processes []StatusProcess `json:"processes"`
 }
 
 // StatusCheck defines model for StatusCheck.
@@ -2231,11 +2241,11 @@ type StatusFigures struct {
 	// RefusalsPerSecond Purchase jobs that were refused, likewise.
 	RefusalsPerSecond *float64 `json:"refusals_per_second"`
 
-	// FinalP50Ms From acceptance to the final state, of these.
+	// FinalP50Ms From acceptance to the final state, of these; those by card, which wait for their buyers, do not count.
 	FinalP50Ms *float64 `json:"final_p50_ms"`
 	FinalP99Ms *float64 `json:"final_p99_ms"`
 
-	// Workers Workers that are alive.
+	// Workers Workers that are alive: they send heartbeats, and have sent two.
 	Workers *int `json:"workers"`
 
 	// Schedulers Schedulers that lead: 0 or 1.
@@ -2245,6 +2255,28 @@ type StatusFigures struct {
 	Leader  string    `json:"leader"`
 	Backlog []Backlog `json:"backlog"`
 }
+
+// StatusProcess defines model for StatusProcess.
+type StatusProcess struct {
+	// Role `api`, `worker` or `scheduler`.
+	Role string `json:"role"`
+
+	// ID Host, pid and a random part.
+	ID string `json:"id"`
+
+	// State `starting`: it has sent one heartbeat; it is alive after two. `silent`: it sends none and has not shut down.
+	State   StatusProcessState `json:"state"`
+	Version string             `json:"version"`
+
+	// Since When it sent the first heartbeat.
+	Since time.Time `json:"since"`
+
+	// TasksInHand Tasks that a worker has taken.
+	TasksInHand int `json:"tasks_in_hand"`
+}
+
+// StatusProcessState `starting`: it has sent one heartbeat; it is alive after two. `silent`: it sends none and has not shut down.
+type StatusProcessState string
 
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {

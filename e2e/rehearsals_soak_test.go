@@ -230,7 +230,7 @@ func (r *rehearsal) look(alert string) {
 		r.T.Fatalf("%s has no lines to look with", alert)
 	}
 	cmd := exec.Command("sh", "-u", "-c", script)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(triprize(r.T))+":"+os.Getenv("PATH"), "API="+r.URLs[0], "KEY="+r.Operator,
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(triprize(r.T))+":"+os.Getenv("PATH"), "TRIPRIZE_API="+r.URLs[0], "TRIPRIZE_KEY="+r.Operator,
 		"METRICS="+strings.TrimSuffix(r.MetricsURL(0), "/metrics"), "TRIPRIZE_POSTGRES_URL="+r.Settings.Postgres.URL, "TRIPRIZE_REDIS_URL="+r.Settings.Redis.URL)
 	out, _ := cmd.CombinedOutput() // a server may be away
 	for _, wrong := range []string{"not found", "ERROR:", "unknown command", "Usage", "rror: unknown"} {
@@ -266,13 +266,15 @@ func startChild(t *testing.T, c *devstack.Child) {
 // Processes and servers are frozen, stopped and started again.
 func TestTheAlertsOfProcessesAndServersAreHeard(t *testing.T) {
 	t.Parallel()
-	r := rehearse(t, fleet.Options{Private: true})
+	r := rehearse(t, fleet.Options{Private: true, Env: []string{"TRIPRIZE_ACCEPT_LONGEST_WAIT=5s"}})
 	id, worker, scheduler, api := r.Campaign(6), r.Workers[0], r.Schedulers[0], r.APIs[0]
 	r.provoke(func() {
 		signal(t, syscall.SIGSTOP, worker)
-		r.Buy(fleet.Order{Campaign: id, User: "mina"})
+		servers.Eventually(t, "purchases are refused", func() bool {
+			return r.Buy(fleet.Order{Campaign: id, User: "mina"}).Status == http.StatusServiceUnavailable
+		})
 	}, func() { signal(t, syscall.SIGCONT, worker) },
-		"TriprizeNoWorker", "TriprizeWorkerSilent", "TriprizeJobsStuck purchase", "TriprizeProcessDown")
+		"TriprizeNoWorker", "TriprizeWorkerSilent", "TriprizeOverloaded", "TriprizeJobsStuck purchase", "TriprizeProcessDown")
 	memory := func(most string) {
 		servers.NoError(t, r.Redis.ConfigSet(t.Context(), "maxmemory", most).Err())
 	}
@@ -329,6 +331,13 @@ func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 		Env: []string{"TRIPRIZE_POSTGRES_MAX_CONNECTIONS=8", "TRIPRIZE_WORKER_MAX_DELIVERIES=2", "TRIPRIZE_TEST_FAILPOINTS=sale.commit@poison=kill"}})
 	id, other := r.Campaign(20), r.Campaign(20)
 	r.provoke(func() { r.Buy(fleet.Order{Campaign: other, User: "poison"}) }, func() {}, "TriprizeJobsGivenUp")
+
+	r.provoke(func() {
+		servers.Eventually(t, "workers have died", func() bool {
+			_ = r.Workers[0].Signal(syscall.SIGKILL)
+			return r.value(`max(triprize_worker_crashes)`) > 2
+		})
+	}, func() {}, "TriprizeWorkersCrash")
 
 	unlock, holding := fixture.LockCampaign(t, r.DB, id), sync.WaitGroup{}
 	r.provoke(func() {

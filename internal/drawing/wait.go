@@ -55,6 +55,7 @@ func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 type UnderWay struct {
 	Campaigns   int           // that are drawing
 	Oldest      time.Duration // since when the first of them is; 0: none is
+	GivenUp     int           // of them, with a job that was given up
 	Waits       int           // of them, that wait for something, or whose last attempt failed
 	Voids       int           // of them, with a void that is announced
 	Claims      int           // of them, with a claim of a worker
@@ -66,9 +67,10 @@ func CountUnderWay(ctx context.Context, db postgres.DB) (u UnderWay, err error) 
 	var since, claimed float64
 	err = db.QueryRow(ctx, `
 		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)::float8, count(w.campaign_id), count(v.campaign_id),
+		       count(*) FILTER (WHERE EXISTS (SELECT FROM jobs j WHERE j.campaign_id = c.id AND j.kind = 'draw' AND j.state = 'failed' AND j.problem ->> 'code' = 'internal-error')),
 		       count(c.execution_lock_id), coalesce(extract(epoch FROM max(clock_timestamp() - c.execution_locked_at)), 0)::float8
 		FROM campaigns c LEFT JOIN draw_waits w ON w.campaign_id = c.id LEFT JOIN draw_voids v ON v.campaign_id = c.id WHERE c.state = 'drawing'`).
-		Scan(&u.Campaigns, &since, &u.Waits, &u.Voids, &u.Claims, &claimed)
+		Scan(&u.Campaigns, &since, &u.Waits, &u.Voids, &u.GivenUp, &u.Claims, &claimed)
 	u.Oldest, u.OldestClaim = time.Duration(since*float64(time.Second)), time.Duration(claimed*float64(time.Second))
 	return u, fault.At(err, "drawing.CountUnderWay")
 }

@@ -221,7 +221,7 @@ func idsOf(refs []job.Ref) (jobs, campaigns []uuid.UUID) {
 // Rates are how fast purchases have become final in the last ten seconds.
 type Rates struct {
 	Completed, Refused float64  // each second
-	P50, P99           *float64 // from acceptance to the end, in milliseconds; nil: none has become final
+	P50, P99           *float64 // from acceptance to the end, in milliseconds, of those that are not paid by card, which wait for their buyers; nil: none has become final
 }
 
 // ReadRates reads the newest purchases, payments and refused jobs, 20,000 of each at most: purchases that were stored
@@ -236,7 +236,8 @@ func ReadRates(ctx context.Context, db postgres.DB) (r Rates, err error) {
 			JOIN purchases USING (id) WHERE completed_at IS NOT NULL
 			UNION ALL
 			SELECT id, false FROM (SELECT unnest(jobs) AS id FROM refused_jobs WHERE refused_at > statement_timestamp() - interval '10 seconds' ORDER BY refused_at DESC LIMIT $2) r),
-		j AS (SELECT sold, 1000 * extract(epoch FROM finished_at - accepted_at)::float8 AS took FROM ended JOIN jobs USING (id) WHERE kind = 'purchase')
+		j AS (SELECT sold, CASE WHEN purchase_id IS NULL THEN 1000 * extract(epoch FROM finished_at - accepted_at)::float8 END AS took
+			FROM ended JOIN jobs USING (id) WHERE kind = 'purchase')
 		SELECT count(*) FILTER (WHERE sold) / 10::float8, count(*) FILTER (WHERE NOT sold) / 10::float8,
 		       round(percentile_cont(0.5) WITHIN GROUP (ORDER BY took)), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY took))
 		FROM j`, uuidv7.FirstAt(now.Add(-10*time.Second)), 20_000, uuidv7.FirstAt(now.Add(time.Minute))).Scan(&r.Completed, &r.Refused, &r.P50, &r.P99)

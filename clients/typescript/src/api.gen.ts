@@ -3585,6 +3585,27 @@ export interface components {
             figures: components["schemas"]["StatusFigures"];
             /** @description The oldest first, 100 at most. */
             execution_locks: components["schemas"]["ExecutionLock"][];
+            /** @description Apis, workers and the leading scheduler, as their heartbeats describe them; empty while Redis does not answer. */
+            processes: components["schemas"]["StatusProcess"][];
+        };
+        StatusProcess: {
+            /** @description `api`, `worker` or `scheduler`. */
+            role: string;
+            /** @description Host, pid and a random part. */
+            id: string;
+            /**
+             * @description `starting`: it has sent one heartbeat; it is alive after two. `silent`: it sends none and has not shut down.
+             * @enum {string}
+             */
+            state: "starting" | "alive" | "silent";
+            version: string;
+            /**
+             * Format: date-time
+             * @description When it sent the first heartbeat.
+             */
+            since: string | null;
+            /** @description Tasks that a worker has taken. */
+            tasks_in_hand: number;
         };
         /**
          * @description `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
@@ -3619,12 +3640,12 @@ export interface components {
             refusals_per_second: number | null;
             /**
              * Format: double
-             * @description From acceptance to the final state, of these.
+             * @description From acceptance to the final state, of these; those by card, which wait for their buyers, do not count.
              */
             final_p50_ms: number | null;
             /** Format: double */
             final_p99_ms: number | null;
-            /** @description Workers that are alive. */
+            /** @description Workers that are alive: they send heartbeats, and have sent two. */
             workers: number | null;
             /** @description Schedulers that lead: 0 or 1. */
             schedulers: number | null;
@@ -3771,10 +3792,10 @@ export interface components {
             livemode?: boolean;
         };
         /**
-         * @description `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds. `replication_asynchronous`: commits do not wait for a synchronous standby of Postgres, although one is required. `standby_away`: commits wait for a synchronous standby for more than three seconds, or none is connected and less than ten seconds behind.
+         * @description `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive: none has sent two heartbeats and goes on. `overloaded`: this api has refused a purchase as overloaded in the last half a minute. `provider_key`: the payment provider has refused the key for the last new payment of this process. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds. `replication_asynchronous`: commits do not wait for a synchronous standby of Postgres, although one is required. `standby_away`: commits wait for a synchronous standby for more than three seconds, or none is connected and less than ten seconds behind.
          * @enum {string}
          */
-        DegradationCause: "draw_key_wrong" | "draw_failing" | "no_scheduler" | "no_worker" | "sales_stuck" | "worker_frozen" | "writes_failing" | "replication_asynchronous" | "standby_away";
+        DegradationCause: "draw_key_wrong" | "draw_failing" | "no_scheduler" | "no_worker" | "overloaded" | "provider_key" | "sales_stuck" | "worker_frozen" | "writes_failing" | "replication_asynchronous" | "standby_away";
     };
     responses: {
         /** @description Nothing has changed since the response with this ETag. */
@@ -4329,6 +4350,7 @@ export type SweepName = components['schemas']['SweepName'];
 export type Sweep = components['schemas']['Sweep'];
 export type SweepList = components['schemas']['SweepList'];
 export type Status = components['schemas']['Status'];
+export type StatusProcess = components['schemas']['StatusProcess'];
 export type CheckState = components['schemas']['CheckState'];
 export type StatusCheck = components['schemas']['StatusCheck'];
 export type StatusFigures = components['schemas']['StatusFigures'];

@@ -51,6 +51,9 @@ type Process struct {
 	known   atomic.Bool
 	refused atomic.Value // why Redis is not used, as logged last
 
+	said       atomic.Pointer[queue.Description]
+	keyRefused func() bool // by the payment provider; nil: this process uses none
+
 	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }
 

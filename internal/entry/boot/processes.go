@@ -63,7 +63,9 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 			return group.Wait()
 		}
 		defer p.watchEndpoints(p.DB).close()
-		return p.serveAndWork(ctx, serve, func(context.Context) error { return nil })
+		heartbeat := queue.NewHeartbeat(p.Redis, p.Settings.Redis.Namespace, queue.RoleAPI, queue.NewID(), p.Settings.Worker)
+		heartbeat.Describe = p.described
+		return p.serveAndWork(ctx, serve, func(ctx context.Context) error { heartbeat.Run(ctx, p.Logger); return nil })
 	}
 }
 
@@ -114,6 +116,7 @@ func Worker(ctx context.Context, p *Process) error {
 	}
 	defer closeCards()
 	p.ownGauges = w.Gauges
+	w.Describe(p.described)
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	return p.serveAndWork(ctx, p.metrics("worker.listen", p.Settings.Worker.Listen), func(ctx context.Context) error {
 		p.Logger.Info("working", "shards", p.Settings.Worker.Shards)
@@ -135,6 +138,7 @@ func (p *Process) scheduler() (*scheduler.Scheduler, *upkeep.Sweeper) {
 	}
 	sweeper := upkeep.New(p.Settings, postgres.NewGate(p.DB, p.Registry).Retry(sweep.RowWait), p.Redis, p.Logger, o)
 	leader := queue.NewHeartbeat(p.Redis, p.Settings.Redis.Namespace, queue.RoleScheduler, queue.NewID(), p.Settings.Worker)
+	leader.Describe = p.described
 	return scheduler.New(sweeper, p.Locks, leader, p.Settings.Scheduler, p.Logger, p.Registry), sweeper
 }
 
@@ -211,7 +215,9 @@ func (p *Process) provider() payprovider.Provider {
 	} else {
 		p.Logger.Warn("the payment provider is in test mode: purchases by card cost nothing", "setting", "payments.allow_test")
 	}
-	return reconciliation.Mark(stripe.New(settings, p.Logger, p.Registry), p.DB)
+	client := stripe.New(settings, p.Logger, p.Registry)
+	p.keyRefused = client.KeyRefused
+	return reconciliation.Mark(client, p.DB)
 }
 
 // takeCards lets a worker lead payments and refunds, with connections that are for them alone: while many of them

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/domain/buildinfo"
 	"triprize/internal/drawing"
 	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
@@ -30,6 +31,8 @@ const (
 	causeSalesStuck    = "sales_stuck"
 	causeStandbyAway   = "standby_away"
 	causeWorkerFrozen  = "worker_frozen"
+	causeOverloaded    = "overloaded"     // of this process
+	causeProviderKey   = "provider_key"   // of this process
 	causeWritesFailing = "writes_failing" // of this process
 )
 
@@ -66,7 +69,10 @@ func (p *Process) causes() *telemetry.Causes {
 		names = append([]string{causeDrawKeyWrong}, names...)
 	}
 	if p.Name == apiName {
-		names = append(names, causeWritesFailing)
+		names = append(names, causeOverloaded, causeWritesFailing)
+	}
+	if p.keyRefused != nil {
+		names = append(names, causeProviderKey)
 	}
 	if p.Settings.Postgres.RequireSyncStandby {
 		names = append(names, causeAsynchronous, causeStandbyAway)
@@ -98,13 +104,45 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 			found = append(found, p.checkKeys(ctx, keys)...)
 		}
 		if p.Name == apiName {
-			found = append(found, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
+			found = append(found, telemetry.Cause{Name: causeOverloaded, Holds: p.Health.Refuses()}, telemetry.Cause{Name: causeWritesFailing, Holds: p.Health.WritesFail()})
+		}
+		if p.keyRefused != nil {
+			found = append(found, telemetry.Cause{Name: causeProviderKey, Holds: p.keyRefused()})
 		}
 		if ctx.Err() == nil {
 			causes.Set(found...)
 			gauges.Set(slices.Concat(inRedis.gauges, inPostgres.gauges, p.readOwn(ctx))...)
 		}
+		said := p.describe() //nolint:contextcheck // it reads what is known
+		p.said.Store(&said)
 	}
+}
+
+// described returns what describe said last. A heartbeat that waited for a check would renew no task meanwhile.
+func (p *Process) described() queue.Description {
+	if said := p.said.Load(); said != nil {
+		return *said
+	}
+	return queue.Description{Version: buildinfo.Version()}
+}
+
+// describe says what only this process knows of itself: its failing checks and causes.
+func (p *Process) describe() queue.Description {
+	ready, said := p.Health.Ready(), queue.Description{Version: buildinfo.Version()}
+	for name, is := range ready.Checks {
+		if is != telemetry.StatusOK {
+			said.Faults = append(said.Faults, name)
+		}
+	}
+	for _, name := range ready.Causes {
+		if slices.Contains([]string{causeDrawKeyWrong, causeOverloaded, causeProviderKey, causeWritesFailing}, name) {
+			said.Faults = append(said.Faults, name)
+		}
+	}
+	if ready.Livemode != nil && !*ready.Livemode {
+		said.Faults = append(said.Faults, "test_mode")
+	}
+	return said
 }
 
 // readOwn reads the gauges that only this kind of process has. They are missing while they cannot be read.
@@ -147,7 +185,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if p.checkRedis(ctx) != nil {
 		return snapshot{}
 	}
-	present, err := queue.ReadProcesses(ctx, p.Redis, p.Settings.Redis.Namespace)
+	fleet, err := queue.ReadFleet(ctx, p.Redis, p.Settings.Redis.Namespace)
 	if err != nil {
 		return snapshot{}
 	}
@@ -164,15 +202,16 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if err != nil {
 		return snapshot{}
 	}
-	workers, schedulers := present[queue.RoleWorker], present[queue.RoleScheduler]
+	workers, silent, schedulers := fleet.Named(queue.RoleWorker, queue.Alive), fleet.Named(queue.RoleWorker, queue.Silent), fleet.Named(queue.RoleScheduler, queue.Alive)
 	s.causes = []telemetry.Cause{
-		{Name: causeNoScheduler, Holds: len(schedulers.Alive) == 0},
-		{Name: causeNoWorker, Holds: len(workers.Alive) == 0},
-		{Name: causeWorkerFrozen, Holds: len(workers.Stale) > 0, Details: []any{"workers", workers.Stale}},
+		{Name: causeNoScheduler, Holds: len(schedulers) == 0},
+		{Name: causeNoWorker, Holds: len(workers) == 0},
+		{Name: causeWorkerFrozen, Holds: len(silent) > 0, Details: []any{"workers", silent}},
 	}
-	s.add("workers_alive", "Workers that send heartbeats.", float64(len(workers.Alive)))
-	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(workers.Stale)))
-	s.add("schedulers_alive", "Schedulers that lead and send heartbeats: one.", float64(len(schedulers.Alive)))
+	s.add("workers_alive", "Workers that have sent two heartbeats, and send them.", float64(len(workers)))
+	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(silent)))
+	s.add("worker_crashes", "Workers that ended in the last ten minutes without a shutdown, or within a minute of their start; 0 as soon as one that started later has run for a minute.", float64(fleet.Crashes))
+	s.add("schedulers_alive", "Schedulers that lead and have sent two heartbeats: one.", float64(len(schedulers)))
 	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys.Load()))
 	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say
 		s.add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
@@ -223,6 +262,7 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	}
 	s.add("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.", float64(draws.Campaigns))
 	s.add("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.", draws.Oldest.Seconds())
+	s.add("draws_given_up", "Campaigns that are drawing, and of which a job was given up: it failed with internal-error after too many deliveries.", float64(draws.GivenUp))
 	s.add("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.", float64(draws.Voids))
 	s.add("execution_locks_held", "Draws that a worker has claimed.", float64(draws.Claims))
 	s.add("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.", draws.OldestClaim.Seconds())

@@ -59,14 +59,14 @@ the violations that it found.`,
 }
 
 // report prints what a check has found, as JSON or by write, and returns an error if it has found something.
-func report(out io.Writer, asJSON bool, document any, write func(), found int, what string) error {
+func report(out io.Writer, asJSON bool, document any, write func(), found int, one, many string) error {
 	if !asJSON {
 		write()
 	} else if err := json.NewEncoder(out).Encode(document); err != nil {
 		return err
 	}
 	if found > 0 {
-		return &statusError{fmt.Errorf("%d %s", found, what), 1}
+		return &statusError{fmt.Errorf("%d %s", found, cond(found == 1, one, many)), 1}
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
 		if len(found) == 0 {
 			say(out, "%d invariants hold; secrets were not decrypted: draw_key_wrong in /readyz reports a process whose keys do not decrypt them", len(upkeep.Invariants))
 		}
-	}, len(found), "violations")
+	}, len(found), "violation", "violations")
 }
 
 func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
@@ -97,7 +97,7 @@ func reportStored(cmd *cobra.Command, db postgres.DB, asJSON bool) error {
 		if len(found) == 0 {
 			say(out, "no stored violations")
 		}
-	}, len(found), "violations")
+	}, len(found), "violation", "violations")
 }
 
 func auditPaymentsCommand() *cobra.Command {
@@ -185,7 +185,7 @@ func reportPayments(out io.Writer, r reconciliation.Span, asJSON bool) error {
 		OK bool `json:"ok"`
 		reconciliation.Span
 	}{len(r.Discrepancies) == 0, r}
-	return report(out, asJSON, document, func() { printPayments(out, r) }, len(r.Discrepancies), "discrepancies")
+	return report(out, asJSON, document, func() { printPayments(out, r) }, len(r.Discrepancies), "discrepancy", "discrepancies")
 }
 
 func printPayments(out io.Writer, r reconciliation.Span) {

@@ -10,12 +10,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"triprize/internal/drawing"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/schema"
 )
@@ -48,7 +50,7 @@ func doctorCommand() *cobra.Command {
 			for _, f := range d {
 				say(out, "%-5s  %s: %s%s", f.State, f.Check, cell(f.Detail), cond(f.Do == "", "", "\n       do: "+f.Do))
 			}
-		}, faults, "things are wrong")
+		}, faults, "thing is wrong", "things are wrong")
 	}))
 }
 
@@ -130,6 +132,13 @@ func (d *doctor) examinePostgres(ctx context.Context, db *pgxpool.Pool, settings
 		err = db.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&there)
 		return there, err
 	})
+	d.try(ctx, limit, "writes to postgres", "docs/runbooks/postgres.md#triprizewritesfailing", func(ctx context.Context) error {
+		err := drawing.Rewrite(ctx, db)
+		if err == nil {
+			d.add("writes to postgres", "ok", "", "a row was written")
+		}
+		return err
+	})
 	newest, _ := schema.Newest() // of the program's own files
 	values := strings.NewReplacer("{newest}", fmt.Sprint(newest), "{required}", fmt.Sprint(settings.Postgres.RequireSyncStandby))
 	for _, a := range postgres.Assumed {
@@ -197,6 +206,7 @@ func (d *doctor) examineRedis(ctx context.Context, settings config.Redis) {
 	} else {
 		d.add("channels of redis", "wrong", redisx.AllowChannels, "%v", err)
 	}
+	d.examineFleet(ctx, limit, rdb, settings.Namespace)
 	d.try(ctx, limit, "durability of redis", "docs/deployment.md#redis", func(ctx context.Context) error {
 		info, err := rdb.Info(ctx, "persistence", "memory").Result() // of a Cluster, of one server
 		if aof, all := strings.Contains(info, "aof_enabled:1"), strings.Contains(info, "maxmemory_policy:noeviction"); err == nil {
@@ -204,4 +214,21 @@ func (d *doctor) examineRedis(ctx context.Context, settings config.Redis) {
 		}
 		return err
 	})
+}
+
+// examineFleet asks the heartbeats which processes there are: one that is frozen answers nobody, and refuses nothing.
+func (d *doctor) examineFleet(ctx context.Context, limit time.Duration, rdb redis.UniversalClient, namespace string) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	fleet, err := queue.ReadFleet(ctx, rdb, namespace)
+	if err != nil || len(fleet.Processes) == 0 {
+		d.add("processes", "note", "start them", "none has sent a heartbeat in the last ten minutes (%v)", err)
+		return
+	}
+	missing := ""
+	for _, role := range []string{queue.RoleAPI, queue.RoleWorker, queue.RoleScheduler} {
+		missing += cond(len(fleet.Named(role, queue.Alive)) == 0, ", no "+role+" is alive", "")
+	}
+	d.add("processes", cond(missing == "" && fleet.Crashes < 3, "ok", "wrong"), "docs/runbooks/processes.md", "%d apis, %d workers%s; %d workers ended unexpectedly",
+		len(fleet.Named(queue.RoleAPI, queue.Alive)), len(fleet.Named(queue.RoleWorker, queue.Alive)), missing, fleet.Crashes)
 }

@@ -59,7 +59,7 @@ type run func(ctx context.Context, api *client.Client, typed *form, options ...c
 // act registers an action. show returns it for a request, and the command.
 func (c *console) act(r fiber.Router, path string, show func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, run, error)) {
 	handle := func(f *fiber.Ctx) error {
-		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout+time.Second)
 		defer cancel()
 		api := c.api(f)
 		a, do, err := show(ctx, f, api)
@@ -128,7 +128,7 @@ func (c *console) perform(f *fiber.Ctx, a action, do run, typed *form) error {
 		return fault.New(fault.StateConflict, "what the form shows has changed since you opened it: read it again")
 	}
 	typed.values["once"] = cmp.Or(typed.text("once"), uuid.NewString())
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout+time.Second)
 	defer cancel()
 	soon := client.WithWait(2 * time.Second) // a job that fails at once is refused where it was typed
 	return do(ctx, c.api(f), typed, client.WithKey(typed.text("once")), client.WithReason(typed.text(reason.Name)), soon)

@@ -87,9 +87,10 @@ func (p campaignPage) drawSteps(now time.Time) []drawStep {
 	first := drawStep{Title: "The commitment is published", At: p.PublishedAt, Done: p.Commitment != "", Proof: []fact{{Name: "commitment", Value: p.Commitment}},
 		Waits: "The campaign is a draft.", Do: "Publish it. From then on shape, prices and prizes are fixed."}
 	freeze := drawStep{Title: "The list of buyers is frozen", Done: p.Draw.Freeze != nil, Proof: list,
-		Do: "It takes less than a minute. If it takes longer, see on Now whether a worker runs; a relay of the beacon must answer, too."}
+		Do: "It takes less than a minute. If it takes longer, see on Now whether a worker runs, and with the right draw key."}
 	steps := []drawStep{first, p.endOfSale(now), freeze}
 	if p.Policies.Beacon {
+		steps[2].Do += " A relay of the beacon must answer, too."
 		round := drawStep{Title: "The beacon's round is here", At: p.Draw.RoundDueAt, Done: isDrawn, Waits: "The round is not due yet."}
 		if p.Draw.Round > 0 {
 			round.Title = fmt.Sprintf("Round %d of the beacon is here", p.Draw.Round)

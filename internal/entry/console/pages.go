@@ -114,7 +114,7 @@ var spans = map[string]time.Duration{"hour": time.Hour, "day": 24 * time.Hour, "
 // page registers a page that does not move. Without data, read has answered.
 func (c *console) page(r fiber.Router, path, page, title string, read func(context.Context, *fiber.Ctx, *client.Client) (any, error)) {
 	r.Get(path, func(f *fiber.Ctx) error {
-		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
+		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout+time.Second)
 		defer cancel()
 		data, err := read(ctx, f, c.api(f))
 		if err != nil || data == nil {

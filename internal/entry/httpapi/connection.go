@@ -216,6 +216,8 @@ func classify(err error) *fault.Error {
 		return fault.Wrap(fault.Overloaded, err, "too many requests are waiting; retry with the same Idempotency-Key")
 	case errors.Is(err, batch.ErrClosed):
 		return fault.Wrap(fault.Unavailable, err, "this server is shutting down; retry with the same Idempotency-Key")
+	case postgres.IsLockTimeout(err):
+		return fault.Wrap(fault.Unavailable, err, "another transaction has locked what this needs; nothing was done, retry with the same Idempotency-Key")
 	case postgres.IsTransient(err):
 		return fault.Wrap(fault.Unavailable, err, "the outcome is unknown; retry with the same Idempotency-Key")
 	default:

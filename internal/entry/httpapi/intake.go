@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/job"
+	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/idempotency"
 	"triprize/internal/trail"
@@ -133,13 +135,13 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		return response.Result{}, err
 	}
 	defer done()
-	batch, isClosed := s.acceptor.requests, false // isClosed: this process knows that the campaign never sells again
+	into, isClosed := s.acceptor.requests, false // isClosed: this process knows that the campaign never sells again
 	if request.Kind == job.KindPurchase {
 		known, err := s.facts.Of(ctx, s.db, request.CampaignID)
 		isClosed = err == nil && known.Closed
 	}
 	if isClosed {
-		batch, request.Refusal = s.acceptor.closed, nil
+		into, request.Refusal = s.acceptor.closed, nil
 	} else if known, ok := s.acceptor.known.Find(idempotency.Request{Client: request.Client, Key: request.Key}); ok && known.Hash == request.Hash { //nolint:contextcheck // a lookup has bounds of its own
 		// It was written only after the commit that made the job final. Only Postgres may refuse a different request.
 		s.acceptor.replayed.Inc()
@@ -164,7 +166,7 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
 	defer cancel()
-	made, err := batch.Do(ctx, request)
+	made, err := into.Do(ctx, request)
 	wasClosed := made.Err != nil && request.Refusal == nil
 	if err == nil && !made.Replayed && isClosed != wasClosed { // this process was wrong
 		_, _ = s.facts.Read(ctx, s.db, request.CampaignID) // the next purchase knows it
@@ -178,6 +180,9 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	switch {
 	case err != nil:
+		if request.Kind == job.KindPurchase && (fault.CodeOf(err) == fault.Overloaded || errors.Is(err, batch.ErrFull)) {
+			s.health.Refused()
+		}
 		return response.Result{}, err
 	case made.Reused:
 		return response.Result{}, reused(made.Job)

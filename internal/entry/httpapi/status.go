@@ -42,23 +42,28 @@ var checks = []struct {
 	runbook string
 	text    string
 }{
-	{"postgres", "", "broken", 0, "", "postgres.md#triprizepostgresaway", "Postgres does not answer, is not the newest primary (two_branches in /readyz: both have sold), or waits for triprize migrate. Nothing is sold."},
-	{"redis", "", "broken", 0, "", "redis.md#triprizeredisaway", "Redis does not answer, or rejects writes. Purchases are accepted and wait."},
+	{"postgres", "", "broken", 0, "", "postgres.md#triprizepostgresaway", "Postgres does not answer, is not the newest primary (two_branches in /readyz: both have sold), or waits for triprize migrate."},
+	{"redis", "", "broken", 0, "", "redis.md#triprizeredisaway", "Redis does not answer, or rejects writes."},
 	{"locks", "", "late", 0, "", "redis.md#triprizeredisaway", "No majority of the lock servers answers. Crowds are slower."},
 	{"standby", "", "note", 0, "", "", "No synchronous standby is required: a failover may lose the last purchases."},
 	{"draw_failing", "", "late", 0, "", "draws.md#triprizedrawfailing", "A draw has failed twice in a row."},
-	{"draw_key_wrong", "", "broken", 0, "", "draws.md#triprizedrawkeywrong", "The draw key of this api cannot decrypt what the others encrypt."},
+	{"draw_key_wrong", "", "broken", 0, "", "draws.md#triprizedrawkeywrong", "The draw key of a process cannot decrypt what the others encrypt."},
 	{"no_scheduler", "", "broken", 0, "", "processes.md#triprizenoscheduler", "No scheduler leads. No sweep runs."},
-	{"no_worker", "", "broken", 0, "", "processes.md#triprizenoworker", "No worker is alive. Purchases are accepted and wait."},
+	{"no_worker", "", "broken", 0, "", "processes.md#triprizenoworker", "No worker is alive."},
 	{"replication_asynchronous", "", "late", 0, "", "postgres.md#triprizereplicationasynchronous", "Commits do not wait for a synchronous standby."},
 	{"sales_stuck", "", "late", 0, "", "sales.md#triprizejobsstuck", "A purchase has waited for workers for more than 15 s."},
 	{"standby_away", "", "late", 0, "", "postgres.md#triprizestandbyaway", "No synchronous standby is connected, or it lags. Commits wait for it."},
 	{"worker_frozen", "", "late", 0, "", "processes.md#triprizeworkersilent", "A worker sends no heartbeat and has not shut down."},
-	{"writes_failing", "", "broken", 0, "", "postgres.md#triprizewritesfailing", "Postgres answers, but writes of this api fail."},
+	{"writes_failing", "", "broken", 0, "", "postgres.md#triprizewritesfailing", "Postgres answers, but writes of an api fail."},
+	{"overloaded", "", "broken", 0, "", "sales.md#triprizeoverloaded", "Purchases are refused with 503 overloaded: accepted ones wait too long."},
+	{"provider_key", "", "broken", 0, "", "money.md#triprizestripekeyrefused", "The payment provider rejects the key. Nobody can pay by card."},
 	{"test_mode", "", "note", 0, "", "money.md#triprizepaymentstestmode", "The payment provider is in test mode: card purchases are free."},
+	{"worker_crashes", "redis", "late", 2, "n", "processes.md#triprizeworkerscrash", "Workers of the last ten minutes that ended soon after their start, or without a shutdown: %.0f"},
+	{"versions_differ", "redis", "note", 0, "", "", "The processes have several versions."},
+	{"provider_permissions", "redis", "late", 0, "n", "money.md#triprizestripepermissionmissing", "Permissions that the provider's key lacks: %.0f"},
 	{"redis_memory", "redis", "late", 80, "%", "redis.md#triprizeredismemory", "Redis uses %.0f %% of its maxmemory."},
 	{"sweeps", "redis", "late", 0, "n", "processes.md#triprizesweepstale", "Sweeps that fail or do not run: %.0f"},
-	{"given_up", "postgres", "broken", 0, "n", "sales.md#triprizejobsgivenup", "Jobs of the last 15 minutes that failed with internal-error: %.0f"},
+	{"given_up", "postgres", "broken", 0, "n", "sales.md#triprizejobsgivenup", "Jobs of the last 15 minutes, and draws that are not done, that failed with internal-error: %.0f"},
 	{"failed_by_us", "postgres", "late", 0, "n", "money.md#triprizestripekeyrefused", "Jobs of the last 15 minutes that failed by a fault of the provider or of its settings: %.0f"},
 	{"jobs", "postgres", "broken", 60, "s", "sales.md#triprizejobsstuck", "The oldest unfinished job has waited for %s."},
 	{"draws", "postgres", "broken", 600, "s", "draws.md#triprizedrawstuck", "The oldest draw has been under way for %s."},
@@ -104,10 +109,13 @@ func (s *server) openStatus(rdb redis.UniversalClient) {
 	bounds := readcache.Settings{MaxAge: 1900 * time.Millisecond, Pause: time.Second, Timeout: time.Minute, MaxEntries: 1, MaxBytes: 1}
 	s.status = readcache.New(bounds, func(ctx context.Context, _ struct{}) (contract.Status, error) {
 		st := &status{ready: s.health.Ready(), values: make(map[string]float64), failed: make(map[string]bool), also: make(map[string]string)} //nolint:contextcheck // checks have bounds of their own
-		st.At, st.Figures.Backlog, st.ExecutionLocks = time.Now().UTC(), []contract.Backlog{}, []contract.ExecutionLock{}
+		st.At, st.Figures.Backlog, st.ExecutionLocks, st.Processes = time.Now().UTC(), []contract.Backlog{}, []contract.ExecutionLock{}, []contract.StatusProcess{}
 		for name, is := range st.ready.Checks {
 			st.holds(name, is != telemetry.StatusOK)
 			st.failed[name] = is != telemetry.StatusOK
+		}
+		if st.failed["postgres"] {
+			st.also["postgres"] = " Nothing is sold."
 		}
 		for _, name := range slices.Concat(st.ready.Causes, st.ready.Well) {
 			st.holds(name, slices.Contains(st.ready.Causes, name))
@@ -124,6 +132,11 @@ func (s *server) openStatus(rdb redis.UniversalClient) {
 		if !st.failed["postgres"] {
 			s.readPostgres(ctx, st)
 		}
+		wait := " Purchases are accepted and wait."
+		if st.values["overloaded"] > 0 {
+			wait = " Purchases are refused with 503."
+		}
+		st.also["redis"], st.also["no_worker"] = wait, wait
 		st.check()
 		return st.Status, nil
 	}, func(contract.Status) int { return 1 })
@@ -135,18 +148,25 @@ func (s *server) openStatus(rdb redis.UniversalClient) {
 }
 
 func (s *server) readRedis(ctx context.Context, rdb redis.UniversalClient, st *status) {
-	if present, err := queue.ReadProcesses(ctx, rdb, s.settings.Redis.Namespace); st.could("redis", err) {
-		leaders := present[queue.RoleScheduler].Alive
-		st.Figures.Workers, st.Figures.Schedulers = new(len(present[queue.RoleWorker].Alive)), new(len(leaders))
+	if fleet, err := queue.ReadFleet(ctx, rdb, s.settings.Redis.Namespace); st.could("redis", err) {
+		leaders := fleet.Named(queue.RoleScheduler, queue.Alive)
+		st.Figures.Workers, st.Figures.Schedulers = new(len(fleet.Named(queue.RoleWorker, queue.Alive))), new(len(leaders))
 		if len(leaders) > 0 {
 			st.Figures.Leader = &leaders[0]
 		}
+		st.values["worker_crashes"] = float64(fleet.Crashes)
+		st.readProcesses(fleet.Processes)
 	}
 	if share, err := redisx.MemoryUse(ctx, rdb); err == nil { // a hosted Redis may refuse to say
 		st.values["redis_memory"] = 100 * share
 	}
 	if reports, err := s.sweeper.LastReports(ctx); st.could("redis", err) {
 		st.values["sweeps"] = 0
+		if found := reports["missing-permissions"].Counts; found["missing"] == found["asked"] && found["asked"] > 0 {
+			st.values["provider_key"] = 1
+		} else if st.ready.Livemode != nil {
+			st.values["provider_permissions"] = float64(found["missing"])
+		}
 		for _, one := range s.sweeper.Sweeps {
 			longest := map[bool]time.Duration{false: 5 * time.Minute, true: 3 * time.Hour}[one.Every > time.Minute]
 			if last, ran := reports[one.Name]; ran && (last.Error != "" || st.At.Sub(last.StartedAt) > longest) { // one that never ran: the scheduler or Redis is new
@@ -155,6 +175,27 @@ func (s *server) readRedis(ctx context.Context, rdb redis.UniversalClient, st *s
 			}
 		}
 	}
+}
+
+// readProcesses reads what each process says of itself: a fault of one is a fault of the installation.
+func (st *status) readProcesses(all []queue.Process) {
+	versions := make(map[string]bool)
+	for _, p := range all {
+		one := contract.StatusProcess{Role: p.Role, ID: p.ID, State: contract.StatusProcessState(p.State), Version: p.Version, TasksInHand: p.InHand}
+		if !p.Since.IsZero() {
+			one.Since = &p.Since
+		}
+		st.Processes = append(st.Processes, one)
+		if p.State == queue.Silent || p.Beats == 0 {
+			continue
+		}
+		for _, name := range p.Faults {
+			st.values[name] = 1
+			st.also[name] += " " + p.Role + " " + p.ID
+		}
+		versions[p.Version] = true
+	}
+	st.holds("versions_differ", len(versions) > 1)
 }
 
 // queuedKinds are the kinds of jobs whose backlog is told.
@@ -172,12 +213,16 @@ func (s *server) readPostgres(ctx context.Context, st *status) {
 			}
 		}
 	}
-	if draws, err := drawing.CountUnderWay(ctx, s.db); st.could("postgres", err) {
+	draws, err := drawing.CountUnderWay(ctx, s.db)
+	if st.could("postgres", err) {
 		st.values["draws"], st.values["draws_waiting"], st.values["execution_locks"] = draws.Oldest.Seconds(), float64(draws.Waits), draws.OldestClaim.Seconds()
 	}
 	if failures, err := s.failures.Get(ctx, struct{}{}, nil); st.could("postgres", err) {
-		st.values["failed_by_us"], st.values["given_up"] = 0, 0
+		st.values["failed_by_us"], st.values["given_up"] = 0, float64(draws.GivenUp)
 		for _, f := range failures.Value {
+			if f.Kind == job.KindDraw && f.Code == fault.InternalError { // over when its campaign is drawn
+				continue
+			}
 			name := map[bool]string{false: "failed_by_us", true: "given_up"}[f.Code == fault.InternalError]
 			st.values[name] += float64(f.Count)
 			st.also[name] += fmt.Sprintf(", %s %s", f.Kind, f.Code)
@@ -236,7 +281,7 @@ func (st *status) check() {
 		case c.unit != "":
 			one.Detail = fmt.Sprintf(c.text, value) + st.also[c.name]
 		case value > 0:
-			one.Detail = c.text
+			one.Detail = c.text + st.also[c.name]
 		}
 		if value > c.above {
 			one.State = c.state

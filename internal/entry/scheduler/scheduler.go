@@ -114,9 +114,15 @@ func (s *Scheduler) lead(ctx context.Context, probe func(ctx context.Context) er
 	sweeps.Go(func() { s.leader.Run(ctx, s.logger) })
 	for _, sweep := range s.sweeper.Sweeps {
 		sweeps.Go(func() {
-			repeat(ctx, sweep.Every, func() (more bool) {
-				report, _ := s.RunOnce(ctx, sweep) // RunOnce logs the error; the next run tries again
-				return report.More
+			repeat(ctx, func() time.Duration {
+				report, err := s.RunOnce(ctx, sweep) // it logs the error
+				switch {
+				case report.More:
+					return 0
+				case err != nil:
+					return min(sweep.Every, retryAfter)
+				}
+				return sweep.Every
 			})
 		})
 	}
@@ -144,13 +150,14 @@ func ask(ctx context.Context, probe func(ctx context.Context) error) error {
 	return probe(bounded)
 }
 
-// repeat runs a sweep at its interval until ctx ends. A run that had more to do is
-// followed by the next one at once.
-func repeat(ctx context.Context, every time.Duration, run func() (more bool)) {
+// retryAfter is how long after a failure a sweep of a long interval runs again, so that nothing reports it as failing
+// for an hour after the cause has gone.
+const retryAfter = time.Minute
+
+// repeat runs a sweep until ctx ends, each time after the pause that the last run asked for.
+func repeat(ctx context.Context, run func() (next time.Duration)) {
 	for ctx.Err() == nil {
-		if !run() {
-			pause(ctx, every)
-		}
+		pause(ctx, run())
 	}
 }
 

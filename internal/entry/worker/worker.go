@@ -130,6 +130,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	return w
 }
 
+// Describe sets what the worker says of itself with each heartbeat. Call it before Run.
+func (w *Worker) Describe(describe func() queue.Description) { w.heartbeat.Describe = describe }
+
 // Run consumes tasks until ctx ends. It then finishes running tasks within the shutdown timeout and
 // requeues the rest. While probe fails it takes no tasks: see outages.
 func (w *Worker) Run(ctx context.Context, probe func(ctx context.Context) error) error {

@@ -157,6 +157,56 @@ func TestAWorkerIsAliveThenStaleThenGone(t *testing.T) {
 	check("after its key was of another type", 1, 0, 1)
 }
 
+// Workers that die soon after each start beat once each: none of them is alive, and they are counted until one goes on.
+func TestAWorkerIsAliveAfterTwoBeatsAndCrashesAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	fleet := func() queue.Fleet {
+		t.Helper()
+		f, err := queue.ReadFleet(t.Context(), s.rdb, s.namespace)
+		servers.NoError(t, err)
+		return f
+	}
+	for range 3 { // a shutdown within a minute of the start is a crash, too
+		_, end := s.beat()
+		if alive := fleet().Named(queue.RoleWorker, queue.Alive); len(alive) != 0 || len(fleet().Named(queue.RoleWorker, queue.Starting)) != 1 {
+			t.Errorf("after one beat %v are alive", alive)
+		}
+		end()
+	}
+	host, err := os.Hostname()
+	servers.NoError(t, err)
+	s.announce(-time.Minute, fmt.Sprintf("%s/%d/KILLED", host, os.Getpid()))
+	lives := queue.NewHeartbeat(s.rdb, s.namespace, queue.RoleWorker, "lives", config.Worker{HeartbeatInterval: 20 * time.Millisecond, HeartbeatTTL: time.Hour})
+	lives.Describe = func() queue.Description { return queue.Description{Version: "v7", Faults: []string{"draw_key_wrong"}} }
+	t.Cleanup(run(lives, servers.Logger(t)))
+	servers.Eventually(t, "it is alive, and four crashes are counted", func() bool {
+		f := fleet()
+		return slices.Equal(f.Named(queue.RoleWorker, queue.Alive), []string{"lives"}) && f.Crashes == 4 && f.Processes[0].Version == "v7" && f.Processes[0].Faults[0] == "draw_key_wrong"
+	})
+	servers.NoError(t, s.rdb.ZAddXX(t.Context(), s.namespace+":crashes", s.older(2*time.Minute)...).Err()) // it began after them
+	if n := fleet().Crashes; n != 4 {
+		t.Errorf("while it has not run for a minute: %d", n)
+	}
+	key := s.namespace + ":process:worker:steady"
+	s.announce(time.Hour, "steady")
+	servers.NoError(t, s.rdb.Set(t.Context(), key, fmt.Sprintf(`{"since":%q,"beats":9}`, time.Now().Add(-90*time.Second).UTC().Format(time.RFC3339)), 0).Err())
+	if n := fleet().Crashes; n != 0 {
+		t.Errorf("after it has run for a minute: %d", n)
+	}
+}
+
+// older returns the crashes of the namespace as if they were that much earlier.
+func (s *space) older(by time.Duration) []redis.Z {
+	s.t.Helper()
+	all, err := s.rdb.ZRangeWithScores(s.t.Context(), s.namespace+":crashes", 0, -1).Result()
+	servers.NoError(s.t, err)
+	for i := range all {
+		all[i].Score -= float64(by.Milliseconds())
+	}
+	return all
+}
+
 // A worker that was killed and its successor have the same host, and in a container the same pid, too.
 func TestAWorkerForgetsThoseOfItsHostThatHaveEnded(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 
 // The roles of processes that send heartbeats.
 const (
+	RoleAPI       = "api"
 	RoleWorker    = "worker"
 	RoleScheduler = "scheduler" // only the one that leads
 )
@@ -32,18 +34,31 @@ const (
 	staleFor = 10 * time.Minute
 	// maxProcesses bounds the set; beyond it the processes that have been stale longest are removed.
 	maxProcesses = 1000
+	// steadyAfter is how long a process has to run until its end is a shutdown, and the crashes before its start are over.
+	steadyAfter = time.Minute
 )
 
 // Heartbeat sends the heartbeats of a process to Redis, and records which tasks a worker holds. Any of its
 // writes may fail: the worker then counts as dead, its tasks are enqueued again, and Postgres prevents that
 // an effect happens twice.
 type Heartbeat struct {
+	Describe func() Description // set before Run: what the process says of itself; nil: nothing
+
 	rdb       redis.UniversalClient
 	namespace string
 	role, id  string
 	every     time.Duration
 	ttl       time.Duration
 	held      sync.Map // ids of the tasks whose idempotency keys each heartbeat renews
+	now       int64    // of Redis' clock in milliseconds, at the last heartbeat
+	since     int64    // the same, at the first
+	beats     int
+}
+
+// Description is what a process says of itself, because no other process can know it.
+type Description struct {
+	Version string   `json:"version,omitempty"`
+	Faults  []string `json:"faults,omitempty"` // failing checks and causes that are its own
 }
 
 // NewID returns an id for a process that people can recognize: host, pid and a random part.
@@ -79,17 +94,32 @@ func (h *Heartbeat) Run(ctx context.Context, logger *slog.Logger) {
 		case <-ctx.Done():
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.every)
 			defer cancel()
-			_ = h.rdb.ZRem(bounded, processesKey(h.namespace), h.member()).Err()
+			_ = h.remove(bounded, h.member(), h.now-h.since < steadyAfter.Milliseconds())
 			return
 		}
 	}
+}
+
+// remove removes a process that has ended from the set.
+func (h *Heartbeat) remove(ctx context.Context, member string, crashed bool) error {
+	_, err := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.ZRem(ctx, processesKey(h.namespace), member)
+		if pipe.Del(ctx, processKey(h.namespace, member)); crashed {
+			key := crashesKey(h.namespace)
+			pipe.ZAdd(ctx, key, redis.Z{Score: float64(h.now), Member: member})
+			pipe.ZRemRangeByRank(ctx, key, 0, -1-maxProcesses)
+			pipe.PExpire(ctx, key, staleFor)
+		}
+		return nil
+	})
+	return err
 }
 
 // beatScript sets until when a process counts as alive, in milliseconds of Redis' clock.
 //
 //	KEYS[1]  the set of processes; a key of another type is deleted
 //	ARGV     the process, its TTL, staleFor (both in milliseconds), maxProcesses
-//	result   the stale processes
+//	result   the time in milliseconds, then the stale processes
 var beatScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -100,26 +130,40 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[3])
-return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)`)
+local answer = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)
+table.insert(answer, 1, string.format('%d', now))
+return answer`)
 
 func (h *Heartbeat) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()
 	answer := beatScript.Run(ctx, h.rdb, []string{processesKey(h.namespace)}, h.member(), h.ttl.Milliseconds(), staleFor.Milliseconds(), maxProcesses)
 	err := answer.Err()
-	stale, _ := answer.StringSlice() // none, with an error
-	for _, member := range stale {   // a process of another container may only be frozen: its next heartbeat adds it again
-		if hasExited(member) {
-			err = errors.Join(err, h.rdb.ZRem(ctx, processesKey(h.namespace), member).Err())
+	if stale, _ := answer.StringSlice(); len(stale) > 0 {
+		h.now, _ = strconv.ParseInt(stale[0], 10, 64)
+		h.since, h.beats = cmp.Or(h.since, h.now), h.beats+1
+		for _, member := range stale[1:] { // a process of another container may only be frozen: its next heartbeat adds it again
+			if hasExited(member) {
+				err = errors.Join(err, h.remove(ctx, member, true))
+			}
 		}
 	}
-	_, renewed := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // no round trip without tasks
+	said := Process{Since: time.UnixMilli(h.since).UTC(), Beats: h.beats}
+	if h.Describe != nil {
+		said.Description = h.Describe()
+	}
+	_, renewed := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for task := range h.held.Range {
+			said.InHand++
 			key := activeTaskKey(h.namespace, task.(uuid.UUID)) //nolint:forcetypeassert // see Acquire
 			pipe.SetNX(ctx, key, inProgress+h.id, h.ttl)        // it may have expired while Redis was away
 			pipe.PExpire(ctx, key, h.ttl)
 		}
-		return nil
+		text, failed := json.Marshal(said)
+		if answer.Err() == nil {
+			pipe.Set(ctx, processKey(h.namespace, h.member()), text, h.ttl+staleFor)
+		}
+		return failed
 	})
 	return errors.Join(err, renewed)
 }
@@ -142,7 +186,7 @@ func hasExited(member string) bool {
 
 // Processes lists the processes in one role by id.
 type Processes struct {
-	Alive []string
+	Alive []string // they have beaten in time, some of them once
 	Stale []string // they exited without deregistering, or are frozen
 }
 
@@ -182,6 +226,86 @@ func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, namespace str
 	return roles, nil
 }
 
+// The states of a Process.
+const (
+	Starting = "starting" // it has beaten once: it may be one that dies again and again
+	Alive    = "alive"
+	Silent   = "silent" // see Processes.Stale
+)
+
+// Process is a process that sends heartbeats, as it has described itself with the last one.
+type Process struct {
+	Role  string    `json:"-"`
+	ID    string    `json:"-"`
+	State string    `json:"-"`
+	Since time.Time `json:"since"` // its first heartbeat
+	Beats int       `json:"beats"`
+	Description
+
+	InHand int `json:"in_hand"` // tasks
+}
+
+// Fleet is what is known of all processes that send heartbeats.
+type Fleet struct {
+	Processes []Process // by role and id
+	Crashes   int       // workers that have ended in the last ten minutes, within a minute of their start or without a shutdown; 0 as soon as a worker that began after them has run for a minute
+}
+
+// Named returns the ids of the processes in a role that are in a state.
+func (f Fleet) Named(role, state string) (ids []string) {
+	for _, p := range f.Processes {
+		if p.Role == role && p.State == state {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
+}
+
+// ReadFleet returns what is known of the processes of a namespace. After an error nothing is known about any.
+func ReadFleet(ctx context.Context, rdb redis.UniversalClient, namespace string) (f Fleet, err error) {
+	roles, err := ReadProcesses(ctx, rdb, namespace)
+	if err != nil {
+		return f, err
+	}
+	for role, list := range roles {
+		for i, id := range slices.Concat(list.Alive, list.Stale) {
+			state := map[bool]string{true: Alive, false: Silent}[i < len(list.Alive)]
+			f.Processes = append(f.Processes, Process{Role: role, ID: id, State: state})
+		}
+	}
+	slices.SortFunc(f.Processes, func(a, b Process) int { return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.ID, b.ID)) })
+	said := make([]*redis.StringCmd, len(f.Processes))
+	var crashes *redis.ZSliceCmd
+	var now *redis.TimeCmd
+	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, p := range f.Processes {
+			said[i] = pipe.Get(ctx, processKey(namespace, p.Role+":"+p.ID))
+		}
+		crashes, now = pipe.ZRangeWithScores(ctx, crashesKey(namespace), 0, -1), pipe.Time(ctx)
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return Fleet{}, fmt.Errorf("queue.ReadFleet: %w", err)
+	}
+	var steady int64 // the newest start of a worker that has run for steadyAfter
+	for i := range f.Processes {
+		p := &f.Processes[i]
+		if _ = json.Unmarshal([]byte(said[i].Val()), p); p.State == Alive && p.Beats < 2 {
+			p.State = Starting
+		}
+		if p.Role == RoleWorker && p.State == Alive && now.Val().Sub(p.Since) >= steadyAfter {
+			steady = max(steady, p.Since.UnixMilli())
+		}
+	}
+	for _, one := range crashes.Val() {
+		role, _, _ := strings.Cut(fmt.Sprint(one.Member), ":")
+		if at := int64(one.Score); role == RoleWorker && at > steady && at > now.Val().Add(-staleFor).UnixMilli() {
+			f.Crashes++
+		}
+	}
+	return f, nil
+}
+
 // CountUnleased counts the active tasks without a lease of each kind. The leases end by the clocks of the workers.
 func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace string, kinds []string) (unleased []int64, err error) {
 	active, leased := make([]*redis.IntCmd, len(kinds)), make([]*redis.IntCmd, len(kinds))
@@ -202,6 +326,10 @@ func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace str
 }
 
 func processesKey(namespace string) string { return namespace + ":processes" }
+
+func crashesKey(namespace string) string { return namespace + ":crashes" }
+
+func processKey(namespace, member string) string { return namespace + ":process:" + member }
 
 // inProgress is the prefix of a task's idempotency key's value; the id of its worker follows.
 const inProgress = "IN_PROGRESS "

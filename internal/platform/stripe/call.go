@@ -61,6 +61,9 @@ const (
 // A mismatch comes with the object, which may have to be canceled.
 func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, error) {
 	result, failure := retry(ctx, c, q, send, check)
+	if q.call == callCreate && (failure == nil || failure.Kind == payprovider.KindForbidden) {
+		c.refused.Store(failure != nil)
+	}
 	if failure == nil {
 		c.metrics.calls.WithLabelValues(string(q.call), ok).Inc()
 		return result, nil

@@ -66,6 +66,7 @@ type Client struct {
 	metrics    *metrics
 	logger     *slog.Logger
 	logRefusal rate.Sometimes // of the key, in the log
+	refused    atomic.Bool    // the key, for the last new payment
 }
 
 // New returns a client for the key of the settings. registry may be nil.
@@ -100,6 +101,9 @@ func New(settings config.Stripe, logger *slog.Logger, registry prometheus.Regist
 	c.api = stripego.NewClient(settings.Key, stripego.WithBackends(stripego.NewBackendsWithConfig(backend)))
 	return c
 }
+
+// KeyRefused reports whether Stripe has refused the key for the last new payment of this process.
+func (c *Client) KeyRefused() bool { return c.refused.Load() }
 
 // Close closes idle connections. Running calls continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

@@ -37,6 +37,7 @@ type Health struct {
 	livemode   atomic.Pointer[bool]
 	faults     atomic.Int64 // consecutive failed writes
 	faultAt    atomic.Int64 // time of the last one, in Unix nanoseconds
+	refusedAt  atomic.Int64 // time of the last purchase that was refused as overloaded
 
 	mu        sync.Mutex // held during the checks: concurrent callers share the result
 	checkedAt time.Time
@@ -78,6 +79,12 @@ const writeFaultTTL = time.Minute
 func (h *Health) WritesFail() bool {
 	return h.faults.Load() >= 2 && time.Since(time.Unix(0, h.faultAt.Load())) < writeFaultTTL
 }
+
+// Refused records that a purchase was refused because this server, or what works for it, is overloaded.
+func (h *Health) Refused() { h.refusedAt.Store(time.Now().UnixNano()) }
+
+// Refuses reports whether a purchase was refused in the last half a minute.
+func (h *Health) Refuses() bool { return time.Since(time.Unix(0, h.refusedAt.Load())) < 30*time.Second }
 
 // Starting reports whether the process is still starting, and what it waits for, if known.
 func (h *Health) Starting() (waitingFor string, starting bool) {
@@ -216,7 +223,7 @@ type Causes struct {
 // NewCauses returns Causes with these names, all unknown.
 func NewCauses(logger *slog.Logger, registry prometheus.Registerer, names ...string) *Causes {
 	c := &Causes{names: names, logger: logger, active: make(map[string]time.Time), gauges: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "triprize_degraded",
-		Help: "1 while the cause degrades the whole system, otherwise 0; missing while unknown. Every process reports the same value, except for draw_key_wrong."}, []string{"cause"})}
+		Help: "1 while the cause degrades the whole system, otherwise 0; missing while unknown. Every process reports the same value, except for draw_key_wrong, overloaded, provider_key and writes_failing, which are its own."}, []string{"cause"})}
 	registry.MustRegister(c.gauges)
 	return c
 }

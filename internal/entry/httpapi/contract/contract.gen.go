@@ -96,6 +96,8 @@ const (
 	DrawKeyWrong            DegradationCause = "draw_key_wrong"
 	NoScheduler             DegradationCause = "no_scheduler"
 	NoWorker                DegradationCause = "no_worker"
+	Overloaded              DegradationCause = "overloaded"
+	ProviderKey             DegradationCause = "provider_key"
 	ReplicationAsynchronous DegradationCause = "replication_asynchronous"
 	SalesStuck              DegradationCause = "sales_stuck"
 	StandbyAway             DegradationCause = "standby_away"
@@ -279,6 +281,13 @@ const (
 // Defines values for RefundsWaitingFor.
 const (
 	RefundsWaitingForOperator RefundsWaitingFor = "operator"
+)
+
+// Defines values for StatusProcessState.
+const (
+	StatusProcessStateAlive    StatusProcessState = "alive"
+	StatusProcessStateSilent   StatusProcessState = "silent"
+	StatusProcessStateStarting StatusProcessState = "starting"
 )
 
 // Defines values for StreamEndReason.
@@ -1018,7 +1027,7 @@ type Decline struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DegradationCause `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds. `replication_asynchronous`: commits do not wait for a synchronous standby of Postgres, although one is required. `standby_away`: commits wait for a synchronous standby for more than three seconds, or none is connected and less than ten seconds behind.
+// DegradationCause `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive: none has sent two heartbeats and goes on. `overloaded`: this api has refused a purchase as overloaded in the last half a minute. `provider_key`: the payment provider has refused the key for the last new payment of this process. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds. `replication_asynchronous`: commits do not wait for a synchronous standby of Postgres, although one is required. `standby_away`: commits wait for a synchronous standby for more than three seconds, or none is connected and less than ten seconds behind.
 type DegradationCause string
 
 // Description What the money is for; stored with the entry.
@@ -2280,6 +2289,9 @@ type Status struct {
 
 	// ExecutionLocks The oldest first, 100 at most.
 	ExecutionLocks []ExecutionLock `json:"execution_locks"`
+
+	// Processes Apis, workers and the leading scheduler, as their heartbeats describe them; empty while Redis does not answer.
+	Processes []StatusProcess `json:"processes"`
 }
 
 // StatusCheck defines model for StatusCheck.
@@ -2308,11 +2320,11 @@ type StatusFigures struct {
 	// RefusalsPerSecond Purchase jobs that were refused, likewise.
 	RefusalsPerSecond *float64 `json:"refusals_per_second"`
 
-	// FinalP50Ms From acceptance to the final state, of these.
+	// FinalP50Ms From acceptance to the final state, of these; those by card, which wait for their buyers, do not count.
 	FinalP50Ms *float64 `json:"final_p50_ms"`
 	FinalP99Ms *float64 `json:"final_p99_ms"`
 
-	// Workers Workers that are alive.
+	// Workers Workers that are alive: they send heartbeats, and have sent two.
 	Workers *int `json:"workers"`
 
 	// Schedulers Schedulers that lead: 0 or 1.
@@ -2322,6 +2334,28 @@ type StatusFigures struct {
 	Leader  *string   `json:"leader"`
 	Backlog []Backlog `json:"backlog"`
 }
+
+// StatusProcess defines model for StatusProcess.
+type StatusProcess struct {
+	// Role `api`, `worker` or `scheduler`.
+	Role string `json:"role"`
+
+	// ID Host, pid and a random part.
+	ID string `json:"id"`
+
+	// State `starting`: it has sent one heartbeat; it is alive after two. `silent`: it sends none and has not shut down.
+	State   StatusProcessState `json:"state"`
+	Version string             `json:"version"`
+
+	// Since When it sent the first heartbeat.
+	Since *time.Time `json:"since"`
+
+	// TasksInHand Tasks that a worker has taken.
+	TasksInHand int `json:"tasks_in_hand"`
+}
+
+// StatusProcessState `starting`: it has sent one heartbeat; it is alive after two. `silent`: it sends none and has not shut down.
+type StatusProcessState string
 
 // StreamEnd The data of the event `end` of a stream.
 type StreamEnd struct {
