@@ -150,7 +150,7 @@ func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
 	fixture.Sell(t, db, id, 2)
 	says(t, 0, "audit", "invariants hold")
 	servers.Exec(t, db, `UPDATE campaigns SET positions_sold = 3 WHERE id = $1`, id)
-	says(t, 1, "audit", "counts 3 sold", "1 violations")
+	says(t, 1, "audit", "counts 3 sold", "1 violation")
 	var report struct {
 		OK         bool
 		Invariants int
@@ -163,7 +163,7 @@ func TestTheAuditFindsWhatIsBrokenAndSaysSo(t *testing.T) {
 	says(t, 0, "audit --stored", "no stored violations") // no audit has run
 	_, err := upkeep.NewAuditor(db, servers.Logger(t)).Run(t.Context())
 	servers.NoError(t, err)
-	says(t, 1, "audit --stored", "counters of "+id.String(), "counts 3 sold", "1 violations")
+	says(t, 1, "audit --stored", "counters of "+id.String(), "counts 3 sold", "1 violation")
 	says(t, 1, "audit --stored --json", `"check":"counters"`)
 	says(t, 1, "audit --limit 0", "--limit")
 }

@@ -210,6 +210,7 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 	adopted(s, id)
 	exec(s, `UPDATE payments SET dispute = '{"id":"dp_1","status":"needs_response","reason":"fraudulent"}', disputed_at = clock_timestamp() WHERE purchase_id = $1`, id)
 	refund := insertRefund(s, id, "card", "failed")
+	exec(s, `UPDATE purchases SET state = 'refunding' WHERE id = $1`, id)
 	exec(s, `INSERT INTO payment_steps (purchase_id, event, detail) VALUES ($1, 'refund-failed', 'expired_or_canceled_card')`, id)
 	exec(s, `INSERT INTO refunds (id, purchase_id, campaign_id, user_id, method, amount, currency, reason, state, provider_id, finished_at)
 		SELECT 'ffffffff-ffff-4fff-8fff-ffffffffffff', id, campaign_id, user_id, 'card', 1, currency, 'out-of-band', 'succeeded', 're_hand', clock_timestamp() FROM purchases WHERE id = $1`, id)
@@ -233,7 +234,7 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 	for credential, detail := range map[string]string{s.Operator: "expired_or_canceled_card", fleet.TokenFor(t, s.User("mina"), ""): ""} {
 		one := decoded[view](s, s.Do(0, credential, http.MethodGet, "/v1/purchases/"+id.String(), nil, nil))
 		list := decoded[struct{ Purchases []view }](s, s.Do(0, credential, http.MethodGet, "/v1/users/"+s.User("mina")+"/purchases", nil, nil))
-		want := fmt.Sprintf("[{{card pi_%[1]s pm_card_visa } 1 [{%[2]s campaign-cancelled 300 failed re_%[1]s %[3]s} {ffffffff-ffff-4fff-8fff-ffffffffffff out-of-band 1 succeeded re_hand }] {dp_1 needs_response} [{created } {reserved } {completed } {refund-failed %[3]s}]}]",
+		want := fmt.Sprintf("[{{card pi_%[1]s pm_card_visa } 1 [{%[2]s campaign-cancelled 299 failed re_%[1]s %[3]s} {ffffffff-ffff-4fff-8fff-ffffffffffff out-of-band 1 succeeded re_hand }] {dp_1 needs_response} [{created } {reserved } {completed } {refund-failed %[3]s}]}]",
 			id, refund, detail)
 		for what, shown := range map[string][]view{"alone": {one}, "in the list": list.Purchases} {
 			wantEqual(t, fmt.Sprintf("%s, with the detail %q", what, detail), fmt.Sprint(shown), want)

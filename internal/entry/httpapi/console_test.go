@@ -108,8 +108,8 @@ func TestTheConsoleLeadsToTheSignInPageAndBack(t *testing.T) {
 // Behind a proxy that is trusted, https is what it says, and the address is the one that it has added. Another proxy is no browser of this machine.
 func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
 	t.Parallel()
-	shared := fleet.Shared(t, quiet)
-	s := shared.With("TRIPRIZE_API_TRUSTED_PROXIES=127.0.0.0/8", "TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5")
+	untrusting := fleet.Shared(t, quiet)
+	s := fleet.Shared(t, quiet).With("TRIPRIZE_API_TRUSTED_PROXIES=127.0.0.0/8", "TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5")
 	key := s.Operator
 	signIn := func(s *fleet.System, header ...string) fleet.Answer {
 		form := url.Values{"/key": {key}, "/operator": {"Mina"}}.Encode()
@@ -117,7 +117,7 @@ func TestASessionIsForHTTPSOrForThisMachine(t *testing.T) {
 	}
 	wantAnswer(t, "http behind the proxy", signIn(s, "X-Forwarded-For", "192.0.2.7", "X-Forwarded-Proto", "http"), http.StatusForbidden, without("Try again</button>"))
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "Via", "X-Real-IP", "true-client-ip"} {
-		wantAnswer(t, "a proxy that is not trusted: "+name, signIn(shared, name, "https"), http.StatusForbidden)
+		wantAnswer(t, "a proxy that is not trusted: "+name, signIn(untrusting, name, "https"), http.StatusForbidden)
 	}
 	for proto, want := range map[string]int{"HTTPS , http": http.StatusSeeOther, "http, https": http.StatusForbidden, "": http.StatusForbidden} {
 		wantAnswer(t, "two proxies: "+proto, signIn(s, "X-Forwarded-For", "192.0.2.9", "X-Forwarded-Proto", proto), want)

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -156,7 +157,7 @@ func bodyOf(operation string, o owned) any {
 	case "resolveRefund":
 		return fleet.Fields{"amount": 1, "reason": "by bank transfer"}
 	case "resolveRefunds":
-		return fleet.Fields{"refunds": []fleet.Fields{{"id": o["refund"], "amount": 1}}, "reason": "by bank transfer"}
+		return fleet.Fields{"refunds": []fleet.Fields{{"id": cmp.Or(o["refund"], uuid.NewString()), "amount": 1}}, "reason": "by bank transfer"}
 	case "patchWebhookEndpoint":
 		return fleet.Fields{"description": "mine"}
 	case "replayWebhookDeliveries":

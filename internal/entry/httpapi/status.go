@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,7 +60,6 @@ var checks = []struct {
 	{"provider_key", "", "broken", 0, "", "money.md#triprizestripekeyrefused", "The payment provider rejects the key. Nobody can pay by card."},
 	{"test_mode", "", "note", 0, "", "money.md#triprizepaymentstestmode", "The payment provider is in test mode: card purchases are free."},
 	{"worker_crashes", "redis", "late", 2, "n", "processes.md#triprizeworkerscrash", "Workers of the last ten minutes that ended soon after their start, or without a shutdown: %.0f"},
-	{"versions_differ", "redis", "note", 0, "", "", "The processes have several versions."},
 	{"provider_permissions", "redis", "late", 0, "n", "money.md#triprizestripepermissionmissing", "Permissions that the provider's key lacks: %.0f"},
 	{"redis_memory", "redis", "late", 80, "%", "redis.md#triprizeredismemory", "Redis uses %.0f %% of its maxmemory."},
 	{"sweeps", "redis", "late", 0, "n", "processes.md#triprizesweepstale", "Sweeps that fail or do not run: %.0f"},
@@ -136,7 +136,7 @@ func (s *server) openStatus(rdb redis.UniversalClient) {
 		if st.values["overloaded"] > 0 {
 			wait = " Purchases are refused with 503."
 		}
-		st.also["redis"], st.also["no_worker"] = wait, wait
+		st.also["redis"], st.also["no_worker"] = wait+st.also["redis"], wait
 		st.check()
 		return st.Status, nil
 	}, func(contract.Status) int { return 1 })
@@ -179,7 +179,7 @@ func (s *server) readRedis(ctx context.Context, rdb redis.UniversalClient, st *s
 
 // readProcesses reads what each process says of itself: a fault of one is a fault of the installation.
 func (st *status) readProcesses(all []queue.Process) {
-	versions := make(map[string]bool)
+	reporters := make(map[string][]string)
 	for _, p := range all {
 		one := contract.StatusProcess{Role: p.Role, ID: p.ID, State: contract.StatusProcessState(p.State), Version: p.Version, TasksInHand: p.InHand}
 		if !p.Since.IsZero() {
@@ -191,11 +191,12 @@ func (st *status) readProcesses(all []queue.Process) {
 		}
 		for _, name := range p.Faults {
 			st.values[name] = 1
-			st.also[name] += " " + p.Role + " " + p.ID
+			reporters[name] = append(reporters[name], p.Role+" "+p.ID)
 		}
-		versions[p.Version] = true
 	}
-	st.holds("versions_differ", len(versions) > 1)
+	for name, by := range reporters {
+		st.also[name] += fmt.Sprintf(" Reported by %d processes: %s.", len(by), strings.Join(by[:min(len(by), 5)], ", "))
+	}
 }
 
 // queuedKinds are the kinds of jobs whose backlog is told.

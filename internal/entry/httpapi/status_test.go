@@ -117,7 +117,7 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 	exec(s, `UPDATE jobs SET accepted_at = accepted_at - interval '2 minutes' WHERE id = $1`, s.Buy(fleet.Order{Campaign: selling, User: "ada"}).ID)
 	status := awaitStatus(s, states{"": "broken", "sales_stuck": "late", "postgres": "well", "redis": "well", "no_worker": "broken", "no_scheduler": "broken", "jobs": "broken", "draws": "broken",
 		"draws_waiting": "note", "draw_failing": "late", "execution_locks": "late", "payments": "late", "refunds": "late", "discrepancies": "late", "audit": "broken", "audit_late": "late",
-		"webhooks": "late", "webhooks_failing": "late", "webhooks_disabled": "note", "draw_key_wrong": "broken", "provider_key": "broken", "versions_differ": "note", "worker_crashes": "well", "sweeps": "late", "test_mode": "note", "card_provider": "well"})
+		"webhooks": "late", "webhooks_failing": "late", "webhooks_disabled": "note", "draw_key_wrong": "broken", "provider_key": "broken", "worker_crashes": "well", "sweeps": "late", "test_mode": "note", "card_provider": "well"})
 	for _, one := range status.Checks {
 		if since := map[string]time.Duration{"no_worker": 1, "jobs": time.Minute, "draws": 15 * time.Minute, "webhooks": 9 * time.Minute}[one.Name]; since > 0 && (one.Since == nil || status.At.Sub(*one.Since) < since) {
 			t.Errorf("%+v", one)

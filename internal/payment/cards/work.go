@@ -116,7 +116,7 @@ type subject struct {
 // ids.
 func lockSubjects(ctx context.Context, tx pgx.Tx, intents []string, purchases []uuid.UUID) ([]subject, error) {
 	found, err := postgres.Collect(ctx, tx, pgx.RowToStructByPos[subject], `
-		SELECT purchase_id, intent_id, intent_status, phase IN ('settled', 'refund_due') FROM payments
+		SELECT purchase_id, intent_id, intent_status, phase IN ('settled', 'refund_due') AND received > 0 FROM payments
 		WHERE intent_id = ANY($1) OR purchase_id = ANY($2) ORDER BY purchase_id FOR NO KEY UPDATE`, intents, purchases)
 	return found, fault.At(err, "cards.lockSubjects")
 }

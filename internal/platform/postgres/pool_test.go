@@ -101,10 +101,11 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 func TestADatabaseThatIsNotAsAssumedIsRefused(t *testing.T) {
 	t.Parallel()
 	settings := servers.Settings(t)
-	servers.NoError(t, postgres.CheckServer(t.Context(), servers.Pool(t, settings)))
-	name := servers.Value[string](t, servers.Pool(t, settings), `SELECT current_database()`)
-	servers.Exec(t, servers.Pool(t, settings), `CREATE DATABASE `+name+`_ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`)
-	t.Cleanup(func() { servers.Exec(t, servers.Pool(t, settings), `DROP DATABASE `+name+`_ascii WITH (FORCE)`) })
+	db := servers.Pool(t, settings)
+	servers.NoError(t, postgres.CheckServer(t.Context(), db))
+	name := servers.Value[string](t, db, `SELECT current_database()`)
+	servers.Exec(t, db, `CREATE DATABASE `+name+`_ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`)
+	t.Cleanup(func() { servers.Exec(t, db, `DROP DATABASE `+name+`_ascii WITH (FORCE)`) })
 	settings.Postgres.URL = strings.ReplaceAll(settings.Postgres.URL, name, name+"_ascii")
 	ascii := servers.Pool(t, settings)
 	for _, check := range []func() error{func() error { return postgres.CheckServer(t.Context(), ascii) }, func() error { return postgres.CheckSession(t.Context(), ascii) }} {
