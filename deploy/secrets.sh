@@ -9,7 +9,8 @@
 # so all may read the files, and on this host only you the folder.
 set -eu
 umask 022
-command -v openssl >/dev/null || { echo "secrets.sh: install openssl" >&2; exit 1; }
+fail() { echo "secrets.sh: $*" >&2; exit 1; }
+command -v openssl >/dev/null || fail "install openssl"
 mkdir -p secrets
 chmod 700 secrets
 cd secrets
@@ -21,6 +22,9 @@ openssl rand -hex 24 | new postgres_password     # of the role triprize, which m
 openssl rand -hex 24 | new postgres_app_password # of the role triprize_app: the programs
 openssl rand -hex 24 | new redis_password
 openssl rand -hex 32 | new draw_secret_key
+for file in postgres_password postgres_app_password redis_password; do # they become parts of URLs as they are
+    ! tr -d '\n' <"$file" | grep -q '[^A-Za-z0-9._~-]' || fail "secrets/$file: a password may only have letters, digits and - . _ ~"
+done
 echo "postgres://triprize:$(cat postgres_password)@postgres:5432/triprize?sslmode=disable" | new postgres_owner_url
 echo "postgres://triprize_app:$(cat postgres_app_password)@postgres:5432/triprize?sslmode=disable" | new postgres_url
 echo "redis://default:$(cat redis_password)@redis:6379/0" | new redis_url

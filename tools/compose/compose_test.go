@@ -171,7 +171,8 @@ func TestTheScriptMakesEverySecretOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-euc", `sh "$0"; cp -R secrets first; sh "$0"; diff -r first secrets`, script)
+	cmd := exec.CommandContext(t.Context(), "sh", "-euc", `sh "$0"; cp -R secrets first; sh "$0"; diff -r first secrets
+		mkdir unsafe; cd unsafe; cp -R ../secrets .; rm secrets/*url; echo hunter2@b >secrets/redis_password; ! sh "$0" 2>error && ! grep hunter2 error secrets/*url`, script)
 	cmd.Dir = t.TempDir()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

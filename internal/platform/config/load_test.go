@@ -164,11 +164,16 @@ func TestASecretIsNotRepeatedInTheReason(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	t.Setenv("TRIPRIZE_DRAW_SECRET_KEY", strings.Repeat("5a", 32))
-	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://user:hunter2@host:port/db")
-	if _, err := Load(""); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v", err)
+	const raw = ":47%shunter2@db:1/0" // 47 would be a port
+	for _, c := range []string{":a@", ":a@b,", "/", "?", "?a@", "#", "[", " ", "%", "\\"} {
+		for variable, scheme := range map[string]string{"TRIPRIZE_POSTGRES_URL": "postgres", "TRIPRIZE_REDIS_URL": "redis", "TRIPRIZE_LOCKS_REDIS_URLS": "redis"} {
+			text := scheme + "://u" + strings.Replace(raw, "%s", c, 1)
+			if _, err := LoadFrom("", []string{"TRIPRIZE_POSTGRES_URL=postgres://localhost/triprize", variable + "=" + text}); err == nil || strings.Contains(err.Error(), "hunter2") ||
+				!strings.Contains(err.Error(), "percent-encode") {
+				t.Errorf("%s: got %v", text, err)
+			}
+		}
 	}
-	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://localhost/triprize")
 	if _, err := Load(write(t, "draw:\n  secret_key: 4711\n")); err != nil {
 		t.Errorf("the environment wins: %v", err)
 	}

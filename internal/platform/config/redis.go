@@ -35,9 +35,9 @@ type RedisServers struct {
 func (r Redis) Servers() (s RedisServers, err error) {
 	bad := func(reason string) (RedisServers, error) { return RedisServers{}, fault("redis.url", "%s", reason) }
 	const form = "must be a URL, redis://host:6379/0, redis+sentinel://host:26379/0?master_name=NAME&addr=host2:26379 or redis+cluster://host:6379?addr=host2:6379 " +
-		"(rediss for TLS), or unix:///path; with no options but those of go-redis"
+		"(rediss for TLS), or unix:///path; with no options but those of go-redis; " + encoded
 	u, err := url.Parse(r.URL)
-	if err != nil || u.Opaque != "" {
+	if err != nil || !unambiguous.MatchString(r.URL) {
 		return bad(form) // err repeats the password, here and below
 	}
 	if strings.Contains(u.Host, ",") {

@@ -23,8 +23,8 @@ var rules = map[string]struct {
 	holds  func(text, param string) bool
 	reason string
 }{
-	"url_of":    {hasScheme, "must be a URL, PARAM://…"},
-	"quorum_of": {isQuorum, "must be the URLs of an odd number of different servers, PARAM://…,PARAM://…,PARAM://…"},
+	"url_of":    {hasScheme, "must be a URL, PARAM://…; " + encoded},
+	"quorum_of": {isQuorum, "must be the URLs of an odd number of different servers, PARAM://…,PARAM://…,PARAM://…; " + encoded},
 	"collector": {func(text, _ string) bool { return baseURL(text) != nil },
 		"must be http://host:port or https://host/path, without user or query; a key of the collector goes into OTEL_EXPORTER_OTLP_HEADERS"},
 	"secret": {hasBytes, "must have at least PARAM bytes, as from: openssl rand -base64 PARAM"},
@@ -181,9 +181,15 @@ func hasBytes(text, least string) bool {
 	return err == nil && len(text) >= n
 }
 
+const encoded = "in its user and password percent-encode all but letters, digits and - . _ ~ (@ is %40)"
+
+// unambiguous are the texts in which every library finds the same password. Of a@b some would take b for a part of the
+// host, and errors of connections name hosts.
+var unambiguous = regexp.MustCompile(`^[^@/?#\s]+//([^@/?#\s]*@)?[^@#\s]*$`)
+
 func hasScheme(text, schemes string) bool {
 	u, err := url.Parse(text)
-	return err == nil && u.Opaque == "" && slices.Contains(strings.Fields(schemes), u.Scheme)
+	return err == nil && u.Opaque == "" && unambiguous.MatchString(text) && slices.Contains(strings.Fields(schemes), u.Scheme)
 }
 
 // isQuorum rejects an even number of servers, which tolerates no more failures than one server less, and two databases

@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -190,16 +191,19 @@ func newClient() *http.Client {
 	}
 }
 
-// download returns the usable keys of the set at url (RFC 7517). An empty set withdraws all keys. An answer that is
+// download returns the usable keys of the set at a URL (RFC 7517). An empty set withdraws all keys. An answer that is
 // not a key set is an error.
-func download(ctx context.Context, client *http.Client, url string) ([]jwkset.JWK, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func download(ctx context.Context, client *http.Client, from string) ([]jwkset.JWK, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return nil, fmt.Errorf("token.download: %w", err)
 	}
 	request.Header.Set("Accept", "application/jwk-set+json, application/json")
 	answer, err := client.Do(request)
 	if err != nil {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err // without the URL: its query may be a secret
+		}
 		return nil, fmt.Errorf("token.download: %w", err)
 	}
 	defer func() { _ = answer.Body.Close() }()

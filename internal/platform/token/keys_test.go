@@ -229,15 +229,17 @@ func TestCachedKeysOutliveTheirServer(t *testing.T) {
 func TestWithoutAnyKeyNobodyCanTell(t *testing.T) {
 	t.Parallel()
 	p := newPublisher(t)
-	p.answerWith(http.StatusServiceUnavailable, "")
-	began, b := time.Now(), newBench(t, p.settings)
+	p.handle(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	began, b := time.Now(), newBench(t, func(s *config.Tokens) { p.settings(s); s.JWKSURL += "?key=hunter2" })
 	raw := b.byKey(t, jwt.SigningMethodEdDSA, "k", ed())
 	b.unavailable(t, "at start", raw)
 	b.unavailable(t, "at once again", raw)
 	if n, most := int64(p.asked.Load()), 1+int64(time.Since(began)/pause); n < 1 || n > most { // a failed fetch is repeated after a real pause
 		t.Errorf("asked %d times", n)
 	}
-	b.log.Take()
+	if logged := b.log.Take(); !strings.Contains(logged, "could not be fetched") || strings.Contains(logged, "hunter2") {
+		t.Errorf("it is not logged, or with a secret: %s", logged)
+	}
 	b.clock.move(pause)
 	b.unavailable(t, "after a pause", raw)
 	if logged := b.log.Take(); strings.Contains(logged, "could not be fetched") {
