@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
@@ -227,13 +228,15 @@ func TestTheArchiveRestoresToTheSecondAsThePageSays(t *testing.T) {
 	fixture.Sound(t, back)
 }
 
-// throughNginx passes a sale, and a stream of it, through the example for nginx, without TLS and with one api.
-func throughNginx(t *testing.T, dev about) {
+// startNginx runs the example for nginx, without TLS and with one api, and returns where it listens instead of 443 and 80.
+func startNginx(t *testing.T, api string) (listen, plain string) {
 	listen, err := devstack.FreeAddress()
+	servers.NoError(t, err)
+	plain, err = devstack.FreeAddress()
 	servers.NoError(t, err)
 	example := regexp.MustCompile(`(?m)^ *(ssl_certificate.*|server 10\.0\.0\.12.*)\n`).ReplaceAllString(document(t, "../deploy/nginx/triprize.conf"), "")
 	dir := t.TempDir()
-	example = strings.NewReplacer("/var/lib/nginx", dir, "443 ssl http2", listen, "10.0.0.11:8080", strings.TrimPrefix(dev.APIURL, "http://")).Replace(example)
+	example = strings.NewReplacer("/var/lib/nginx", dir, "443 ssl http2", listen, "listen 80;", "listen "+plain+";", "10.0.0.11:8080", api).Replace(example)
 	config := map[bool]string{true: "user root; "}[os.Getuid() == 0] + // its worker writes to the folder of the test
 		"daemon off; pid nginx.pid; error_log stderr; events {} http { access_log off; client_body_temp_path body; " +
 		"proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi; " + example + "}"
@@ -245,6 +248,26 @@ func throughNginx(t *testing.T, dev about) {
 		_ = cmd.Process.Signal(terminate)
 		servers.NoError(t, cmd.Wait())
 	})
+	servers.Eventually(t, "nginx listens", func() bool { conn, err := fleet.Dial(listen); return err == nil && conn.Close() == nil })
+	return listen, plain
+}
+
+// throughNginx passes a sale, and a stream of it, through nginx.
+func throughNginx(t *testing.T, dev about) {
+	listen, plain := startNginx(t, "127.0.0.1:1") // nobody is there
+	answer := func(at string) string {
+		request, err := http.NewRequest(http.MethodPost, "http://"+at+"/v1/campaigns", nil)
+		servers.NoError(t, err)
+		response, err := http.DefaultTransport.RoundTrip(request)
+		servers.NoError(t, err)
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return fmt.Sprint(response.StatusCode, response.Header["Content-Type"], response.Header["Retry-After"], response.Header["Strict-Transport-Security"], response.Header["Location"], strings.Count(string(body), `"code":"unavailable"`))
+	}
+	if away, moved := answer(listen), answer(plain); away != "503 [application/problem+json] [2] [max-age=31536000] [] 1" || moved != "308 [text/html] [] [] [https://127.0.0.1/v1/campaigns] 0" {
+		t.Errorf("without an api nginx answers %s, at port 80 %s", away, moved)
+	}
+	listen, _ = startNginx(t, strings.TrimPrefix(dev.APIURL, "http://"))
 	dev.APIURL = "http://" + listen
 	servers.NoError(t, devstack.AwaitHTTP(t.Context(), dev.APIURL+"/readyz"))
 	campaign := publishedAt(t, dev, 3)

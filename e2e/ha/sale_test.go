@@ -61,7 +61,7 @@ func (s *sale) buy(user string, quantity int) {
 			s.jobs, s.at = append(s.jobs, a.ID), append(s.at, time.Now())
 			s.mu.Unlock()
 			return
-		case a.Status != 0 && a.Status < http.StatusInternalServerError: // nobody has a reason to refuse
+		case a.Status != 0 && (a.Status < http.StatusInternalServerError || a.Code == "" || a.Header.Get("Retry-After") == ""): // nobody has a reason to refuse; who cannot accept says so in a problem, as proxies do
 			s.T.Errorf("%s: %s %s", user, a, a.Body)
 			return
 		default:
