@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -53,6 +54,7 @@ type Process struct {
 
 	said       atomic.Pointer[queue.Description]
 	keyRefused func() bool // by the payment provider; nil: this process uses none
+	muteRedis sync.Once // logs that Redis is not asked whether it can fail over
 
 	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }

@@ -28,6 +28,7 @@ const (
 	causeNoScheduler   = "no_scheduler"
 	causeNoWorker      = "no_worker"
 	causeAsynchronous  = "replication_asynchronous"
+	causeRedisStandby  = "redis_standby_away"
 	causeSalesStuck    = "sales_stuck"
 	causeStandbyAway   = "standby_away"
 	causeWorkerFrozen  = "worker_frozen"
@@ -62,7 +63,7 @@ type snapshot struct {
 }
 
 // causes returns those that the process checks: a wrong draw key only if it has one, writes
-// that fail only as an api, and the standby only if one is required.
+// that fail only as an api, and standbys only if one is required, or if Redis fails over.
 func (p *Process) causes() *telemetry.Causes {
 	names := []string{causeDrawFailing, causeNoScheduler, causeNoWorker, causeSalesStuck, causeWorkerFrozen}
 	if p.Settings.Draw.SecretKey != "" {
@@ -76,6 +77,9 @@ func (p *Process) causes() *telemetry.Causes {
 	}
 	if p.Settings.Postgres.RequireSyncStandby {
 		names = append(names, causeAsynchronous, causeStandbyAway)
+	}
+	if p.Settings.Redis.FailsOver() {
+		names = append(names, causeRedisStandby)
 	}
 	causes := telemetry.NewCauses(p.Logger, p.Registry, names...)
 	p.Health.Degrade(causes)
@@ -99,7 +103,7 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		if inPostgres.standbyAway { // or has been promoted, while this primary, fenced by nobody, goes on
 			p.servers.AskOthers(ctx, p.apart)
 		}
-		found := append(inRedis.causes, inPostgres.causes...)
+		found := slices.Concat(inRedis.causes, inPostgres.causes, p.readRedisStandbys(ctx))
 		if noKey == nil {
 			found = append(found, p.checkKeys(ctx, keys)...)
 		}
@@ -167,6 +171,22 @@ func (p *Process) checkKeys(ctx context.Context, keys keyring.Keyring) []telemet
 		return nil
 	}
 	return []telemetry.Cause{{Name: causeDrawKeyWrong, Holds: wrong}}
+}
+
+// readRedisStandbys returns nothing while Redis does not answer. A user that may not ask hears so once.
+func (p *Process) readRedisStandbys(ctx context.Context) []telemetry.Cause {
+	if !p.Settings.Redis.FailsOver() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	lacks, err := redisx.Lacks(ctx, p.Settings.Redis, p.Redis)
+	if redis.IsPermissionError(err) {
+		p.muteRedis.Do(func() { p.Logger.Warn("whether Redis can fail over is not checked", "error", err) })
+	} else if err != nil {
+		return nil
+	}
+	return []telemetry.Cause{{Name: causeRedisStandby, Holds: lacks != "", Details: []any{"lacks", lacks}}}
 }
 
 func (s *snapshot) add(name, help string, value float64, label ...string) {

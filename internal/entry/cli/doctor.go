@@ -207,6 +207,16 @@ func (d *doctor) examineRedis(ctx context.Context, settings config.Redis) {
 		d.add("channels of redis", "wrong", redisx.AllowChannels, "%v", err)
 	}
 	d.examineFleet(ctx, limit, rdb, settings.Namespace)
+	if settings.FailsOver() {
+		const do = "docs/runbooks/redis.md#triprizeredisstandbyaway"
+		d.try(ctx, limit, "failover of redis", do, func(ctx context.Context) error {
+			lacks, err := redisx.Lacks(ctx, settings, rdb)
+			if err == nil {
+				d.add("failover of redis", cond(lacks == "", "ok", "wrong"), do, "%s", cmp.Or(lacks, "nothing is missing"))
+			}
+			return err
+		})
+	}
 	d.try(ctx, limit, "durability of redis", "docs/deployment.md#redis", func(ctx context.Context) error {
 		info, err := rdb.Info(ctx, "persistence", "memory").Result() // of a Cluster, of one server
 		if aof, all := strings.Contains(info, "aof_enabled:1"), strings.Contains(info, "maxmemory_policy:noeviction"); err == nil {

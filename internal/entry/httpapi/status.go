@@ -54,6 +54,7 @@ var checks = []struct {
 	{"replication_asynchronous", "", "late", 0, "", "postgres.md#triprizereplicationasynchronous", "Commits do not wait for a synchronous standby."},
 	{"sales_stuck", "", "late", 0, "", "sales.md#triprizejobsstuck", "A purchase has waited for workers for more than 15 s."},
 	{"standby_away", "", "late", 0, "", "postgres.md#triprizestandbyaway", "No synchronous standby is connected, or it lags. Commits wait for it."},
+	{"redis_standby_away", "", "late", 0, "", "redis.md#triprizeredisstandbyaway", "A Sentinel or replica of Redis is away: the next loss may have no failover."},
 	{"worker_frozen", "", "late", 0, "", "processes.md#triprizeworkersilent", "A worker sends no heartbeat and has not shut down."},
 	{"writes_failing", "", "broken", 0, "", "postgres.md#triprizewritesfailing", "Postgres answers, but writes of an api fail."},
 	{"overloaded", "", "broken", 0, "", "sales.md#triprizeoverloaded", "Purchases are refused with 503 overloaded: accepted ones wait too long."},

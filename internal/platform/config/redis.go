@@ -24,6 +24,12 @@ func (r Redis) Check() error {
 	return nil
 }
 
+// FailsOver reports whether Sentinel or a Cluster replaces a lost primary.
+func (r Redis) FailsOver() bool {
+	scheme, _, _ := strings.Cut(r.URL, ":")
+	return strings.Contains(scheme, "+")
+}
+
 // RedisServers is what redis.url names. One of its fields is set.
 type RedisServers struct {
 	Single   *redis.Options

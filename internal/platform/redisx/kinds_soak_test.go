@@ -3,13 +3,18 @@
 package redisx_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -49,6 +54,84 @@ func TestSentinelAndAClusterCarryEverythingThatOneServerDoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Servers are frozen one after the other, as when their hosts are lost, until a question must not be asked any more.
+func TestWhatAFailoverWouldLackIsKnown(t *testing.T) {
+	for kind, faults := range map[string][][2]string{ // what is frozen, and what is said
+		devstack.RedisSentinel: {{"replica", ""}, {"sentinel", "does not answer as it should: "}, {"seen from one", "a Sentinel is away: "}, {"sentinel", "NOQUORUM"}, {"thawed", ""},
+			{"replica", "no replica is connected"}, {"thawed", ""}},
+		devstack.RedisCluster: {{"replica", "no replica is connected to 127.0.0.1:"}, {"thawed", ""}},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			stack, err := devstack.Start(t.Context(), devstack.Options{Unsafe: true, Redis: kind})
+			servers.NoError(t, err)
+			t.Cleanup(func() { servers.NoError(t, stack.Stop()) })
+			settings, frozen := servers.Defaults(t), []int{}
+			settings.Redis.URL = stack.RedisURL()
+			rdb := servers.Redis(t, settings)
+			kinds, err := settings.Redis.Servers()
+			servers.NoError(t, err)
+			at := map[string][]string{}
+			var one redis.UniversalClient
+			if kind == devstack.RedisSentinel {
+				at["sentinel"] = kinds.Sentinel.SentinelAddrs[1:]
+				one = redis.NewClient(&redis.Options{Addr: kinds.Sentinel.SentinelAddrs[0], Username: kinds.Sentinel.SentinelUsername, Password: kinds.Sentinel.SentinelPassword})
+				replicas, err := one.Do(t.Context(), "SENTINEL", "REPLICAS", kinds.Sentinel.MasterName).Slice()
+				servers.NoError(t, err)
+				for _, replica := range replicas {
+					at["replica"] = append(at["replica"], replica.(map[any]any)["name"].(string))
+				}
+			} else {
+				one = rdb
+				nodes := one.ClusterNodes(t.Context()).Val()
+				at["replica"] = []string{regexp.MustCompile(`(\S+)@\S+ slave`).FindStringSubmatch(nodes)[1]}
+			}
+			lacks := func() (string, error) {
+				ctx, cancel := context.WithTimeout(t.Context(), servers.Patience)
+				if len(frozen) > 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+				}
+				defer cancel()
+				return redisx.Lacks(ctx, settings.Redis, rdb)
+			}
+			servers.Eventually(t, "nothing is lacking", func() bool { text, err := lacks(); return text == "" && err == nil })
+			for _, fault := range faults {
+				switch what := fault[0]; what {
+				case "thawed":
+					for _, pid := range frozen {
+						servers.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
+					}
+					frozen = nil
+				case "seen from one":
+					settings.Redis.URL = regexp.MustCompile(`addr=[^&]*&`).ReplaceAllString(settings.Redis.URL, "")
+				default:
+					server := redis.NewClient(&redis.Options{Addr: at[what][0], Username: "default", Password: password(settings.Redis.URL)})
+					pid, err := strconv.Atoi(server.InfoMap(t.Context(), "server").Item("Server", "process_id"))
+					servers.NoError(t, errors.Join(err, server.Close(), syscall.Kill(pid, syscall.SIGSTOP)))
+					t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+					at[what], frozen = at[what][1:], append(frozen, pid)
+				}
+				servers.Eventually(t, fmt.Sprint(fault), func() bool {
+					text, err := lacks()
+					return err == nil && (text == "") == (fault[1] == "") && strings.Contains(text, fault[1])
+				})
+			}
+			asked := map[string]string{devstack.RedisSentinel: "-sentinel", devstack.RedisCluster: "-cluster|nodes"}[kind]
+			servers.NoError(t, redisx.EachPrimary(t.Context(), one, func(ctx context.Context, one redis.UniversalClient) error {
+				return one.Do(ctx, "ACL", "SETUSER", "default", asked).Err()
+			}))
+			if text, err := lacks(); !redis.IsPermissionError(err) || text != "" {
+				t.Errorf("a user that may not ask: %q, %v", text, err)
+			}
+		})
+	}
+}
+
+func password(text string) string {
+	u, _ := url.Parse(text)
+	pw, _ := u.User.Password()
+	return pw
 }
 
 // The Sentinel that the client asks is frozen, as when its host is lost, and the primary is killed.

@@ -30,6 +30,7 @@ type Options struct {
 	Binaries   bool          // real processes, with failpoints; otherwise they run inside the test
 	Private    bool          // servers of its own, which the test may restart and empty
 	Standby    bool          // the private Postgres has a synchronous standby, which the processes require
+	Redis      string        // kind of the private Redis, as of devstack.Options; empty: single
 	APIs       int           // default 1
 	Workers    int           // default 1; negative: none
 	Schedulers int           // default 1; negative: none
@@ -99,7 +100,7 @@ func (s *System) start(o Options) {
 	s.T.Helper()
 	s.Settings, s.metrics = servers.Defaults(s.T), make(map[string]string)
 	if o.Private {
-		s.startServers(o.Standby)
+		s.startServers(o.Standby, o.Redis)
 	} else {
 		s.Settings = servers.Settings(s.life)
 	}
@@ -154,9 +155,9 @@ func count(n int) int {
 	return max(n, 0)
 }
 
-func (s *System) startServers(standby bool) {
+func (s *System) startServers(standby bool, redis string) {
 	s.T.Helper()
-	ctx, options := s.T.Context(), devstack.Options{Unsafe: true}
+	ctx, options := s.T.Context(), devstack.Options{Unsafe: true, Redis: redis}
 	if standby {
 		options.Postgres = devstack.PostgresStandby
 	}
@@ -165,7 +166,7 @@ func (s *System) startServers(standby bool) {
 	servers.NoError(s.T, err)
 	s.T.Cleanup(func() { servers.NoError(s.T, s.Stack.Stop()) })
 	servers.NoError(s.T, s.Stack.Postgres.CreateDatabase(ctx, "triprize"))
-	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.Redis.URL()
+	s.Settings.Postgres.URL, s.Settings.Redis.URL = s.Stack.Postgres.URL("triprize"), s.Stack.RedisURL()
 	s.appURL = makeAppRole(s.T, s.Settings.Postgres.URL)
 	servers.NoError(s.T, schema.Migrate(ctx, servers.Pool(s.T, s.Settings)))
 }

@@ -98,6 +98,7 @@ const (
 	NoWorker                DegradationCause = "no_worker"
 	Overloaded              DegradationCause = "overloaded"
 	ProviderKey             DegradationCause = "provider_key"
+	RedisStandbyAway        DegradationCause = "redis_standby_away"
 	ReplicationAsynchronous DegradationCause = "replication_asynchronous"
 	SalesStuck              DegradationCause = "sales_stuck"
 	StandbyAway             DegradationCause = "standby_away"
@@ -1027,7 +1028,7 @@ type Decline struct {
 	Message string `json:"message,omitempty"`
 }
 
-// DegradationCause `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive: none has sent two heartbeats and goes on. `overloaded`: this api has refused a purchase as overloaded in the last half a minute. `provider_key`: the payment provider has refused the key for the last new payment of this process. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds. `replication_asynchronous`: commits do not wait for a synchronous standby of Postgres, although one is required. `standby_away`: commits wait for a synchronous standby for more than three seconds, or none is connected and less than ten seconds behind.
+// DegradationCause `draw_key_wrong`: the draw key of this process cannot decrypt what the others encrypt. `draw_failing`: a draw has failed twice in a row. `no_scheduler`: no scheduler leads. `no_worker`: no worker is alive: none has sent two heartbeats and goes on. `overloaded`: this api has refused a purchase as overloaded in the last half a minute. `provider_key`: the payment provider has refused the key for the last new payment of this process. `sales_stuck`: an accepted purchase has waited for workers for more than 15 seconds. `worker_frozen`: a worker has been stale for less than ten minutes and did not deregister. `writes_failing`: this api could not store the last requests that it was to accept, while Postgres responds. `replication_asynchronous`: commits do not wait for a synchronous standby of Postgres, although one is required. `standby_away`: commits wait for a synchronous standby for more than three seconds, or none is connected and less than ten seconds behind. `redis_standby_away`: a Sentinel of Redis is away or has no quorum, or a primary has no replica: the next loss of a server may have no failover.
 type DegradationCause string
 
 // Description What the money is for; stored with the entry.
