@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -23,6 +24,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
@@ -322,6 +324,18 @@ func TestTheAlertsOfTheStandbyAreHeard(t *testing.T) {
 	standby := servers.Value[string](t, r.DB, `SHOW synchronous_standby_names`)
 	r.provoke(func() { servers.NoError(t, r.Stack.Standby.Stop()) }, func() { startChild(t, r.Stack.Standby.Child) }, "TriprizeStandbyAway")
 	r.provoke(func() { servers.NameStandby(t, r.DB, "") }, func() { servers.NameStandby(t, r.DB, standby) }, "TriprizeReplicationAsynchronous")
+}
+
+// A Sentinel is frozen. Its primary goes on.
+func TestTheAlertOfTheStandbysOfRedisIsHeard(t *testing.T) {
+	t.Parallel()
+	r := rehearse(t, fleet.Options{Private: true, Redis: devstack.RedisSentinel})
+	kinds, err := r.Settings.Redis.Servers()
+	servers.NoError(t, err)
+	sentinel := redis.NewClient(&redis.Options{Addr: kinds.Sentinel.SentinelAddrs[1], Username: kinds.Sentinel.SentinelUsername, Password: kinds.Sentinel.SentinelPassword})
+	pid, err := strconv.Atoi(sentinel.InfoMap(t.Context(), "server").Item("Server", "process_id"))
+	servers.NoError(t, errors.Join(err, sentinel.Close()))
+	r.provoke(func() { servers.NoError(t, syscall.Kill(pid, syscall.SIGSTOP)) }, func() { servers.NoError(t, syscall.Kill(pid, syscall.SIGCONT)) }, "TriprizeRedisStandbyAway")
 }
 
 // Rows stay locked, connections run out, and jobs end their workers.

@@ -127,7 +127,7 @@ func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
 	const servers, cards, drawKey = "POSTGRES_URL REDIS_URL", "PAYMENTS_STRIPE_KEY PAYMENTS_STRIPE_WEBHOOK_SECRET ", "DRAW_SECRET_KEY "
 	for example, want := range map[string]texts{ // what objects name, besides those of every example
 		"smallest":   {},
-		"production": {"HorizontalPodAutoscaler worker": "shop-triprize-worker", "Ingress api": "shop-triprize-api", "NetworkPolicy ": ""},
+		"production": {"HorizontalPodAutoscaler worker": "shop-triprize-worker", "HorizontalPodAutoscaler api": "shop-triprize-api", "Ingress api": "shop-triprize-api", "NetworkPolicy ": ""},
 		"cloud": {
 			"ScaledObject worker": "map[name:shop-triprize-worker]", "Ingress api": "shop-triprize-api", "NetworkPolicy ": "", "PrometheusRule ": "true",
 			"PodMonitor ": "map[matchLabels:map[app.kubernetes.io/instance:shop app.kubernetes.io/name:triprize]]",
@@ -154,6 +154,10 @@ func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
 			case "Deployment":
 				d := parse[apps.Deployment](t, text).Spec
 				pods[process], selectors[name], found[name] = d.Template.Labels, d.Selector.MatchLabels, described(t, d.Template.Spec)
+				if spec := d.Template.Spec; example == "production" && (spec.TopologySpreadConstraints[1].WhenUnsatisfiable != core.DoNotSchedule || spec.ServiceAccountName != "triprize" ||
+					d.Template.Annotations["example/owner"] != "sale" || len(spec.Volumes) != 2 || len(spec.Containers[0].VolumeMounts) != 2) {
+					t.Errorf("%s does not have what the values say: %+v", name, spec)
+				}
 				selectors["spread "+process] = d.Template.Spec.TopologySpreadConstraints[1].LabelSelector.MatchLabels
 			case "Job":
 				found[name] = described(t, parse[batch.Job](t, text).Spec.Template.Spec)
@@ -161,7 +165,10 @@ func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
 				s := parse[core.Service](t, text).Spec
 				selectors[name], found[name] = s.Selector, s.Ports[0].TargetPort.StrVal
 			case "PodDisruptionBudget":
-				selectors[name] = parse[policy.PodDisruptionBudget](t, text).Spec.Selector.MatchLabels
+				budget := parse[policy.PodDisruptionBudget](t, text).Spec
+				if selectors[name] = budget.Selector.MatchLabels; budget.UnhealthyPodEvictionPolicy == nil || *budget.UnhealthyPodEvictionPolicy != policy.AlwaysAllow {
+					t.Errorf("%s: nodes cannot be drained while the pods of %s are not ready", example, name)
+				}
 			case "NetworkPolicy":
 				selectors[name] = parse[networking.NetworkPolicy](t, text).Spec.PodSelector.MatchLabels
 			case "Ingress":
@@ -193,7 +200,7 @@ func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
 
 func TestValuesThatMakeNoSenseAreRejected(t *testing.T) {
 	for _, c := range [][2]string{
-		{"replicas: 2", "replicas"}, {"api: {replicas: 0}", "replicas"}, {"worker: {memory: 1Gi}", "memory"}, {"pod: {hostNetwork: true}", "hostNetwork"},
+		{"replicas: 2", "replicas"}, {"api: {replicas: 0}", "replicas"}, {"api: {autoscaling: {max: 1}}", "above max"}, {"spread: Never", "spread"}, {"worker: {memory: 1Gi}", "memory"}, {"pod: {hostNetwork: true}", "hostNetwork"},
 		{"worker: {autoscaling: {by: cpu, min: 7}}", "above max"}, {"worker: {autoscaling: {by: queue}}", "address of Prometheus"},
 		{"settings: {postgres.url: x}", "postgres.url"}, {"settings: {locks.redis_urls: x}", "locks.redis_urls"},
 		{"settings: {api.listen: x}", "api.listen"}, {"settings: {TRIPRIZE_API: x}", "TRIPRIZE_API"},

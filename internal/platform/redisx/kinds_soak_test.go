@@ -59,8 +59,7 @@ func TestSentinelAndAClusterCarryEverythingThatOneServerDoes(t *testing.T) {
 // Servers are frozen one after the other, as when their hosts are lost, until a question must not be asked any more.
 func TestWhatAFailoverWouldLackIsKnown(t *testing.T) {
 	for kind, faults := range map[string][][2]string{ // what is frozen, and what is said
-		devstack.RedisSentinel: {{"replica", ""}, {"sentinel", "does not answer as it should: "}, {"seen from one", "a Sentinel is away: "}, {"sentinel", "NOQUORUM"}, {"thawed", ""},
-			{"replica", "no replica is connected"}, {"thawed", ""}},
+		devstack.RedisSentinel: {{"replica", ""}, {"replica", "no replica is connected"}, {"thawed", ""}, {"sentinel", "does not answer as it should: "}, {"seen from one", "a Sentinel is away: "}, {"sentinel", "NOQUORUM"}, {"thawed", ""}},
 		devstack.RedisCluster: {{"replica", "no replica is connected to 127.0.0.1:"}, {"thawed", ""}},
 	} {
 		t.Run(kind, func(t *testing.T) {

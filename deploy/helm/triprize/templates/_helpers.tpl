@@ -59,7 +59,7 @@ securityContext:
   runAsUser: 65532
   runAsGroup: 65532
   seccompProfile: {type: RuntimeDefault}
-{{- with $root.Values.pod }}
+{{- with omit $root.Values.pod "volumes" }}
 {{ toYaml . }}
 {{- end }}
 containers:
@@ -89,10 +89,13 @@ containers:
     livenessProbe: {httpGet: {path: /healthz, port: metrics}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
     readinessProbe: {httpGet: {path: /readyz, port: metrics}, periodSeconds: 2, timeoutSeconds: 5, failureThreshold: 2}
     {{- end }}
-    {{- if $root.Values.caConfigMap }}
-    volumeMounts: [{name: ca, mountPath: /etc/triprize/ca, readOnly: true}]
+    {{- $ca := $root.Values.caConfigMap }}
+    {{- with concat (ternary (list (dict "name" "ca" "mountPath" "/etc/triprize/ca" "readOnly" true)) list (ne $ca "")) $root.Values.volumeMounts }}
+    volumeMounts:
+      {{- toYaml . | nindent 6 }}
     {{- end }}
-{{- with $root.Values.caConfigMap }}
-volumes: [{name: ca, configMap: {name: {{ . }}}}]
+{{- with concat (ternary (list (dict "name" "ca" "configMap" (dict "name" $ca))) list (ne $ca "")) ($root.Values.pod.volumes | default list) }}
+volumes:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
