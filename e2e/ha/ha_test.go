@@ -29,7 +29,7 @@ const (
 	ownerURL    = "postgres://triprize:5a5a@proxy/triprize"
 	appURL      = "postgres://triprize_app:5a5a@proxy/triprize"
 	pairURL     = "postgres://triprize_app:5a5a@pg1,pg2/triprize?target_session_attrs=read-write" // without haproxy
-	sentinelURL = "redis+sentinel://redis1:26379/0?master_name=triprize&addr=redis2:26379&addr=redis3:26379"
+	sentinelURL = "redis+sentinel://redis1:26379/0?master_name=triprize&addr=redis2:26379&addr=redis3:26379&password=5a5a"
 	clusterURL  = "redis+cluster://redis1:7001?addr=redis2:7001&addr=redis3:7001"
 
 	within = 15 * time.Second // so long after a promotion purchases are accepted again, and all are final

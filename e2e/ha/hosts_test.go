@@ -152,24 +152,42 @@ var redisHosts = []string{"redis1", "redis2", "redis3"}
 // redises are servers of Redis by host:port.
 type redises map[string]*devstack.Child
 
-func (r redises) start(t *testing.T, host, port string, flags ...string) {
+// start starts a server with the settings of a page's block, and more.
+func (r redises) start(t *testing.T, host, port, settings, more string) {
 	t.Helper()
-	r[host+":"+port] = run(t, host, "root", "redis-"+host+"-"+port, nil, append([]string{"redis-server", "--bind", address(host),
-		"--port", port, "--protected-mode", "no", "--appendonly", "yes", "--maxmemory-policy", "noeviction"}, flags...)...)
+	r[host+":"+port] = runRedis(t, host, "redis-"+host+"-"+port, fmt.Sprintf("bind %s\nport %s\nprotected-mode no\nappendonly yes\nmaxmemory-policy noeviction\n%s%s\n",
+		address(host), port, settings, more))
+}
+
+// runRedis starts a server that may write to its settings.
+func runRedis(t *testing.T, host, name, settings string, flags ...string) *devstack.Child {
+	t.Helper()
+	return run(t, host, "root", name, nil, append([]string{"sh", "-c", `echo "$0" >redis.conf; exec redis-server redis.conf "$@"`, settings}, flags...)...)
+}
+
+// block returns the block of docs/deployment.md that begins with a setting, for a host.
+func block(t *testing.T, first, host string) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/deployment.md")
+	servers.NoError(t, err)
+	_, text, found := strings.Cut(string(page), "<!-- make ha takes this block as it is -->\n```text\n"+first)
+	if text, _, _ = strings.Cut(text, "```"); !found {
+		t.Fatalf("docs/deployment.md has no block that begins with %s", first)
+	}
+	return strings.NewReplacer("NAME", "triprize", "PRIMARY", "redis1", "PASSWORD", "5a5a", "HOST", host).Replace(first + text)
 }
 
 // startSentinel starts a primary with two replicas, and three Sentinels.
 func startSentinel(t *testing.T) redises {
 	t.Helper()
 	r := make(redises)
-	r.start(t, "redis1", "6379")
-	r.start(t, "redis2", "6379", "--replicaof", address("redis1")+" 6379")
-	r.start(t, "redis3", "6379", "--replicaof", address("redis1")+" 6379")
+	for _, host := range redisHosts {
+		follows := map[bool]string{true: "replicaof redis1 6379"}[host != "redis1"]
+		r.start(t, host, "6379", block(t, "replica-announce-ip", host), follows)
+	}
 	servers.Eventually(t, "Redis has two replicas", r.whole)
 	for _, host := range redisHosts {
-		conf := fmt.Sprintf("port 26379\nprotected-mode no\nsentinel monitor triprize %s 6379 2\n"+
-			"sentinel down-after-milliseconds triprize 2000\nsentinel failover-timeout triprize 6000\n", address("redis1"))
-		run(t, host, "root", "sentinel-"+host, nil, "sh", "-c", `echo "$0" >sentinel.conf; exec redis-server sentinel.conf --sentinel`, conf)
+		runRedis(t, host, "sentinel-"+host, "port 26379\nprotected-mode no\n"+block(t, "sentinel resolve-hostnames", host), "--sentinel")
 	}
 	for _, host := range redisHosts {
 		servers.Eventually(t, "a Sentinel knows all others", func() bool {
@@ -186,7 +204,7 @@ func startCluster(t *testing.T) redises {
 	var all []string
 	for _, port := range []string{"7001", "7002"} {
 		for _, host := range redisHosts {
-			r.start(t, host, port, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+			r.start(t, host, port, block(t, "cluster-enabled", host), "")
 			all = append(all, address(host)+":"+port)
 		}
 	}
@@ -199,11 +217,16 @@ func startCluster(t *testing.T) redises {
 // having lists the servers whose INFO has a line.
 func (r redises) having(line string) (list []string) {
 	for at := range r {
-		if strings.Contains(output("redis-cli", "-u", "redis://"+at, "info", "replication"), line+"\r\n") {
+		if strings.Contains(output("redis-cli", "--no-auth-warning", "-u", r.url(at), "info", "replication"), line+"\r\n") {
 			list = append(list, at)
 		}
 	}
 	return list
+}
+
+// url is that of a server. Those of the Cluster have no password.
+func (r redises) url(at string) string {
+	return "redis://" + map[bool]string{true: "default:5a5a@"}[strings.HasSuffix(at, ":6379")] + at
 }
 
 // primaries says how many there are to be.
@@ -220,7 +243,7 @@ func (r redises) whole() bool {
 // primary returns where the primary is; of a Cluster, the one with the queue of purchases.
 func (r redises) primary() (primary string) {
 	for _, at := range r.having("role:master") {
-		if !strings.HasPrefix(output("redis-cli", "-u", "redis://"+at, "exists", "asynq:{triprize-purchase}:pending"), "MOVED") {
+		if !strings.HasPrefix(output("redis-cli", "--no-auth-warning", "-u", r.url(at), "exists", "asynq:{triprize-purchase}:pending"), "MOVED") {
 			primary = at
 		}
 	}

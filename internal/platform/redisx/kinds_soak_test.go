@@ -60,7 +60,7 @@ func TestSentinelAndAClusterCarryEverythingThatOneServerDoes(t *testing.T) {
 func TestWhatAFailoverWouldLackIsKnown(t *testing.T) {
 	for kind, faults := range map[string][][2]string{ // what is frozen, and what is said
 		devstack.RedisSentinel: {{"replica", ""}, {"replica", "no replica is connected"}, {"thawed", ""}, {"sentinel", "does not answer as it should: "}, {"seen from one", "a Sentinel is away: "}, {"sentinel", "NOQUORUM"}, {"thawed", ""}},
-		devstack.RedisCluster: {{"replica", "no replica is connected to 127.0.0.1:"}, {"thawed", ""}},
+		devstack.RedisCluster:  {{"replica", "no replica is connected to 127.0.0.1:"}, {"thawed", ""}},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			stack, err := devstack.Start(t.Context(), devstack.Options{Unsafe: true, Redis: kind})
@@ -117,9 +117,12 @@ func TestWhatAFailoverWouldLackIsKnown(t *testing.T) {
 				})
 			}
 			asked := map[string]string{devstack.RedisSentinel: "-sentinel", devstack.RedisCluster: "-cluster|nodes"}[kind]
-			servers.NoError(t, redisx.EachPrimary(t.Context(), one, func(ctx context.Context, one redis.UniversalClient) error {
-				return one.Do(ctx, "ACL", "SETUSER", "default", asked).Err()
-			}))
+			forbid := func(ctx context.Context, one *redis.Client) error { return one.Do(ctx, "ACL", "SETUSER", "default", asked).Err() }
+			if cluster, ok := rdb.(*redis.ClusterClient); ok {
+				servers.NoError(t, cluster.ForEachShard(t.Context(), forbid))
+			} else {
+				servers.NoError(t, forbid(t.Context(), one.(*redis.Client)))
+			}
 			if text, err := lacks(); !redis.IsPermissionError(err) || text != "" {
 				t.Errorf("a user that may not ask: %q, %v", text, err)
 			}
