@@ -94,7 +94,7 @@ containers:
     volumeMounts:
       {{- toYaml . | nindent 6 }}
     {{- end }}
-{{- with concat (ternary (list (dict "name" "ca" "configMap" (dict "name" $ca))) list (ne $ca "")) ($root.Values.pod.volumes | default list) }}
+{{- with concat (ternary (list (dict "name" "ca" "configMap" (dict "name" $ca))) list (ne $ca "")) (get $root.Values.pod "volumes" | default list) }}
 volumes:
   {{- toYaml . | nindent 2 }}
 {{- end }}
