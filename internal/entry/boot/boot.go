@@ -54,7 +54,7 @@ type Process struct {
 
 	said       atomic.Pointer[queue.Description]
 	keyRefused func() bool // by the payment provider; nil: this process uses none
-	muteRedis sync.Once // logs that Redis is not asked whether it can fail over
+	muteRedis  sync.Once   // logs that Redis is not asked whether it can fail over
 
 	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }

@@ -117,7 +117,9 @@ func TestWhatAFailoverWouldLackIsKnown(t *testing.T) {
 				})
 			}
 			asked := map[string]string{devstack.RedisSentinel: "-sentinel", devstack.RedisCluster: "-cluster|nodes"}[kind]
-			forbid := func(ctx context.Context, one *redis.Client) error { return one.Do(ctx, "ACL", "SETUSER", "default", asked).Err() }
+			forbid := func(ctx context.Context, one *redis.Client) error {
+				return one.Do(ctx, "ACL", "SETUSER", "default", asked).Err()
+			}
 			if cluster, ok := rdb.(*redis.ClusterClient); ok {
 				servers.NoError(t, cluster.ForEachShard(t.Context(), forbid))
 			} else {
