@@ -196,7 +196,10 @@ func (st *status) readProcesses(all []queue.Process) {
 		}
 	}
 	for name, by := range reporters {
-		st.also[name] += fmt.Sprintf(" Reported by %d processes: %s.", len(by), strings.Join(by[:min(len(by), 5)], ", "))
+		if len(by) > 5 {
+			by = append(by[:5], fmt.Sprintf("%d others", len(by)-5))
+		}
+		st.also[name] += " Reported by " + strings.Join(by, ", ") + "."
 	}
 }
 

@@ -128,7 +128,7 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 	}
 	operator := signIn(s)
 	page := operator.get("/now")
-	mustAnswer(t, "the page", page, http.StatusOK, "Something is broken.", "No worker is alive. Purchases are accepted and wait.", "encrypt. worker host/2/again", "worker host/2/again</th><td class=\"late\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
+	mustAnswer(t, "the page", page, http.StatusOK, "Something is broken.", "No worker is alive. Purchases are accepted and wait.", "encrypt. Reported by worker host/2/again.", "<bdi>worker host/2/again</bdi></th><td class=\"late\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
 	live := operator.live("/now")
 	mustAnswer(t, "what moves", live, http.StatusOK, "Something is broken.", without("<html"))
 	servers.Eventually(t, "a sample is taken", func() bool { return fleet.Contains(operator.get("/now/curves").Body, "[[1") })
