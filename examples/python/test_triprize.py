@@ -5,6 +5,7 @@ import os
 import queue
 import re
 import socket
+import ssl
 import threading
 import time
 import unittest
@@ -139,6 +140,11 @@ class Tests(unittest.TestCase):
             with mock.patch("triprize.MOST_BYTES", 10), self.assertRaisesRegex(triprize.TriprizeError, "over 10 bytes"):
                 client.call("GET", "/")
         self.assertEqual(len(pauses), 11)  # nothing was tried again
+        broken = ssl.SSLError(1, "a record was damaged")
+        broken.reason = "BAD_RECORD"
+        with mock.patch("time.sleep"), mock.patch.object(triprize, "_attempt", side_effect=[broken, ({}, 0)]) as tried:
+            client.call("POST", "/")
+        self.assertEqual(tried.call_count, 2)
         for head in b"", b"HTTP/1.1 200 OK\r\n\r\n":
             with socket.create_server(("127.0.0.1", 0)) as trickles:
                 slow = triprize.Triprize(f"http://127.0.0.1:{trickles.getsockname()[1]}", "tp_key", timeout=0.2, attempts=1)

@@ -10,6 +10,7 @@ import re
 import socket
 import ssl
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
@@ -173,7 +174,7 @@ class Triprize:
                     pause = failure.retry_after * random.uniform(1, 1.25) or pause
                 else:
                     unsent = (ConnectionRefusedError, socket.gaierror)  # there was no connection
-                    reason = getattr(failure, "reason", None)
+                    reason = failure.reason if isinstance(failure, urllib.error.URLError) else None
                     never = isinstance(failure, http.client.InvalidURL) or isinstance(reason, (str, ssl.SSLCertVerificationError))
                     again = not never and (repeatable or isinstance(reason, unsent))
                 if not again or attempt >= self.attempts or time.monotonic() - began + pause > self.elapsed:

@@ -93,7 +93,7 @@ func membersOf(document any) (members map[string]json.RawMessage) {
 	for name, member := range members {
 		if slices.Contains(forgotten, name) {
 			delete(members, name)
-		} else if member[0] == '{' {
+		} else if member[0] == '{' && name != "metadata" { // those are a customer's own
 			member = json.RawMessage(textOf(membersOf(member)))
 			members[name] = member
 		}

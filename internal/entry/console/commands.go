@@ -127,7 +127,7 @@ func explainForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a actio
 	}
 	a.Fields = append([]field{reason}, a.Fields...)
 	return a, func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error {
-		done := 0
+		marked := slices.ContainsFunc(slices.Collect(maps.Keys(typed.values)), func(name string) bool { return strings.HasPrefix(name, "discrepancy/") })
 		for _, one := range a.Fields {
 			id, isMark := strings.CutPrefix(one.Name, "discrepancy/")
 			if !isMark || typed.text(one.Name) == "" {
@@ -137,10 +137,9 @@ func explainForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a actio
 			if _, err := api.ExplainPaymentDiscrepancy(ctx, pathID(id), request, append(options, client.WithKey(typed.text("once")+"-"+id))...); err != nil {
 				return err
 			}
-			done++
 		}
-		if done == 0 {
-			return fault.Invalid(fault.Field{Pointer: "/discrepancies", Detail: "mark at least one that is open"})
+		if !marked {
+			return fault.Invalid(fault.Field{Pointer: "/discrepancies", Detail: "mark at least one"})
 		}
 		return nil
 	}, err
@@ -169,7 +168,7 @@ func find[T any](all iter.Seq2[T, error], is func(T) bool) (found T, err error) 
 }
 
 func aboutPayment(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
-	p, err := find(api.Payments(ctx, client.ListPaymentsParams{WaitingFor: client.WaitingForOperator}), func(p client.CardPayment) bool { return p.PurchaseID == id })
+	p, err := find(api.Payments(ctx, client.ListPaymentsParams{WaitingFor: client.WaitingForOperator, Limit: 200}), func(p client.CardPayment) bool { return p.PurchaseID == id })
 	if p.PurchaseID == id {
 		a.Facts = []fact{{"Amount", moneyText(p.Amount, p.Currency)}, {"At the provider", p.Reference}, {"Its status there, when it was read last", cmp.Or(p.Status, "unknown")},
 			{"Phase", string(p.Phase)}, {"Why it waits", p.Reason}}
@@ -179,7 +178,7 @@ func aboutPayment(ctx context.Context, api *client.Client, id uuid.UUID, a *acti
 }
 
 func aboutDiscrepancy(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
-	d, err := find(api.PaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen}), func(d client.PaymentDiscrepancy) bool { return d.ID == id })
+	d, err := find(api.PaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen, Limit: 200}), func(d client.PaymentDiscrepancy) bool { return d.ID == id })
 	if d.ID == id {
 		a.Facts = []fact{{"At the provider", d.Reference}, {"Detail", d.Detail}, {"Here", moneyText(d.Here.Amount, d.Here.Currency)}, {"There", moneyText(d.There.Amount, d.There.Currency)}}
 		a.Fields = append(a.Fields, hidden(version, d.Version))
@@ -193,7 +192,7 @@ func aboutRefunds(ctx context.Context, api *client.Client, id uuid.UUID, a *acti
 	var sum int64
 	var currency client.Currency
 	n := 0
-	_, err := find(api.WaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator}), func(r client.Refund) bool {
+	_, err := find(api.WaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator, Limit: 200}), func(r client.Refund) bool {
 		if r.CampaignID == id {
 			n, sum, currency = n+1, sum+r.Amount, r.Currency
 			a.Fields = append(a.Fields, hidden("refund/"+r.ID.String(), r.Amount))

@@ -133,7 +133,9 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	if SessionOf(f).KeyPrefix == "" && p.Status < http.StatusInternalServerError {
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 		defer cancel()
-		p = c.problemOf(c.Charge(ctx, f, err))
+		if limited := c.Charge(ctx, f, err); !errors.Is(err, errInTheClear) { // its text says what to set
+			p = c.problemOf(limited)
+		}
 	}
 	f.Status(p.Status)
 	if isFragment(f) {

@@ -192,7 +192,8 @@ func patchOf(typed, now map[string]string, d client.CampaignDraft, c client.Camp
 			policies[policy] = typedPolicies[policy]
 			changed[member], _ = json.Marshal(policies)
 		case "base_length", "layers":
-			if typed["was/layers"] != now["/layers"] || typed["was/base_length"] != now["/base_length"] {
+			isSaved := fmt.Sprint(d.Layers) == fmt.Sprint(layersOf(c)) // by this form, which is sent again
+			if !isSaved && (typed["was/layers"] != now["/layers"] || typed["was/base_length"] != now["/base_length"]) {
 				return p, fault.New(fault.StateConflict, "the layers have changed since you opened the form: read them again")
 			}
 			changed["base_length"], changed["layers"] = members["base_length"], members["layers"]

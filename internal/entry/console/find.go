@@ -71,7 +71,7 @@ func (c *console) lookUp(ctx context.Context, text string, kinds ...string) (all
 func (c *console) find(ctx context.Context, f *fiber.Ctx, _ *client.Client) (any, error) {
 	text := f.Query("q")
 	found, err := c.lookUp(ctx, text)
-	isExact := len(found) > 0
+	isExact := len(found) > 0 && (text == strings.TrimSpace(text) || found[0].What != "key")
 	if err == nil && !isExact { // it may have been copied with spaces: what is named without them is shown, and never led to
 		found, err = c.lookUp(ctx, strings.TrimSpace(text))
 	}

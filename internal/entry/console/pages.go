@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
 	"triprize.example/client"
+	"triprize/internal/domain/fault"
 	"triprize/internal/trail"
 )
 
@@ -91,11 +93,11 @@ func (c *console) mountPages(r fiber.Router) {
 		return api.ListKeys(ctx)
 	})
 	c.page(r, "/trail", "trail", "Trail", func(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, error) {
-		by := client.ListAuditTrailParams{Target: f.Query("target"), Key: f.Query("key"), Operator: f.Query("operator"), Operation: f.Query("operation"), Limit: pageSize}
+		by := client.ListAuditTrailParams{Target: f.Query("target"), Key: strings.TrimSpace(f.Query("key")), Operator: strings.TrimSpace(f.Query("operator")), Operation: strings.TrimSpace(f.Query("operation")), Limit: pageSize}
 		asked := &form{values: map[string]string{"since": f.Query("since"), "until": f.Query("until")}, Faults: make(map[string]string)}
 		by.Since, by.Until = asked.time("since"), asked.time("until")
-		for _, fault := range asked.Faults {
-			return nil, fiber.NewError(http.StatusBadRequest, fault)
+		for name, detail := range asked.Faults {
+			return nil, fault.Invalid(fault.Field{Pointer: "/" + name, Detail: detail})
 		}
 		next := url.Values{"target": {by.Target}, "key": {by.Key}, "operator": {by.Operator}, "operation": {by.Operation}, "since": {f.Query("since")}, "until": {f.Query("until")}}
 		by.Cursor = f.Query("cursor")

@@ -109,7 +109,10 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 	form = formOf(b.get(edit), "/reason", "late", "/layers", "3 | | 8")
 	patch(fleet.Fields{"layers": []fleet.Fields{{"layer": 1, "positions": 4, "price": 8}}})
 	wantAnswer(t, "layers that another has changed", submit(b, edit, form), 409, "have changed since")
-	wantAnswer(t, "a hall again", fill(b, edit, "/reason", "shape", "/base_length", "", "/layers", "7 | | 100"), 303)
+	form = formOf(b.get(edit), "/reason", "shape", "/base_length", "", "/layers", "7 | | 100")
+	for range 2 { // an answer may be lost
+		wantAnswer(t, "a hall again", submit(b, edit, form), 303)
+	}
 	wantAnswer(t, "the hall", read(page), `"base_length":null`, `"total":7`)
 }
 

@@ -163,10 +163,11 @@ func (s *server) readRedis(ctx context.Context, rdb redis.UniversalClient, st *s
 	}
 	if reports, err := s.sweeper.LastReports(ctx); st.could("redis", err) {
 		st.values["sweeps"] = 0
-		if found := reports["missing-permissions"].Counts; found["missing"] == found["asked"] && found["asked"] > 0 {
-			st.values["provider_key"] = 1
-		} else if st.ready.Livemode != nil {
-			st.values["provider_permissions"] = float64(found["missing"])
+		if last := reports["missing-permissions"]; st.ready.Livemode != nil {
+			st.values["provider_permissions"] = float64(last.Counts["missing"])
+			if last.Error == "" && last.Counts["asked"] > 1 && last.Counts["missing"] == last.Counts["asked"] {
+				st.values["provider_key"] = 1
+			}
 		}
 		for _, one := range s.sweeper.Sweeps {
 			longest := map[bool]time.Duration{false: 5 * time.Minute, true: 3 * time.Hour}[one.Every > time.Minute]

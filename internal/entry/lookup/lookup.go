@@ -50,7 +50,7 @@ func Find(ctx context.Context, db postgres.DB, text string, kinds ...string) ([]
 	if text == "" || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 		return nil, nil // the database has no such text
 	}
-	key := ofKey.FindStringSubmatch(text)
+	key := ofKey.FindStringSubmatch(strings.TrimSpace(text)) // a secret that was copied with a space is one
 	id, notID := uuid.Parse(text)
 	isID := notID == nil && len(text) == len(id.String()) // other forms are other texts, and may be the ids of users
 	var found []Hit

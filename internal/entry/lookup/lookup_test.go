@@ -67,6 +67,7 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 		refund.String():                    {"refund " + refund.String()},
 		prefix:                             {"key " + prefix},
 		key:                                {"key " + prefix},
+		" " + key + "\n":                   {"key " + prefix}, // whose secret no statement has
 		request.Client:                     {"client " + request.Client},
 		"nothing":                          nil,
 		"\xff":                             nil,

@@ -64,7 +64,7 @@ func anyContains(networks []netip.Prefix, at netip.Addr) bool {
 
 // allows reports whether a request may go to an address; plain: without TLS.
 func (g Guard) allows(at netip.Addr, plain bool) bool {
-	if at.Zone() != "" || g.public == nil || anyContains(cloudHosts, at) {
+	if !at.IsValid() || at.Zone() != "" || g.public == nil || anyContains(cloudHosts, at) {
 		return false
 	}
 	inside, instead := g.embedded(at)
@@ -120,7 +120,7 @@ func (g Guard) embedded(at netip.Addr) (inside []netip.Addr, instead bool) {
 }
 
 // behind decodes an address of a NAT64 with a prefix of so many bits (RFC 6052, section 2.2): byte 8 is left out, and what
-// follows the four bytes is 0. Anything else becomes 0.0.0.0, which is refused.
+// follows the four bytes is 0. Anything else is no address, which is refused.
 func behind(b [16]byte, bits int) netip.Addr {
 	if bits != 48 && bits != 56 && bits != 64 {
 		bits = 96
@@ -130,7 +130,7 @@ func behind(b [16]byte, bits int) netip.Addr {
 		rest = slices.Concat(rest[:at], rest[at+1:])
 	}
 	if slices.ContainsFunc(rest[4:], func(x byte) bool { return x != 0 }) {
-		return netip.IPv4Unspecified()
+		return netip.Addr{}
 	}
 	return netip.AddrFrom4([4]byte(rest[:4]))
 }

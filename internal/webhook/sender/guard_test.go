@@ -55,10 +55,10 @@ func TestOnlyNamedNetworksAreAllowedBesides(t *testing.T) {
 			t.Errorf("%s is allowed: %v", text, !want)
 		}
 	}
-	wide := guard(t, "::/0, 100.64.0.0/10, 168.63.0.0/16, 169.254.0.0/16, 64:ff9b:1:8::/64")
+	wide := guard(t, "0.0.0.0/0, ::/0, 100.64.0.0/10, 168.63.0.0/16, 169.254.0.0/16, 64:ff9b:1:8::/64")
 	for _, host := range []string{
 		"100.100.100.200", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fe80::a9fe:a9fe", "168.63.129.16", "169.254.169.254", "169.254.170.2",
-		"::ffff:168.63.129.16", "::ffff:169.254.169.254", "::169.254.169.254", "::ffff:0:169.254.169.254", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:8:a9:fea9:fe00:0",
+		"::ffff:168.63.129.16", "::ffff:169.254.169.254", "::169.254.169.254", "::ffff:0:169.254.169.254", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:8:a9:fea9:fe00:0", "64:ff9b:1:8::a9fe:a9fe",
 		"2002:a9fe:a9fe::1", "2001:0:808:808::5601:5601", "2001:0:a9fe:a9fe::f7f7:f7f7", "2606:4700::5efe:169.254.169.254", "2606:4700::200:5efe:169.254.169.254",
 	} {
 		if at := netip.MustParseAddr(host); wide.allows(at, false) || wide.allows(at, true) || wide.CheckURL("https://"+netip.AddrPortFrom(at, 443).String()+"/") == nil {

@@ -46,5 +46,5 @@
   setInterval(tick, 1000);
   tick();
   // A form that is filled in keeps its session.
-  document.body.addEventListener("change", () => fetch(location.href, {method: "HEAD"}).catch(() => {}));
+  document.body.addEventListener("change", () => fetch(document.querySelector("main form.action[method=post]")?.action ?? location.href, {method: "HEAD"}).catch(() => {}));
 })();

@@ -59,7 +59,7 @@
       const answer = await fetch(live.dataset.from, {signal: AbortSignal.timeout?.(12000)});
       if (answer.status === 404) return setTimeout(() => location.reload(), 3000 + pause); // the page says why
       if (!answer.ok) throw new Error(answer.statusText);
-      ahead = Date.parse(answer.headers.get("Date")) - Date.now() || 0;
+      ahead = Date.parse(answer.headers.get("Date")) - Date.now() || ahead;
       show(await answer.text());
       say("");
     } catch {
