@@ -260,7 +260,7 @@ func throughNginx(t *testing.T, dev about) {
 		servers.NoError(t, err)
 		response, err := http.DefaultTransport.RoundTrip(request)
 		servers.NoError(t, err)
-		defer response.Body.Close()
+		defer func() { _ = response.Body.Close() }()
 		body, _ := io.ReadAll(response.Body)
 		return fmt.Sprint(response.StatusCode, response.Header["Content-Type"], response.Header["Retry-After"], response.Header["Strict-Transport-Security"], response.Header["Location"], strings.Count(string(body), `"code":"unavailable"`))
 	}

@@ -134,7 +134,8 @@ type Resolution struct {
 // ended: a transaction of the sale decides what becomes of it, as of any other, and it is
 // due at once for that. One that is cancelled already and was not paid stays so, and is
 // checked once more: an event may just have reported money. So is one that was paid out of band,
-// whatever becomes of it; money on it at the provider is acknowledged by resolving it so again.
+// whatever becomes of it; money on it at the provider is acknowledged by resolving it so again, or was the
+// only payment: then it is paid.
 // there is what the provider says of one that is paid: all of the money.
 //
 // The batch fails with a state-conflict Error unless the payment still has the version of
@@ -143,7 +144,9 @@ func QueueResolve(b *pgx.Batch, purchaseID uuid.UUID, r Resolution, there paypro
 	b.Queue(`
 		UPDATE payments
 		SET version = version + 1, lease_until = NULL, next_action = NULL, `+unblocked+`,
-		    resolved_as = $3, resolved_by = $4, resolve_reason = $5, resolve_reference = $6,
+		    resolved_as = $3, resolved_by = $4, resolve_reason = $5,
+		    resolve_reference = CASE WHEN phase IN ('settled', 'refund_due') AND $3 = resolved_as THEN resolve_reference ELSE $6 END,
+		    last_error = CASE WHEN $3 = 'paid-out-of-band' AND phase NOT IN ('settled', 'refund_due') THEN NULL ELSE last_error END,
 		    phase = CASE WHEN phase IN ('settled', 'refund_due') OR phase = 'cancelled' AND $3 = 'unpaid' THEN phase WHEN $3 = 'unpaid' THEN 'ended' ELSE 'captured' END,
 		    received = CASE WHEN $3 = 'paid' THEN $7 ELSE received END,
 		    intent_status = CASE WHEN $3 = 'paid' THEN $8 ELSE intent_status END, livemode = CASE WHEN $3 = 'paid' THEN $9 ELSE livemode END,
@@ -151,7 +154,7 @@ func QueueResolve(b *pgx.Batch, purchaseID uuid.UUID, r Resolution, there paypro
 		    due_at = clock_timestamp(),
 		    finished_at = CASE WHEN phase IN ('settled', 'refund_due') OR phase = 'cancelled' AND $3 = 'unpaid' THEN finished_at END
 		WHERE purchase_id = $1 AND version = $2 AND waiting_for = 'operator' AND intent_id IS NOT NULL AND NOT (`+beforeCapture+`)
-		  AND (phase NOT IN ('settled', 'refund_due') OR $3 = 'paid-out-of-band' AND resolved_as = $3)
+		  AND (phase NOT IN ('settled', 'refund_due') OR $3 <> 'unpaid' AND resolved_as = 'paid-out-of-band')
 		  AND ($3 <> 'paid' OR (amount, currency, 'succeeded') = ($7, $10, $8))
 		  AND (lease_until IS NULL OR lease_until <= clock_timestamp())`, purchaseID, r.Version, string(r.Found), r.By, r.Reason, postgres.Nullable(r.Reference),
 		int64(there.Received), string(there.Status), there.Livemode, there.Currency).

@@ -132,7 +132,8 @@ const LeftSQL = `(` + DebtSQL + ` - coalesce((SELECT sum(o.amount) FROM refunds 
 
 // DueSQL is Refund.Due in SQL. Of those of a purchase that wait for an operator, the first has what is left first.
 const DueSQL = `CASE WHEN ` + forOperator + ` THEN greatest(least(r.amount, ` + LeftSQL + ` -
-	coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.number < r.number AND ` + forOperator + `), 0)::bigint), 0) ELSE r.amount END`
+	coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.number < r.number
+	AND ` + forOperator + ` AND o.state IN ('open', 'failed', 'canceled')), 0)::bigint), 0) ELSE r.amount END`
 
 // GetRefund returns a refund, or a not-found Error.
 func GetRefund(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Refund, error) {

@@ -48,7 +48,7 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 			return err
 		}
 		if most := fitting(p.Settings.API.MaxConnections, openFiles()); most < p.Settings.API.MaxConnections {
-			p.Logger.Warn("this process may open too few files: raise ulimit -n, LimitNOFILE", "api.max_connections", p.Settings.API.MaxConnections, "in_place_of_it", most)
+			p.Logger.Warn("this process may open too few files: raise ulimit -n, LimitNOFILE", "max_connections", p.Settings.API.MaxConnections, "used", most)
 			p.Settings.API.MaxConnections = most
 		}
 		run, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.provider(), p.Logger, p.Registry, p.Health)
@@ -76,7 +76,7 @@ const (
 
 // fitting returns how many connections of so many leave files for the rest.
 func fitting(connections int, files uint64) int {
-	return min(connections, max(int(min(files, manyFiles))-filesBeside, 1)) //nolint:gosec // small
+	return min(connections, max(int(min(files, manyFiles))-filesBeside, 1))
 }
 
 // metrics returns what says in the log where the metrics are, and serves them until ctx ends.

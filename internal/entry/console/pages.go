@@ -92,22 +92,25 @@ func (c *console) mountPages(r fiber.Router) {
 	c.page(r, "/keys", "keys", "API keys", func(ctx context.Context, _ *fiber.Ctx, api *client.Client) (any, error) {
 		return api.ListKeys(ctx)
 	})
-	c.page(r, "/trail", "trail", "Trail", func(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, error) {
-		by := client.ListAuditTrailParams{Target: f.Query("target"), Key: strings.TrimSpace(f.Query("key")), Operator: strings.TrimSpace(f.Query("operator")), Operation: strings.TrimSpace(f.Query("operation")), Limit: pageSize}
-		asked := &form{values: map[string]string{"since": f.Query("since"), "until": f.Query("until")}, Faults: make(map[string]string)}
-		by.Since, by.Until = asked.time("since"), asked.time("until")
-		for name, detail := range asked.Faults {
-			return nil, fault.Invalid(fault.Field{Pointer: "/" + name, Detail: detail})
-		}
-		next := url.Values{"target": {by.Target}, "key": {by.Key}, "operator": {by.Operator}, "operation": {by.Operation}, "since": {f.Query("since")}, "until": {f.Query("until")}}
-		by.Cursor = f.Query("cursor")
-		page, err := api.ListAuditTrail(ctx, by)
-		if page.NextCursor != "" {
-			next.Set("cursor", page.NextCursor)
-		}
-		return fiber.Map{"By": by, "Times": asked.values, "Page": page, "Next": next.Encode(), "Operations": trail.Operations}, err
-	})
+	c.page(r, "/trail", "trail", "Trail", readTrail)
 	c.page(r, "/find", "find", "Find", c.find)
+}
+
+// readTrail reads a page of the trail, by the filters of its form.
+func readTrail(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, error) {
+	by := client.ListAuditTrailParams{Target: f.Query("target"), Key: strings.TrimSpace(f.Query("key")), Operator: strings.TrimSpace(f.Query("operator")), Operation: strings.TrimSpace(f.Query("operation")), Limit: pageSize}
+	asked := &form{values: map[string]string{"since": f.Query("since"), "until": f.Query("until")}, Faults: make(map[string]string)}
+	by.Since, by.Until = asked.time("since"), asked.time("until")
+	for name, detail := range asked.Faults {
+		return nil, fault.Invalid(fault.Field{Pointer: "/" + name, Detail: detail})
+	}
+	next := url.Values{"target": {by.Target}, "key": {by.Key}, "operator": {by.Operator}, "operation": {by.Operation}, "since": {f.Query("since")}, "until": {f.Query("until")}}
+	by.Cursor = f.Query("cursor")
+	page, err := api.ListAuditTrail(ctx, by)
+	if page.NextCursor != "" {
+		next.Set("cursor", page.NextCursor)
+	}
+	return fiber.Map{"By": by, "Times": asked.values, "Page": page, "Next": next.Encode(), "Operations": trail.Operations}, err
 }
 
 // spans are those that a link of the page names.

@@ -1,7 +1,9 @@
 package cards
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,31 +24,20 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 	calling, cancel := context.WithTimeout(ctx, r.settings.CallTimeout)
 	defer cancel()
 	r.hit("review.call")
-	var there []payprovider.Refund
-	disputes, err := r.provider.DisputesOf(calling, *r.p.IntentID)
-	if err == nil {
-		there, err = r.provider.RefundsOf(calling, *r.p.IntentID)
-	}
+	there, noRefunds := r.provider.RefundsOf(calling, *r.p.IntentID)
+	disputes, noDisputes := r.provider.DisputesOf(calling, *r.p.IntentID)
 	r.hit("review.called")
-	if err != nil { // there is nothing to resolve: it is asked again
-		r.metrics.faults.WithLabelValues(string(review), string(payprovider.AsError(err, string(review)).Kind)).Inc()
-		changed := r.p
-		changed.Faults++
-		pause := backoff(changed.Faults, longestRetry)
-		r.logger.Warn("it is not known whether a payment is disputed, or was refunded by others", "purchase", r.p.PurchaseID, "again_in", pause, "error", err)
-		return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
-	}
 	var others []refunds.Recorded
 	var changed []payprovider.Dispute
-	err = postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
+	err := postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
 		p, err := payment.Lock(ctx, tx, r.p.PurchaseID)
 		if err == nil && p.Version != r.p.Version {
 			err = lease.ErrFenced
 		}
-		if err == nil {
+		if err == nil && noRefunds == nil {
 			others, err = refunds.RecordListed(ctx, tx, r.p.PurchaseID, there)
 		}
-		if err == nil {
+		if err == nil && noDisputes == nil {
 			changed, err = r.recordDisputes(ctx, tx, disputes)
 		}
 		return err
@@ -55,6 +46,17 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 		return "", err
 	}
 	r.logReview(others, changed)
+	if err := cmp.Or(noRefunds, noDisputes); err != nil { // there is nothing to resolve: it is asked again
+		failed, changed := payprovider.AsError(err, string(review)), r.p
+		r.metrics.faults.WithLabelValues(string(review), string(failed.Kind)).Inc()
+		changed.Faults++
+		pause := backoff(changed.Faults, longestRetry)
+		if failed.Kind == payprovider.KindForbidden || failed.Kind == payprovider.KindRefused || failed.Kind == payprovider.KindMismatch {
+			pause = longestCheck
+		}
+		r.logger.Warn("it is not known whether a payment is disputed, or was refunded by others", "purchase", r.p.PurchaseID, "again_in", pause, "error", err)
+		return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
+	}
 	return Nothing, r.sleep(ctx)
 }
 
@@ -64,7 +66,7 @@ func (r *run) recordDisputes(ctx context.Context, tx pgx.Tx, all []payprovider.D
 	var b pgx.Batch
 	var steps []payment.Step
 	var unclear []reconciliation.Discrepancy
-	for _, d := range all {
+	for _, d := range slices.Backward(all) { // the newest is the last that has changed
 		d.Status, d.Reason = clean(d.Status), clean(d.Reason)
 		b.Queue(`
 			INSERT INTO disputes AS d (id, purchase_id, status, reason, refundable, lost, amount, currency, fee, fee_currency)

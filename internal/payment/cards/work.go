@@ -221,8 +221,8 @@ func (w *eventWork) takePayment(event storedEvent) eventOutcome {
 		case payprovider.Succeeded, payprovider.RequiresCapture, payprovider.Processing:
 			w.orphaned = append(w.orphaned, event)
 		}
-	} else if event.Status != nil && s.IntentStatus != nil && *event.Status == *s.IntentStatus {
-		return eventIgnored
+	} else if s.Charged || event.Status != nil && s.IntentStatus != nil && *event.Status == *s.IntentStatus {
+		return eventIgnored // also a late one of money that is booked: it changes no more
 	}
 	if !slices.Contains(w.wake, s.PurchaseID) {
 		w.wake = append(w.wake, s.PurchaseID)

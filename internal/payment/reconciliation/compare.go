@@ -150,7 +150,7 @@ func closeAgreed(ctx context.Context, db postgres.DB, after uuid.UUID, limit int
 					AND NOT EXISTS (SELECT FROM (`+compared+`t.id = l.transaction_id) c WHERE c.kind = l.kind)
 				WHEN l.kind = 'unknown-here' THEN EXISTS (SELECT FROM payments WHERE intent_id = l.object_id)
 				WHEN l.kind = 'unknown-there' THEN NOT EXISTS (`+missingStill+`)
-				ELSE false END
+				ELSE EXISTS (SELECT FROM disputes p WHERE p.id = l.object_id AND (p.lost OR p.refundable)) END -- it was not known who has its money
 			RETURNING d.id
 		)
 		SELECT (SELECT count(*) FROM over), (SELECT count(*) FROM checked), (SELECT id FROM checked ORDER BY id DESC LIMIT 1)`,

@@ -94,6 +94,12 @@ func (s *Service) ResolveCampaign(ctx context.Context, r job.Request, who access
 		for _, one := range made {
 			amounts[one.ID] = one.Amount
 		}
+		if len(amounts) < len(made) {
+			return nil, fault.New(fault.InvalidRequest, "a refund is named twice")
+		}
+		if _, err := tx.Exec(ctx, lockPayments, slices.Collect(maps.Keys(amounts))); err != nil {
+			return nil, fault.At(err, "refunds.ResolveCampaign")
+		}
 		ids, err := postgres.Collect(ctx, tx, pgx.RowTo[uuid.UUID], `
 			SELECT id FROM refunds WHERE id = ANY($1) AND campaign_id = $2 AND ($3::text IS NULL OR client = $3) ORDER BY id FOR NO KEY UPDATE`,
 			slices.Collect(maps.Keys(amounts)), r.CampaignID, who.Client())
@@ -144,8 +150,14 @@ func mayResolve(known payment.Refund, asApp bool, amount money.Amount) error {
 	return nil
 }
 
+// lockPayments locks the payments of refunds: whoever records another refund of one holds it, and what is due depends on that.
+const lockPayments = `SELECT FROM payments WHERE purchase_id = ANY(ARRAY(SELECT purchase_id FROM refunds WHERE id = ANY($1))) ORDER BY purchase_id FOR NO KEY UPDATE`
+
 func (s *Service) edit(ctx context.Context, r job.Request, who access.Grant, id uuid.UUID, decide func(b *pgx.Batch, known payment.Refund) error) (job.Accepted, error) {
 	lock := func(ctx context.Context, tx pgx.Tx) (payment.Refund, error) {
+		if _, err := tx.Exec(ctx, lockPayments, []uuid.UUID{id}); err != nil {
+			return payment.Refund{}, fault.At(err, "refunds.edit(%s)", id)
+		}
 		if _, err := tx.Exec(ctx, `SELECT FROM refunds WHERE id = $1 AND ($2::text IS NULL OR client = $2) FOR NO KEY UPDATE`, id, who.Client()); err != nil {
 			return payment.Refund{}, fault.At(err, "refunds.edit(%s)", id)
 		}

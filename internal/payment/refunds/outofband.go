@@ -114,7 +114,16 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 // workers say which are theirs.
 func RecordListed(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID, all []payprovider.Refund) ([]Recorded, error) {
 	rows, err := payment.RefundsOfPurchases(ctx, tx, []uuid.UUID{purchaseID})
-	if err != nil || slices.ContainsFunc(rows[purchaseID], func(r payment.Refund) bool { return r.Reason != payment.RefundOutOfBand }) {
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(rows[purchaseID], func(r payment.Refund) bool { return r.Reason != payment.RefundOutOfBand }) {
+		isKnown := func(one payprovider.Refund) bool {
+			return slices.ContainsFunc(rows[purchaseID], func(r payment.Refund) bool { return postgres.ValueOf(r.ProviderID) == one.ID })
+		}
+		if slices.ContainsFunc(all, func(one payprovider.Refund) bool { return !isKnown(one) }) { // ours may have been made since the event
+			_, err = payment.WakeRefunds(ctx, tx, []uuid.UUID{purchaseID}, nil)
+		}
 		return nil, err
 	}
 	there := make([]OutOfBand, 0, len(all))

@@ -120,6 +120,7 @@ type run struct {
 	more     money.Amount // than was left: it was made after others had given a part back
 	answered bool         // by the provider, in this run: what was stuck continues
 
+	reported  bool // an event about the payment has not been reviewed yet
 	outOfBand bool // it was paid
 }
 
@@ -138,7 +139,7 @@ func (r *Runner) Run(ctx context.Context, item lease.Item) (Outcome, error) {
 	if !ok || paid.IntentID == nil {
 		return Nothing, fmt.Errorf("refunds.Run(%s): purchase %s has no payment at the provider", claimed.ID, claimed.PurchaseID)
 	}
-	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received, outOfBand: paid.PaidOutOfBand()}
+	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received, outOfBand: paid.PaidOutOfBand(), reported: paid.DueAt != nil}
 	one.hit("refunds.claimed")
 	ctx, span := job.Continue(ctx, r.db, paid.JobID, "refund", "triprize.refund_id", claimed.ID.String())
 	result := Nothing
@@ -186,7 +187,7 @@ func (o *run) process(ctx context.Context) error {
 		case left.Waits:
 			soon := time.Second
 			return write(ctx, o.db, o.Refund, 0, &soon)
-		case left.Debt >= o.Amount && o.Wakes == 0: // no event has reported another refund
+		case left.Debt >= o.Amount && o.Wakes == 0 && !o.reported: // no event has reported another refund
 			return o.create(ctx, 1)
 		}
 	}

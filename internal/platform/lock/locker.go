@@ -37,7 +37,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/telemetry"
 )
 
 var (
@@ -166,7 +165,7 @@ func (l *Locker) While(ctx context.Context, name string, ttl time.Duration, do f
 
 // log writes what became of locks, and for how long they were waited for, or held.
 func (l *Locker) log(what string, names []string, since time.Time) {
-	l.logger.Debug("lock "+what, slog.Any("names", names), telemetry.Took(time.Since(since)))
+	l.logger.Debug("lock", "outcome", what, "names", names, "took_ms", time.Since(since).Milliseconds())
 }
 
 // extend extends a lock until ctx ends. It reports whether the lock was lost before: it has expired, or no
