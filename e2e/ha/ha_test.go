@@ -213,7 +213,8 @@ func (c incident) meet(t *testing.T, db *pgxpool.Pool, processes map[string]*dev
 		"slowest final %.1f s; %d succeeded; %d jobs, %d positions sold, %d draws",
 		c.name, promised, after.Seconds(), next.Seconds(), longest.Seconds(), slowest, succeeded, jobs, sold, draws)
 	fmt.Println(line) //nolint:forbidigo // also of a test that passes
-	if succeeded != promised || jobs != promised || sold != promised || draws != 1 || next > within || !returns && slowest > (after+within).Seconds() {
+	// The short part is for each change, on any machine: it has no times.
+	if succeeded != promised || jobs != promised || sold != promised || draws != 1 || !testing.Short() && (next > within || !returns && slowest > (after+within).Seconds()) {
 		t.Error(line)
 	}
 	mend()

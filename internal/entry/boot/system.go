@@ -100,9 +100,6 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		}
 		p.Health.Ready() //nolint:contextcheck // nobody else may ask, and then nobody compares the primary with the newest
 		inRedis, inPostgres := p.readRedis(ctx), p.readPostgres(ctx)
-		if inPostgres.standbyAway { // or has been promoted, while this primary, fenced by nobody, goes on
-			p.servers.AskOthers(ctx, p.apart)
-		}
 		found := slices.Concat(inRedis.causes, inPostgres.causes, p.readRedisStandbys(ctx))
 		if noKey == nil {
 			found = append(found, p.checkKeys(ctx, keys)...)
@@ -119,6 +116,9 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		}
 		said := p.describe() //nolint:contextcheck // it reads what is known
 		p.said.Store(&said)
+		if inPostgres.standbyAway { // or has been promoted, while this primary, fenced by nobody, goes on
+			p.servers.AskOthers(ctx, p.apart)
+		}
 	}
 }
 
@@ -230,7 +230,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	}
 	s.add("workers_alive", "Workers that have sent two heartbeats, and send them.", float64(len(workers)))
 	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(silent)))
-	s.add("worker_crashes", "Workers that ended in the last ten minutes without a shutdown, or within a minute of their start; 0 as soon as one that started later has run for a minute.", float64(fleet.Crashes))
+	s.add("worker_crashes", "Workers that ended in the last hour without a shutdown, or within a minute of their start; those of a host are over as soon as one that started there later has run for a minute.", float64(fleet.Crashes))
 	s.add("schedulers_alive", "Schedulers that lead and have sent two heartbeats: one.", float64(len(schedulers)))
 	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys.Load()))
 	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say

@@ -48,7 +48,7 @@ func TestASetOfLocksIsTakenInAscendingOrderAllOrNoneAndGivenBackOnce(t *testing.
 			t.Errorf("%d were acquired", n)
 		}
 		logged := ""
-		for _, line := range regexp.MustCompile(`level=DEBUG msg="lock (\w+)" names="?(\[.*?\])"? took_ms=\d`).FindAllStringSubmatch(c.log.String(), -1) {
+		for _, line := range regexp.MustCompile(`level=DEBUG msg=lock outcome=(\w+) names="?(\[.*?\])"? took_ms=\d`).FindAllStringSubmatch(c.log.String(), -1) {
 			logged += line[1] + line[2] + " "
 		}
 		if logged != "acquired[c a c b a] released[c a c b a] acquired[b] taken[a b c] released[b] acquired[a b c] released[a b c] " {

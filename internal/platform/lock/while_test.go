@@ -82,7 +82,7 @@ func TestALockIsExtendedForAsLongAsAMajorityMayHaveIt(t *testing.T) {
 					t.Errorf("got %v, the work is done: %v", err, done)
 				}
 				lost, attempts := c.measured("lost_total", ""), c.servers[row.servers-1].count("extend")
-				if lost != map[bool]int{true: 1}[row.least > 0] || strings.Count(c.log.String(), `msg="lock lost" names=[a] took_ms=`) != lost || attempts < row.attempts || row.least == next && attempts > 1 {
+				if lost != map[bool]int{true: 1}[row.least > 0] || strings.Count(c.log.String(), `msg=lock outcome=lost names=[a] took_ms=`) != lost || attempts < row.attempts || row.least == next && attempts > 1 {
 					t.Errorf("%d losses are counted, after %d extensions", lost, attempts)
 				}
 				for _, one := range c.servers[row.servers-1].commands("extend") {

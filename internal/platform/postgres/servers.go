@@ -9,7 +9,9 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -47,6 +49,7 @@ type Servers struct {
 
 	mu     sync.Mutex
 	newest Primary
+	denied time.Time             // when the row of a branch was refused last
 	last   string                // address of the server that was connected to last
 	ips    map[string][]string   // of host names
 	conns  map[*pgx.Conn]Primary // open connections
@@ -166,18 +169,28 @@ func (s *Servers) identify(ctx context.Context, conn *pgconn.PgConn) (p Primary,
 		p.Branch = conn.Conn().RemoteAddr().String() + " " + noBranch
 		return p, nil
 	}
-	if conn.ParameterStatus("default_transaction_read_only") == "on" { // the error would close the connection
+	if s.isDenied() || conn.ParameterStatus("default_transaction_read_only") == "on" { // the error would close the connection
 		return p, nil
 	}
 	row, err = ask(ctx, conn, fmt.Sprintf(beginBranch, p.System, p.Timeline))
 	if _, refused := errors.AsType[*pgconn.PgError](err); refused { // its disk is full, or the role may not
 		s.isMute(err)
+		s.mu.Lock()
+		s.denied = time.Now()
+		s.mu.Unlock()
 		return p, nil
 	}
 	if row != nil {
 		p.Branch = string(row[0])
 	}
 	return p, err
+}
+
+// isDenied reports whether a server has refused the row of a branch within a minute: it is not asked with each connection.
+func (s *Servers) isDenied() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.denied) < time.Minute
 }
 
 // noBranch stands for the name of a branch that the fleet has not met.
@@ -284,11 +297,21 @@ func (s *Servers) rank(f *pgconn.FallbackConfig) int {
 	return 1
 }
 
+// askedWithin bounds AskOthers.
+const askedWithin = 5 * time.Second
+
 // AskOthers asks the hosts of a pool that it is not connected to who they are: one that was promoted becomes the newest
 // primary. An old one that says read-write is asked first, and nobody would hear of the other.
 func (s *Servers) AskOthers(ctx context.Context, pool *pgxpool.Pool) {
-	all := pool.Config().ConnConfig
+	ctx, cancel := context.WithTimeout(ctx, askedWithin)
+	defer cancel()
+	all, asked := pool.Config().ConnConfig, make(map[string]bool)
 	for _, host := range hosts(all) {
+		at := net.JoinHostPort(host.Host, strconv.Itoa(int(host.Port)))
+		if asked[at] || strings.HasPrefix(host.Host, "/") { // it is there once more without TLS, or is a socket of this machine
+			continue
+		}
+		asked[at] = true
 		one := all.Config.Copy()
 		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host.Host, host.Port, host.TLSConfig, nil
 		one.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {

@@ -32,6 +32,8 @@ const (
 const (
 	// staleFor is how long a process without heartbeats is listed as stale. Then it is removed.
 	staleFor = 10 * time.Minute
+	// crashesFor is how long a crash counts: whoever restarts a process backs off for some minutes.
+	crashesFor = time.Hour
 	// maxProcesses bounds the set; beyond it the processes that have been stale longest are removed.
 	maxProcesses = 1000
 	// steadyAfter is how long a process has to run until its end is a shutdown, and the crashes before its start are over.
@@ -108,7 +110,7 @@ func (h *Heartbeat) remove(ctx context.Context, member string, crashed bool) err
 			key := crashesKey(h.namespace)
 			pipe.ZAdd(ctx, key, redis.Z{Score: float64(h.now), Member: member})
 			pipe.ZRemRangeByRank(ctx, key, 0, -1-maxProcesses)
-			pipe.PExpire(ctx, key, staleFor)
+			pipe.PExpire(ctx, key, crashesFor)
 		}
 		return nil
 	})
@@ -277,33 +279,45 @@ func ReadFleet(ctx context.Context, rdb redis.UniversalClient, namespace string)
 	said := make([]*redis.StringCmd, len(f.Processes))
 	var crashes *redis.ZSliceCmd
 	var now *redis.TimeCmd
-	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, p := range f.Processes {
 			said[i] = pipe.Get(ctx, processKey(namespace, p.Role+":"+p.ID))
 		}
 		crashes, now = pipe.ZRangeWithScores(ctx, crashesKey(namespace), 0, -1), pipe.Time(ctx)
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
+	errs := []error{crashes.Err(), now.Err()}
+	for _, one := range said { // the first of all errors may be the absence of one
+		if !errors.Is(one.Err(), redis.Nil) {
+			errs = append(errs, one.Err())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
 		return Fleet{}, fmt.Errorf("queue.ReadFleet: %w", err)
 	}
-	var steady int64 // the newest start of a worker that has run for steadyAfter
+	steady := make(map[string]int64) // by host: the newest start of a worker that has run for steadyAfter
 	for i := range f.Processes {
 		p := &f.Processes[i]
-		if _ = json.Unmarshal([]byte(said[i].Val()), p); p.State == Alive && p.Beats < 2 {
+		if _ = json.Unmarshal([]byte(said[i].Val()), p); p.State == Alive && p.Beats == 1 { // 0: it is not known
 			p.State = Starting
 		}
 		if p.Role == RoleWorker && p.State == Alive && now.Val().Sub(p.Since) >= steadyAfter {
-			steady = max(steady, p.Since.UnixMilli())
+			steady[hostOf(p.ID)] = max(steady[hostOf(p.ID)], p.Since.UnixMilli())
 		}
 	}
 	for _, one := range crashes.Val() {
-		role, _, _ := strings.Cut(fmt.Sprint(one.Member), ":")
-		if at := int64(one.Score); role == RoleWorker && at > steady && at > now.Val().Add(-staleFor).UnixMilli() {
+		role, id, _ := strings.Cut(fmt.Sprint(one.Member), ":")
+		if at := int64(one.Score); role == RoleWorker && at > steady[hostOf(id)] && at > now.Val().Add(-crashesFor).UnixMilli() {
 			f.Crashes++
 		}
 	}
 	return f, nil
+}
+
+// hostOf returns the host of a process.
+func hostOf(id string) string {
+	host, _, _ := strings.Cut(id, "/")
+	return host
 }
 
 // CountUnleased counts the active tasks without a lease of each kind. The leases end by the clocks of the workers.

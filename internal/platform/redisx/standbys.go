@@ -76,8 +76,14 @@ func lacksOfCluster(nodes string) string {
 	}
 	var lacks []string
 	for line := range strings.Lines(nodes) {
-		if f := strings.Fields(line); len(f) > 8 && !replicas[f[0]] { // without slots a server is no loss
-			address, _, _ := strings.Cut(f[1], "@")
+		f := strings.Fields(line)
+		if len(f) <= 8 { // without slots a server is no loss
+			continue
+		}
+		switch address, _, _ := strings.Cut(f[1], "@"); {
+		case strings.Contains(f[2], "fail"):
+			lacks = append(lacks, address+" is away")
+		case !replicas[f[0]]:
 			lacks = append(lacks, "no replica is connected to "+address)
 		}
 	}

@@ -61,8 +61,12 @@ const (
 // A mismatch comes with the object, which may have to be canceled.
 func do[T any](ctx context.Context, c *Client, q request, send func(ctx context.Context) (T, error), check func(T) *callError) (T, error) {
 	result, failure := retry(ctx, c, q, send, check)
-	if q.call == callCreate && (failure == nil || failure.Kind == payprovider.KindForbidden) {
-		c.refused.Store(failure != nil)
+	switch {
+	case q.call != callCreate:
+	case failure == nil:
+		c.refused.Store(0)
+	case failure.Kind == payprovider.KindForbidden:
+		c.refused.Store(time.Now().Unix())
 	}
 	if failure == nil {
 		c.metrics.calls.WithLabelValues(string(q.call), ok).Inc()

@@ -66,7 +66,7 @@ type Client struct {
 	metrics    *metrics
 	logger     *slog.Logger
 	logRefusal rate.Sometimes // of the key, in the log
-	refused    atomic.Bool    // the key, for the last new payment
+	refused    atomic.Int64   // Unix time at which the key was refused for the last new payment; 0: it was not
 }
 
 // New returns a client for the key of the settings. registry may be nil.
@@ -102,8 +102,11 @@ func New(settings config.Stripe, logger *slog.Logger, registry prometheus.Regist
 	return c
 }
 
-// KeyRefused reports whether Stripe has refused the key for the last new payment of this process.
-func (c *Client) KeyRefused() bool { return c.refused.Load() }
+// KeyRefused reports whether Stripe has refused the key for the last new payment of this process, in the last ten minutes:
+// another process may have made the next one.
+func (c *Client) KeyRefused() bool {
+	return time.Since(time.Unix(c.refused.Load(), 0)) < 10*time.Minute
+}
 
 // Close closes idle connections. Running calls continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
