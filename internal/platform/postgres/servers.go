@@ -166,8 +166,12 @@ func (s *Servers) identify(ctx context.Context, conn *pgconn.PgConn) (p Primary,
 		return p, nil
 	}
 	if known := s.Newest(); known.Branch != "" && known.equals(p) { // a row written now would hide that this is another branch
+		row, err = ask(ctx, conn, fmt.Sprintf(identity, readBranch)) // it may have been written since it was read
 		p.Branch = conn.Conn().RemoteAddr().String() + " " + noBranch
-		return p, nil
+		if row != nil && row[2] != nil {
+			p.Branch = string(row[2])
+		}
+		return p, err
 	}
 	if s.isDenied() || conn.ParameterStatus("default_transaction_read_only") == "on" { // the error would close the connection
 		return p, nil
