@@ -24,8 +24,8 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 	calling, cancel := context.WithTimeout(ctx, r.settings.CallTimeout)
 	defer cancel()
 	r.hit("review.call")
-	there, noRefunds := r.provider.RefundsOf(calling, *r.p.IntentID)
 	disputes, noDisputes := r.provider.DisputesOf(calling, *r.p.IntentID)
+	there, noRefunds := r.provider.RefundsOf(calling, *r.p.IntentID)
 	r.hit("review.called")
 	var others []refunds.Recorded
 	var changed []payprovider.Dispute
