@@ -124,7 +124,7 @@ func mayResolve(p *payment.Payment, says payment.Resolution, now time.Time) erro
 	case p.Version != says.Version:
 		return fault.New(fault.StateConflict, "the payment has changed since you read it: it has version %d, and not %d; read it again", p.Version, says.Version)
 	case (p.Phase == payment.Settled || p.Phase == payment.RefundDue) && says.Found == payment.FoundUnpaid:
-		return fault.New(fault.StateConflict, "the payment was paid out of band: refund the provider's money there, then resolve it as paid-out-of-band once more; or as paid, if that is the only money")
+		return fault.New(fault.StateConflict, "the payment was paid out of band: refund the provider's money there, then resolve it as paid-out-of-band once more")
 	}
 	return nil
 }

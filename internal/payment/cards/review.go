@@ -3,7 +3,6 @@ package cards
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,7 +65,7 @@ func (r *run) recordDisputes(ctx context.Context, tx pgx.Tx, all []payprovider.D
 	var b pgx.Batch
 	var steps []payment.Step
 	var unclear []reconciliation.Discrepancy
-	for _, d := range slices.Backward(all) { // the newest is the last that has changed
+	for _, d := range all {
 		d.Status, d.Reason = clean(d.Status), clean(d.Reason)
 		b.Queue(`
 			INSERT INTO disputes AS d (id, purchase_id, status, reason, refundable, lost, amount, currency, fee, fee_currency)

@@ -185,7 +185,7 @@ const encoded = "in its user and password percent-encode all but letters, digits
 
 // unambiguous are the texts in which every library finds the same password. Of a@b some would take b for a part of the
 // host, and errors of connections name hosts.
-var unambiguous = regexp.MustCompile(`^[^@/?#\s]+//([^@/?#\s]*@)?[^@?#\s]*(\?[^#\s]*)?$`)
+var unambiguous = regexp.MustCompile(`^[^@/?#\s]+//([^@/?#\s]*@)?[^@#\s]*$`)
 
 func hasScheme(text, schemes string) bool {
 	u, err := url.Parse(text)

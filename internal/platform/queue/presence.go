@@ -295,29 +295,26 @@ func ReadFleet(ctx context.Context, rdb redis.UniversalClient, namespace string)
 	if err := errors.Join(errs...); err != nil {
 		return Fleet{}, fmt.Errorf("queue.ReadFleet: %w", err)
 	}
-	steady := make(map[string]int64) // by host: the newest start of a worker that has run for steadyAfter
+	var steady int64 // the newest start of a worker that has run for steadyAfter
 	for i := range f.Processes {
 		p := &f.Processes[i]
-		if _ = json.Unmarshal([]byte(said[i].Val()), p); p.State == Alive && p.Beats == 1 { // 0: it is not known
+		if said[i].Val() == "" { // it is not known what it says
+			continue
+		}
+		if _ = json.Unmarshal([]byte(said[i].Val()), p); p.State == Alive && p.Beats < 2 {
 			p.State = Starting
 		}
 		if p.Role == RoleWorker && p.State == Alive && now.Val().Sub(p.Since) >= steadyAfter {
-			steady[hostOf(p.ID)] = max(steady[hostOf(p.ID)], p.Since.UnixMilli())
+			steady = max(steady, p.Since.UnixMilli())
 		}
 	}
 	for _, one := range crashes.Val() {
-		role, id, _ := strings.Cut(fmt.Sprint(one.Member), ":")
-		if at := int64(one.Score); role == RoleWorker && at > steady[hostOf(id)] && at > now.Val().Add(-crashesFor).UnixMilli() {
+		role, _, _ := strings.Cut(fmt.Sprint(one.Member), ":")
+		if at := int64(one.Score); role == RoleWorker && at > steady && at > now.Val().Add(-crashesFor).UnixMilli() {
 			f.Crashes++
 		}
 	}
 	return f, nil
-}
-
-// hostOf returns the host of a process.
-func hostOf(id string) string {
-	host, _, _ := strings.Cut(id, "/")
-	return host
 }
 
 // CountUnleased counts the active tasks without a lease of each kind. The leases end by the clocks of the workers.

@@ -106,7 +106,7 @@ func (p *pages) watch(found Snapshot, before *watched) (*watched, error) {
 		})
 	}
 	live, err := w.live[english]()
-	w.bytes = 3*len(languages)*len(live.plain()) + 16*len(found.States) + 256*(len(found.Draw.Winners)+len(found.Campaign.Layers)) // as page and part, and packed; its data
+	w.bytes = 3*len(languages)*len(live.plain()) + 16*len(found.States) + 128*(len(found.Draw.Winners)+len(found.Campaign.Layers)) // as page and part, and packed; its data
 	return w, err
 }
 
