@@ -46,7 +46,7 @@ CREATE INDEX jobs_of_kind ON jobs (kind, id)
                        'authorization-create', 'authorization-capture', 'authorization-void');
 -- The job that cancels a campaign, for streams of the campaign.
 CREATE INDEX jobs_campaign_cancellations ON jobs (campaign_id) WHERE kind = 'campaign-cancellation';
-CREATE INDEX jobs_draws_given_up ON jobs (campaign_id) WHERE kind = 'draw' AND state = 'failed';
+CREATE INDEX jobs_draws ON jobs (campaign_id) WHERE kind = 'draw';
 
 -- The outbox. A message is one task in the queue, for a batch of jobs. It is written in the
 -- transaction that accepts them and deleted when all of them are final; the sweep lost-jobs
