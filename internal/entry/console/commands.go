@@ -115,7 +115,7 @@ func explainForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a actio
 		if s.Currency == "" {
 			return "nothing"
 		}
-		return moneyText(s.Amount, client.Currency(s.Currency))
+		return moneyText(s.Amount, s.Currency)
 	}
 	for _, d := range open.PaymentDiscrepancies {
 		label := fmt.Sprintf("%s %s: %s; here %s, there %s", d.Kind, d.Reference, d.Detail, side(d.Here), side(d.There))
