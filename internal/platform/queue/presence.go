@@ -32,12 +32,12 @@ const (
 const (
 	// staleFor is how long a process without heartbeats is listed as stale. Then it is removed.
 	staleFor = 10 * time.Minute
-	// crashesFor is how long a crash counts: whoever restarts a process backs off for some minutes.
+	// crashesFor is how long crashes count after the last one: whoever restarts a process backs off for some minutes.
 	crashesFor = time.Hour
 	// maxProcesses bounds the set; beyond it the processes that have been stale longest are removed.
 	maxProcesses = 1000
-	// steadyAfter is how long a process has to run until its end is a shutdown, and the crashes before its start are over.
-	steadyAfter = time.Minute
+	// steadyAfter is how many heartbeats a process has sent when its end is a shutdown, and crashes before it are over: a minute.
+	steadyAfter = 30
 )
 
 // Heartbeat sends the heartbeats of a process to Redis, and records which tasks a worker holds. Any of its
@@ -52,8 +52,7 @@ type Heartbeat struct {
 	every     time.Duration
 	ttl       time.Duration
 	held      sync.Map // ids of the tasks whose idempotency keys each heartbeat renews
-	now       int64    // of Redis' clock in milliseconds, at the last heartbeat
-	since     int64    // the same, at the first
+	since     time.Time
 	beats     int
 }
 
@@ -85,6 +84,7 @@ func (h *Heartbeat) member() string { return h.role + ":" + h.id }
 
 // Run sends heartbeats until ctx ends, then deregisters the process, so that it never counts as stale.
 func (h *Heartbeat) Run(ctx context.Context, logger *slog.Logger) {
+	h.since, h.beats = time.Now().UTC(), 0
 	ticker := time.NewTicker(h.every)
 	defer ticker.Stop()
 	for {
@@ -96,22 +96,21 @@ func (h *Heartbeat) Run(ctx context.Context, logger *slog.Logger) {
 		case <-ctx.Done():
 			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.every)
 			defer cancel()
-			_ = h.remove(bounded, h.member(), h.now-h.since < steadyAfter.Milliseconds())
+			_ = h.remove(bounded, h.member(), h.beats < steadyAfter)
 			return
 		}
 	}
 }
 
-// remove removes a process that has ended from the set.
+// remove removes a process that has ended from the set. A crash of a worker is counted by the one who has removed it.
 func (h *Heartbeat) remove(ctx context.Context, member string, crashed bool) error {
-	_, err := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.ZRem(ctx, processesKey(h.namespace), member)
-		if pipe.Del(ctx, processKey(h.namespace, member)); crashed {
-			key := crashesKey(h.namespace)
-			pipe.ZAdd(ctx, key, redis.Z{Score: float64(h.now), Member: member})
-			pipe.ZRemRangeByRank(ctx, key, 0, -1-maxProcesses)
-			pipe.PExpire(ctx, key, crashesFor)
-		}
+	removed, err := h.rdb.ZRem(ctx, processesKey(h.namespace), member).Result()
+	if crashed = crashed && removed > 0 && strings.HasPrefix(member, RoleWorker+":"); !crashed {
+		return err
+	}
+	_, err = h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Incr(ctx, crashesKey(h.namespace))
+		pipe.PExpire(ctx, crashesKey(h.namespace), crashesFor)
 		return nil
 	})
 	return err
@@ -121,7 +120,7 @@ func (h *Heartbeat) remove(ctx context.Context, member string, crashed bool) err
 //
 //	KEYS[1]  the set of processes; a key of another type is deleted
 //	ARGV     the process, its TTL, staleFor (both in milliseconds), maxProcesses
-//	result   the time in milliseconds, then the stale processes
+//	result   the stale processes
 var beatScript = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -132,42 +131,41 @@ redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[3])
 redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[3])
-local answer = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)
-table.insert(answer, 1, string.format('%d', now))
-return answer`)
+return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now)`)
 
 func (h *Heartbeat) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, h.every)
 	defer cancel()
-	answer := beatScript.Run(ctx, h.rdb, []string{processesKey(h.namespace)}, h.member(), h.ttl.Milliseconds(), staleFor.Milliseconds(), maxProcesses)
-	err := answer.Err()
-	if stale, _ := answer.StringSlice(); len(stale) > 0 {
-		h.now, _ = strconv.ParseInt(stale[0], 10, 64)
-		h.since, h.beats = cmp.Or(h.since, h.now), h.beats+1
-		for _, member := range stale[1:] { // a process of another container may only be frozen: its next heartbeat adds it again
-			if hasExited(member) {
-				err = errors.Join(err, h.remove(ctx, member, true))
-			}
-		}
-	}
-	said := Process{Since: time.UnixMilli(h.since).UTC(), Beats: h.beats}
+	said := Process{Since: h.since, Beats: h.beats + 1}
 	if h.Describe != nil {
 		said.Description = h.Describe()
 	}
-	_, renewed := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	var answer *redis.Cmd
+	_, err := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for task := range h.held.Range {
 			said.InHand++
 			key := activeTaskKey(h.namespace, task.(uuid.UUID)) //nolint:forcetypeassert // see Acquire
 			pipe.SetNX(ctx, key, inProgress+h.id, h.ttl)        // it may have expired while Redis was away
 			pipe.PExpire(ctx, key, h.ttl)
 		}
-		text, failed := json.Marshal(said)
-		if answer.Err() == nil {
-			pipe.Set(ctx, processKey(h.namespace, h.member()), text, h.ttl+staleFor)
+		if said.Beats == steadyAfter && h.role == RoleWorker {
+			pipe.Del(ctx, crashesKey(h.namespace))
 		}
+		text, failed := json.Marshal(said)
+		pipe.Set(ctx, processKey(h.namespace, h.member()), text, h.ttl+staleFor) // first: what has not described itself counts as alive
+		answer = beatScript.Eval(ctx, pipe, []string{processesKey(h.namespace)}, h.member(), h.ttl.Milliseconds(), staleFor.Milliseconds(), maxProcesses)
 		return failed
 	})
-	return errors.Join(err, renewed)
+	if err == nil {
+		h.beats++
+	}
+	stale, _ := answer.StringSlice() // none, with an error
+	for _, member := range stale {   // a process of another container may only be frozen: its next heartbeat adds it again
+		if hasExited(member) {
+			err = errors.Join(err, h.remove(ctx, member, true))
+		}
+	}
+	return err
 }
 
 // hasExited reports whether a stale process ran on this host and has exited: its pid is free or that of this process.
@@ -250,7 +248,7 @@ type Process struct {
 // Fleet is what is known of all processes that send heartbeats.
 type Fleet struct {
 	Processes []Process // by role and id
-	Crashes   int       // workers that have ended in the last ten minutes, within a minute of their start or without a shutdown; 0 as soon as a worker that began after them has run for a minute
+	Crashes   int       // workers that ended without a shutdown, or within a minute of their start; 0 when one that started later has run for a minute, and an hour after the last
 }
 
 // Named returns the ids of the processes in a role that are in a state.
@@ -276,42 +274,26 @@ func ReadFleet(ctx context.Context, rdb redis.UniversalClient, namespace string)
 		}
 	}
 	slices.SortFunc(f.Processes, func(a, b Process) int { return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.ID, b.ID)) })
-	said := make([]*redis.StringCmd, len(f.Processes))
-	var crashes *redis.ZSliceCmd
-	var now *redis.TimeCmd
+	said := make([]*redis.StringCmd, len(f.Processes)+1)
 	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, p := range f.Processes {
 			said[i] = pipe.Get(ctx, processKey(namespace, p.Role+":"+p.ID))
 		}
-		crashes, now = pipe.ZRangeWithScores(ctx, crashesKey(namespace), 0, -1), pipe.Time(ctx)
+		said[len(f.Processes)] = pipe.Get(ctx, crashesKey(namespace))
 		return nil
 	})
-	errs := []error{crashes.Err(), now.Err()}
-	for _, one := range said { // the first of all errors may be the absence of one
-		if !errors.Is(one.Err(), redis.Nil) {
-			errs = append(errs, one.Err())
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return Fleet{}, fmt.Errorf("queue.ReadFleet: %w", err)
-	}
-	var steady int64 // the newest start of a worker that has run for steadyAfter
-	for i := range f.Processes {
-		p := &f.Processes[i]
-		if said[i].Val() == "" { // it is not known what it says
-			continue
-		}
-		if _ = json.Unmarshal([]byte(said[i].Val()), p); p.State == Alive && p.Beats < 2 {
-			p.State = Starting
-		}
-		if p.Role == RoleWorker && p.State == Alive && now.Val().Sub(p.Since) >= steadyAfter {
-			steady = max(steady, p.Since.UnixMilli())
-		}
-	}
-	for _, one := range crashes.Val() {
-		role, _, _ := strings.Cut(fmt.Sprint(one.Member), ":")
-		if at := int64(one.Score); role == RoleWorker && at > steady && at > now.Val().Add(-crashesFor).UnixMilli() {
-			f.Crashes++
+	for i, one := range said { // the first of all errors may be the absence of one
+		switch text, err := one.Bytes(); {
+		case errors.Is(err, redis.Nil): // it is not known what it says
+		case err != nil:
+			return Fleet{}, fmt.Errorf("queue.ReadFleet: %w", err)
+		case i == len(f.Processes):
+			f.Crashes, _ = one.Int()
+		default:
+			p := &f.Processes[i]
+			if _ = json.Unmarshal(text, p); p.State == Alive && p.Beats < 2 {
+				p.State = Starting
+			}
 		}
 	}
 	return f, nil
