@@ -50,7 +50,7 @@ func TestACallIsARequestThatSaysWhoAsksForWhat(t *testing.T) {
 			{errOf(c.Cancel(ctx, jobID, client.CancellationRequest{Reason: "why not"})), "POST /v1/purchases/JOB/cancel Prefer: wait=30", `{"reason":"why not"}`},
 			{errOf(c.Wait(ctx, jobID)), "GET /v1/jobs/JOB Prefer: wait=30; until=final", ""},
 			{errOf(c.DebitWallet(ctx, jobID, client.Movement{Amount: 5, Description: "half of it"}, client.WithVersion(7))), `POST /v1/wallets/JOB/debit If-Match: "7"`, `{"amount":5,"description":"half of it"}`},
-			{errOf(c.ResolveRefund(ctx, jobID, client.RefundResolutionRequest{Reason: "paid back in cash"})), "POST /v1/refunds/JOB/resolve", `{"reason":"paid back in cash"}`},
+			{errOf(c.ResolveRefund(ctx, jobID, client.RefundResolutionRequest{Amount: 500, Reason: "paid back in cash"})), "POST /v1/refunds/JOB/resolve", `{"amount":500,"reason":"paid back in cash"}`},
 			{errOf(c.RetryRefund(ctx, jobID)), "POST /v1/refunds/JOB/retry", ""},
 			{c.ReleaseHold(ctx, jobID), "DELETE /v1/holds/JOB", ""},
 			{errOf(read(c.PurchasesCSV(ctx, campaign, client.ListCampaignPurchasesParams{State: client.PurchaseStateCompleted, Method: client.PaymentMethodWallet, Limit: 7}))), "GET " + csv, ""},
