@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -60,10 +59,7 @@ func WithMaxAnswer(bytes int64) Option { return func(c *Client) { c.maxAnswer = 
 // Web Token.
 func New(baseURL, credential string, options ...Option) (*Client, error) {
 	base, err := url.Parse(baseURL)
-	if err != nil {
-		return nil, fmt.Errorf("client: base URL: %w", err)
-	}
-	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
 		return nil, errors.New("client: the base URL must be like https://triprize.example.com")
 	}
 	if credential == "" || strings.ContainsFunc(credential, func(r rune) bool { return r <= ' ' || r > '~' }) {

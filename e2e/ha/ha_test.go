@@ -84,7 +84,7 @@ func TestHostsAndNetworksAreLostInTheMiddleOfSalesAndDraws(t *testing.T) {
 	t.Run("returns", func(t *testing.T) {
 		cluster()
 		endure(t, db, clusterURL, appURL,
-			slices.Repeat([]incident{{"the host of Postgres' primary lost and back", losePrimary, postgresWhole}}, 10)...)
+			slices.Repeat([]incident{{"the host of Postgres' primary lost and back", loseForAWhile, postgresWhole}}, 10)...)
 	})
 	t.Run("defaults", func(t *testing.T) {
 		cluster()

@@ -60,7 +60,7 @@ var checks = []struct {
 	{"overloaded", "", "broken", 0, "", "sales.md#triprizeoverloaded", "Purchases are refused with 503 overloaded: accepted ones wait too long."},
 	{"provider_key", "", "broken", 0, "", "money.md#triprizestripekeyrefused", "The payment provider rejects the key. Nobody can pay by card."},
 	{"test_mode", "", "note", 0, "", "money.md#triprizepaymentstestmode", "The payment provider is in test mode: card purchases are free."},
-	{"worker_crashes", "redis", "late", 2, "n", "processes.md#triprizeworkerscrash", "Workers of the last hour that ended soon after their start, or without a shutdown: %.0f"},
+	{"worker_crashes", "redis", "late", 2, "n", "processes.md#triprizeworkerscrash", "Workers that ended soon after their start, or without a shutdown: %.0f"},
 	{"provider_permissions", "redis", "late", 0, "n", "money.md#triprizestripepermissionmissing", "Permissions that the provider's key lacks: %.0f"},
 	{"redis_memory", "redis", "late", 80, "%", "redis.md#triprizeredismemory", "Redis uses %.0f %% of its maxmemory."},
 	{"sweeps", "redis", "late", 0, "n", "processes.md#triprizesweepstale", "Sweeps that fail or do not run: %.0f"},
