@@ -196,4 +196,13 @@ func TestADisputeIsRecordedAsTheProviderHasIt(t *testing.T) {
 		t.Errorf("steps %s", got)
 	}
 	compare()
+	// What a worker has read is old when another has gone on.
+	b.sim.Hook(provider.Hook{Call: "disputes", Once: true, After: true, Do: func(string) error {
+		b.exec(`UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, id)
+		return nil
+	}})
+	is(a("du_6", "lost", isLost))
+	if n := servers.Value[int](t, b.db, `SELECT count(*) FROM disputes WHERE id = 'du_6'`); n != 0 {
+		t.Error("a worker that is fenced has stored what it read")
+	}
 }

@@ -477,6 +477,7 @@ func TestTheRefundsOfACampaignAreResolvedTogether(t *testing.T) {
 	}{
 		{`state = 'open', stuck = true, lease_until = clock_timestamp() + interval '1 hour'`, everybody, []refunds.ByHand{card}, "state-conflict: a worker is checking this refund with the provider; retry in a moment; card open, external listed, card failed"},
 		{`state = 'failed', lease_until = NULL`, everybody, []refunds.ByHand{card, foreign}, "not-found: 1 of these 2 refunds are not of this campaign; " + untouched},
+		{"", everybody, []refunds.ByHand{card, card}, "invalid-request: a refund is named twice; " + untouched},
 		{"", everybody, []refunds.ByHand{old}, "state-conflict: refund " + w.id.String() + ": 400 JPY are to be returned now, and not 401 JPY; others may have returned a part. Read it again; " + untouched},
 		{"", everybody, []refunds.ByHand{card, listed}, "forbidden: the app has the money of this purchase; only an app can resolve its refund; " + untouched},
 		{"", access.OfClient("another"), []refunds.ByHand{listed}, "not-found: 1 of these 1 refunds are not of this campaign; " + untouched},

@@ -106,6 +106,22 @@ func TestTheKindOfAnErrorSaysWhetherSomethingMayHaveBeenDone(t *testing.T) {
 	}
 }
 
+// The newest payment that is new says whether the key is refused: a restricted one may be forbidden other calls only.
+func TestAKeyIsRefusedUntilANewPaymentIsMadeWithIt(t *testing.T) {
+	t.Parallel()
+	forbidden := answer{403, problem("invalid_request_error", "", ""), nil}
+	client := connect(t, settings(serve(t, forbidden, forbidden, answer{200, intent(), nil}).url))
+	read := func() { _, _ = client.Intent(t.Context(), "pi_1") }
+	create := func() {
+		_, _ = client.CreateIntent(t.Context(), wanted)
+	}
+	for i, do := range []func(){read, create, create} {
+		if do(); client.KeyRefused() != (i == 1) {
+			t.Errorf("after call %d: %t", i+1, client.KeyRefused())
+		}
+	}
+}
+
 func TestADeclineSaysWhyAndWhatTheBuyerCanDo(t *testing.T) {
 	t.Parallel()
 	server := serve(t,
