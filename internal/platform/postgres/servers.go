@@ -312,10 +312,9 @@ func (s *Servers) AskOthers(ctx context.Context, pool *pgxpool.Pool) {
 	all, asked := pool.Config().ConnConfig, make(map[string]bool)
 	for _, host := range hosts(all) {
 		at := net.JoinHostPort(host.Host, strconv.Itoa(int(host.Port)))
-		if asked[at] || strings.HasPrefix(host.Host, "/") { // it is there once more without TLS, or is a socket of this machine
+		if asked[at] || strings.HasPrefix(host.Host, "/") { // a socket of this machine
 			continue
 		}
-		asked[at] = true
 		one := all.Config.Copy()
 		one.Host, one.Port, one.TLSConfig, one.Fallbacks = host.Host, host.Port, host.TLSConfig, nil
 		one.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
@@ -329,6 +328,7 @@ func (s *Servers) AskOthers(ctx context.Context, pool *pgxpool.Pool) {
 			continue
 		}
 		conn, err := pgconn.ConnectConfig(ctx, one)
+		asked[at] = err == nil || errors.Is(err, ErrAnotherPrimary) // otherwise it may be there once more, without TLS
 		if errors.Is(err, ErrTwoBranches) {
 			s.logger.Warn("postgres: another host is refused", "host", host.Host, "error", err)
 		} else if err == nil {

@@ -94,7 +94,7 @@ func TestOneOfTwoBranchesWithOneTimelineIsRefused(t *testing.T) {
 	servers.NoError(t, err)
 	first, err := url.Parse(old.Postgres.URL)
 	servers.NoError(t, err)
-	hosts.Host, hosts.RawQuery = first.Host+","+hosts.Host, hosts.RawQuery+"&target_session_attrs=read-write"
+	hosts.Host, hosts.RawQuery = first.Host+","+hosts.Host, "sslmode=prefer&target_session_attrs=read-write" // each host twice
 
 	fleet := postgres.NewServers(servers.Logger(t))
 	both := open(t, fleet, at(hosts.String()))
