@@ -39,7 +39,9 @@ func emptyDB(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	db := servers.DB(t)
 	servers.Exec(t, db, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
-	return db
+	settings := servers.Defaults(t)
+	settings.Postgres.URL = db.Config().ConnString()
+	return servers.Pool(t, settings) // that one has met the branch whose row is gone
 }
 
 func migrator(t *testing.T, db *pgxpool.Pool) *schema.Migrator {
