@@ -93,8 +93,8 @@ func TestAProcessWaitsForPostgresAndItsSchema(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			settings := servers.Patient(servers.Settings(t))
-			db := servers.Pool(t, settings)
-			servers.Exec(t, db, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
+			servers.Exec(t, servers.Pool(t, settings), `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
+			db := servers.Pool(t, settings) // it has met no branch
 			arrive := away(t, &settings)
 			address := freeAddress(t)
 			settings.API.Listen, settings.Worker.Listen, settings.Scheduler.Listen, settings.Postgres.StartWait = address, address, address, time.Hour
