@@ -145,6 +145,9 @@ func TestAWorkerIsAliveThenStaleThenGone(t *testing.T) {
 	}
 	end()
 	check("after its end", 0, 0, 0)
+	if said, err := s.rdb.Keys(t.Context(), s.namespace+":process:*").Result(); err != nil || len(said) != 1 { // of the one that fell silent
+		t.Errorf("what it said is kept: %v, %v", said, err)
+	}
 	dead := make([]string, 1200) // workers that die again and again do not fill Redis
 	for i := range dead {
 		dead[i] = fmt.Sprint(i)

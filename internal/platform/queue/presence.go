@@ -104,8 +104,13 @@ func (h *Heartbeat) Run(ctx context.Context, logger *slog.Logger) {
 
 // remove removes a process that has ended from the set. A crash of a worker is counted by the one who has removed it.
 func (h *Heartbeat) remove(ctx context.Context, member string, crashed bool) error {
-	removed, err := h.rdb.ZRem(ctx, processesKey(h.namespace), member).Result()
-	if crashed = crashed && removed > 0 && strings.HasPrefix(member, RoleWorker+":"); !crashed {
+	var removed *redis.IntCmd
+	_, err := h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		removed = pipe.ZRem(ctx, processesKey(h.namespace), member)
+		pipe.Del(ctx, processKey(h.namespace, member))
+		return nil
+	})
+	if crashed = crashed && removed.Val() > 0 && strings.HasPrefix(member, RoleWorker+":"); !crashed {
 		return err
 	}
 	_, err = h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
