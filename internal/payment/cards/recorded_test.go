@@ -94,6 +94,34 @@ func TestRefundsByOthersAreRecordedAsTheProviderListsThem(t *testing.T) {
 	}
 }
 
+// A refund by hand ends, and its purchase is cancelled before a worker has asked for it: the refund of ours, which asks for nothing
+// when it is made, is told.
+func TestARefundByHandThatEndsWhileOursBeginsIsRecorded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e, id := b.newEvents(), b.reserve("pm_card_visa")
+	intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
+	b.finalize(id)
+	b.sim.AddRefund(intent, 500, payprovider.RefundPending, nil)
+	b.heard(e, "evt_1", "refund.created", "re_1", intent)
+	for n, wanted := range []int{0, 1} { // what is recorded already wakes nobody
+		b.store(e, about(fmt.Sprint("evt_also_", n), "refund.updated", "re_1", intent))
+		woken := b.work(e)
+		b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+			SELECT gen_random_uuid(), purchase_id, 1, campaign_id, 'buyer', 'card', 700, currency, 'cancelled', 'open' FROM payments WHERE purchase_id = $1`, id)
+		if n == 1 {
+			b.sim.Refunds[0].Status = payprovider.RefundSucceeded
+		}
+		for _, payment := range woken {
+			b.run(payment.PurchaseID)
+		}
+		if due := servers.Value[int](t, b.db, `SELECT count(*) FROM refunds WHERE number IS NOT NULL AND wakes > 0 AND due_at <= clock_timestamp()`); due != wanted {
+			t.Errorf("%d of ours are told", due)
+		}
+		b.exec(`DELETE FROM refunds WHERE number IS NOT NULL AND purchase_id = $1`, id)
+	}
+}
+
 // Somebody refunds at the provider what a worker has captured and not stored yet: the event is worked off with the money.
 func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	t.Parallel()

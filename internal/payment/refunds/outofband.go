@@ -118,10 +118,12 @@ func RecordListed(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID, all []pa
 		return nil, err
 	}
 	if slices.ContainsFunc(rows[purchaseID], func(r payment.Refund) bool { return r.Reason != payment.RefundOutOfBand }) {
-		isKnown := func(one payprovider.Refund) bool {
-			return slices.ContainsFunc(rows[purchaseID], func(r payment.Refund) bool { return postgres.ValueOf(r.ProviderID) == one.ID })
+		isRecorded := func(one payprovider.Refund) bool {
+			return slices.ContainsFunc(rows[purchaseID], func(r payment.Refund) bool {
+				return postgres.ValueOf(r.ProviderID) == one.ID && r.State == payment.RefundStateOf(one.Status)
+			})
 		}
-		if slices.ContainsFunc(all, func(one payprovider.Refund) bool { return !isKnown(one) }) { // ours may have been made since the event
+		if slices.ContainsFunc(all, func(one payprovider.Refund) bool { return !isRecorded(one) }) { // ours may have been made since the event
 			_, err = payment.WakeRefunds(ctx, tx, []uuid.UUID{purchaseID}, nil)
 		}
 		return nil, err

@@ -126,7 +126,12 @@ func TestARefundByHandLeavesOursTheRest(t *testing.T) {
 		"two parts":        `hand 100; hand 250; run → finished create#1/400 list create#2/50; 50 succeeded re_3 + 100 succeeded re_1 + 250 succeeded re_2; refunded, 400 back`,
 		"all of it, heard of": `
 			hand 400; hear 1; run → finished list; 0 succeeded + 400 succeeded re_1; refunded, 400 back
-			event; run → finished; 0 succeeded + 400 succeeded re_1; refunded, 400 back`,
+			event; run → finished list; 0 succeeded + 400 succeeded re_1; refunded, 400 back`,
+		"all of it, and its end comes when ours has nothing left": `
+			hand 400 pending; hear 1; run → finished list; 0 succeeded + 400 pending re_1; refunded, 400 back
+			bank 1 succeeded; event; run → finished list; 0 succeeded + 400 succeeded re_1; refunded, 400 back`,
+		"all of it, and a bank sends it back": `
+			hand 400; hear 1; run; bank 1 failed; event; run → finished list list; 0 succeeded, 400 failed (re_1 of 400 JPY is failed at the provider: that money was not refunded) + 400 failed re_1 finished; refunding, 1 for operators`,
 		"all of it in parts":  `hand 150; hand 250; run → finished create#1/400 list; 0 succeeded + 150 succeeded re_1 + 250 succeeded re_2; refunded, 400 back`,
 		"one that has failed": `hand 400 failed; run; event; run → finished create#1/400 list; 400 succeeded re_2 + 400 failed re_1; refunded, 400 back`,
 		"a part, after it was refused: an operator has the rest tried": refusedOver100 + `

@@ -177,8 +177,6 @@ func (o *run) process(ctx context.Context) error {
 		return o.write(ctx)
 	case o.State == payment.RefundResolved:
 		return o.confirm(ctx)
-	case o.Attempt == 0 && o.Amount == 0: // there was nothing to be made
-		return o.write(ctx)
 	case o.Attempt == 0 && o.ProviderID == nil && !o.State.Refused():
 		left, err := remainingOf(ctx, o.db, o.ID)
 		switch {

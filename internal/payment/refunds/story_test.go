@@ -148,7 +148,7 @@ func (w *world) do(command string) string {
 		return w.cancel(at(1))
 	case "hand": // somebody refunds in the provider's dashboard
 		w.provider.AddRefund(w.intent, amount(1), payprovider.RefundStatus(at(2)), nil)
-	case "hear": // of a refund at the provider, by an event
+	case "hear": // of a refund at the provider, before the worker of ours runs
 		w.hear(int(amount(1)) - 1)
 	case "bank": // changes a refund at the provider
 		r := &w.provider.Refunds[amount(1)-1]
@@ -357,7 +357,7 @@ func (w *world) cancel(positions string) string {
 	return ""
 }
 
-// hear records what an event reports of a refund at the provider, as the worker of events does.
+// hear records a refund at the provider, as the worker of its payment does, or of another refund.
 func (w *world) hear(at int) {
 	w.t.Helper()
 	r := w.provider.Refunds[at]

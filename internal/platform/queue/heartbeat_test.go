@@ -145,8 +145,8 @@ func TestAWorkerIsAliveThenStaleThenGone(t *testing.T) {
 	}
 	end()
 	check("after its end", 0, 0, 0)
-	if said, err := s.rdb.Keys(t.Context(), s.namespace+":process:*").Result(); err != nil || len(said) != 1 { // of the one that fell silent
-		t.Errorf("what it said is kept: %v, %v", said, err)
+	if said := servers.Keys(t, s.rdb, s.namespace+":process:*"); len(said) != 1 { // of the one that fell silent
+		t.Errorf("what it said is kept: %v", said)
 	}
 	dead := make([]string, 1200) // workers that die again and again do not fill Redis
 	for i := range dead {
