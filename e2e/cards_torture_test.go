@@ -61,6 +61,8 @@ type torture struct {
 	bought []uuid.UUID // purchases that were completed, and nothing has happened to them yet
 	slow   []uuid.UUID // of these, those whose refunds are pending first
 
+	disputeIDs []string // of the provider; all have ended
+
 	refundedByHand, refundedEarly, resolved, disputed, brought atomic.Int64
 }
 
@@ -262,6 +264,9 @@ func (to *torture) dispute(p stripesim.Payment, won bool) bool {
 		to.add(&to.lost, bought)
 	}
 	to.must(to.s.Sandbox.CloseDispute(id, won))
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	to.disputeIDs = append(to.disputeIDs, id)
 	return true
 }
 
@@ -375,8 +380,11 @@ func (to *torture) calm() {
 				SELECT 'job ' || to_jsonb(j)::text FROM jobs j WHERE state IN ('queued', 'awaiting_action')
 				UNION ALL SELECT 'payment ' || to_jsonb(p)::text FROM payments p WHERE finished_at IS NULL OR due_at <= clock_timestamp()
 				UNION ALL SELECT 'refund ' || to_jsonb(r)::text FROM refunds r WHERE finished_at IS NULL AND number IS NOT NULL
-				UNION ALL SELECT 'refund at the provider ' || there.id FROM unnest($1::text[]) there (id) WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id AND state = 'succeeded')
-			) unfinished (thing)`, to.refundsThere())
+				UNION ALL SELECT there.id || ' of the provider, events ' || coalesce((SELECT json_agg(json_build_object('type', type, 'status', status, 'outcome', outcome) ORDER BY received_at)
+					FROM payment_events WHERE object_id = there.id)::text, 'none') || coalesce((SELECT json_agg(p) FROM payments p WHERE intent_id IN (SELECT intent_id FROM payment_events WHERE object_id = there.id))::text, '')
+					FROM unnest($1::text[]) there (id)
+					WHERE NOT EXISTS (SELECT FROM refunds WHERE provider_id = there.id AND state = 'succeeded') AND NOT EXISTS (SELECT FROM disputes WHERE id = there.id AND closed)
+			) unfinished (thing)`, append(to.refundsThere(), to.disputeIDs...))
 		return open == ""
 	})
 }

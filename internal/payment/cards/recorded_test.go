@@ -150,6 +150,31 @@ func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	}
 }
 
+// A key that is refused for a moment delays what an event has reported for a moment only. One that lacks a permission is not asked with all day.
+func TestAReviewThatFailsIsRepeatedAfterAPauseThatGrows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.reserve("pm_card_visa")
+	b.want(id, cards.Finalize, payment.Captured)
+	b.finalize(id)
+	for _, kind := range []payprovider.ErrorKind{payprovider.KindForbidden, payprovider.KindRefused, payprovider.KindMismatch, payprovider.KindUnavailable} {
+		most := 17.1 * 60.0
+		if kind == payprovider.KindUnavailable {
+			most = 5 * 60
+		}
+		for faults, seconds := range map[int]float64{0: 1, 3: 8, 30: most} {
+			b.exec(`UPDATE payments SET faults = $2, due_at = clock_timestamp() WHERE purchase_id = $1`, id, faults)
+			b.sim.Fail(provider.Failed(kind, ""))
+			b.run(id)
+			b.sim.Mend()
+			pause := servers.Value[float64](t, b.db, `SELECT extract(epoch FROM due_at - clock_timestamp())::float8 FROM payments WHERE faults = $1`, faults+1)
+			if pause <= 0 || pause > seconds*1.25 || faults > 20 && pause < seconds/2 { // some of it may be over
+				t.Errorf("%s, after %d faults: %.1f s", kind, faults, pause)
+			}
+		}
+	}
+}
+
 // hears makes an endpoint of the client of the bench for events of disputes. compare checks that it has got
 // those that the timelines of the purchases say.
 func hears(t *testing.T, b *bench) (compare func()) {

@@ -49,10 +49,11 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 		failed, changed := payprovider.AsError(err, string(review)), r.p
 		r.metrics.faults.WithLabelValues(string(review), string(failed.Kind)).Inc()
 		changed.Faults++
-		pause := backoff(changed.Faults, longestRetry)
+		longest := longestRetry
 		if failed.Kind == payprovider.KindForbidden || failed.Kind == payprovider.KindRefused || failed.Kind == payprovider.KindMismatch {
-			pause = longestCheck
+			longest = longestCheck
 		}
+		pause := backoff(changed.Faults, longest)
 		r.logger.Warn("it is not known whether a payment is disputed, or was refunded by others", "purchase", r.p.PurchaseID, "again_in", pause, "error", err)
 		return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
 	}
