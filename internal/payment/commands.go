@@ -94,9 +94,9 @@ func QueueWaiting(b *pgx.Batch, purchases []uuid.UUID, reason BlockedReason) {
 	b.Queue(`UPDATE payments SET waiting_for = $2, waiting_since = coalesce(waiting_since, clock_timestamp()), last_error = NULL WHERE purchase_id = ANY($1) AND finished_at IS NULL`, purchases, reason)
 }
 
-// QueueWake makes a payment that waits due at once.
+// QueueWake makes a payment due at once that waits, or is finished with money.
 func QueueWake(b *pgx.Batch, purchaseID uuid.UUID) {
-	b.Queue(`UPDATE payments SET `+lease.Woken+` WHERE purchase_id = $1 AND waiting_for IS NOT NULL`, purchaseID)
+	b.Queue(`UPDATE payments SET `+lease.Woken+` WHERE purchase_id = $1 AND (waiting_for IS NOT NULL OR phase IN ('settled', 'refund_due'))`, purchaseID)
 }
 
 // Lock locks a payment and reads it, in a later statement. It returns a not-found Error

@@ -38,12 +38,12 @@ func NewService(db postgres.Beginner, provider payprovider.Provider, dispatch fu
 	return &Service{db: db, provider: provider, dispatch: dispatch, render: render}
 }
 
-// Retry has a waiting payment checked now: the provider is asked again. One that does
-// not wait is a state-conflict Error, as is one that waits for a key while there is none; an
-// unknown one is a not-found Error.
+// Retry has a waiting payment checked now: the provider is asked again. Of one that is finished with money its
+// disputes and refunds are. Any other that does not wait is a state-conflict Error, as is one that waits for a key while
+// there is none; an unknown one is a not-found Error.
 func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
 	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
-		if known.WaitsFor() == "" {
+		if known.WaitsFor() == "" && known.Phase != payment.Settled && known.Phase != payment.RefundDue {
 			return fault.New(fault.StateConflict, "the payment does not wait for the provider or an operator; it is in phase %s", known.Phase)
 		}
 		if known.WaitsFor() == payment.WaitsForKey && s.provider == nil {

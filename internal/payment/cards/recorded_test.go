@@ -250,7 +250,7 @@ func TestADisputeIsRecordedAsTheProviderHasIt(t *testing.T) {
 	}
 	compare()
 	// What a worker has read is old when another has gone on.
-	b.sim.Hook(provider.Hook{Call: "disputes", Once: true, After: true, Do: func(string) error {
+	b.sim.Hook(provider.Hook{Call: "list", Once: true, After: true, Do: func(string) error {
 		b.exec(`UPDATE payments SET version = version + 1 WHERE purchase_id = $1`, id)
 		return nil
 	}})

@@ -3,6 +3,7 @@ package cards
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,11 +21,12 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 	if err := r.renew(ctx); err != nil {
 		return "", err
 	}
-	calling, cancel := context.WithTimeout(ctx, r.settings.CallTimeout)
-	defer cancel()
 	r.hit("review.call")
-	disputes, noDisputes := r.provider.DisputesOf(calling, *r.p.IntentID)
-	there, noRefunds := r.provider.RefundsOf(calling, *r.p.IntentID)
+	disputes, noDisputes := within(ctx, r.settings.CallTimeout, r.provider.DisputesOf, *r.p.IntentID)
+	if err := r.renew(ctx); err != nil { // a call that hangs takes nothing from the other
+		return "", err
+	}
+	there, noRefunds := within(ctx, r.settings.CallTimeout, r.provider.RefundsOf, *r.p.IntentID)
 	r.hit("review.called")
 	var others []refunds.Recorded
 	var changed []payprovider.Dispute
@@ -58,6 +60,13 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 		return r.waits(r.store(ctx, changed, payment.Always, 0, pause))
 	}
 	return Nothing, r.sleep(ctx)
+}
+
+// within makes a call with a timeout.
+func within[T any](ctx context.Context, timeout time.Duration, list func(context.Context, string) ([]T, error), of string) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return list(ctx, of)
 }
 
 // recordDisputes stores the disputes of the payment, which is locked, and what the timeline says of them. It returns

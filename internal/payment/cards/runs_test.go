@@ -45,6 +45,8 @@ func TestWhatAPaymentGoesThrough(t *testing.T) {
 		"a late method that fails ends cancelled": `pm_processing: run; time; run; finalize; bank processing requires_payment_method; run → finalize create#1 confirm#1 fetch cancel#processing fetch fetch cancel#requires_payment_method; ended expired uncancellable due`,
 		"a shutdown loses nothing and begins nothing": `pm_card_visa: during confirm after: stop; run → waits create#1 confirm#1; capturing due
 			due`,
+		"an operator has a finished one checked": `pm_card_visa: run; finalize; retry → answered settled create#1 confirm#1 capture; settled due
+			run → nothing disputes list; settled`,
 		"the time is over before it begins":           `pm_card_visa: time; run → finalize; ended expired due`,
 		"the time is over while the buyer is awaited": `pm_action: run; time; run → finalize! create#1 confirm#1 fetch cancel#requires_action; ended expired due`,
 		"the time ends in the creation":               `pm_card_visa: during create after: time; run → finalize create#1; ended expired due`,

@@ -78,13 +78,13 @@ const compared = `
 		SELECT 'differs', t.source_id, r.amount, r.currency, format('the refund is %s here, and %s at the provider', r.state, t.source_status)
 		WHERE t.reporting_category = 'refund' AND (t.source_amount, t.source_currency) = (r.amount, r.currency)
 		  AND (t.source_status = 'succeeded' AND r.state <> 'succeeded' AND NOT f.failed
-		       OR t.source_status IN ('failed', 'canceled') AND r.state = 'succeeded')
+		       OR t.source_status IN ('failed', 'canceled') AND r.state IN ('succeeded', 'pending', 'requires_action'))
 		UNION ALL
-		SELECT 'differs', t.source_id, r.amount, r.currency, 'the refund has failed at the provider, and has succeeded here'
-		WHERE t.reporting_category = 'refund_failure' AND r.state = 'succeeded'
+		SELECT 'differs', t.source_id, r.amount, r.currency, format('the refund has failed at the provider, and is %s here', r.state)
+		WHERE t.reporting_category = 'refund_failure' AND r.state IN ('succeeded', 'pending', 'requires_action')
 		UNION ALL
 		SELECT 'unknown-here', t.source_id, NULL, NULL, 'disputed at the provider, and not here'
-		WHERE t.reporting_category IN ('dispute', 'dispute_reversal') AND p.disputed_at IS NULL
+		WHERE t.reporting_category IN ('dispute', 'dispute_reversal') AND NOT EXISTS (SELECT FROM disputes WHERE id = t.source_id)
 	) v
 	WHERE `
 

@@ -24,7 +24,7 @@
 //     (see [Mark]), or when a transaction of the same intent is ours. Those of others are counted
 //     and not stored. All other transactions are of the account, and stored.
 //   - A discrepancy is found by its object and kind, once. One that is none any more is closed by
-//     the next run, and comes back when the books differ again.
+//     the next run. A day is compared once: what differs later is found by [CompareSpan].
 //   - It changes no payment, refund or purchase, ever.
 //
 // A discrepancy:

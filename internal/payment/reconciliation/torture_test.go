@@ -102,7 +102,7 @@ func (h *history) damage() {
 	for _, b := range h.heard {
 		if h.random.IntN(3) == 0 {
 			h.want = append(h.want, "unknown-here "+*disputeOf(h.shop, b))
-			h.exec(`UPDATE payments SET disputed_at = NULL WHERE purchase_id = $1`, b.purchase)
+			h.exec(`UPDATE disputes SET id = 'du_elsewhere_' || id WHERE purchase_id = $1`, b.purchase)
 		}
 	}
 }

@@ -147,10 +147,13 @@ func (o *run) detail() *string {
 	return o.Failure
 }
 
+// mostOften is the part of its age after which a refund that waits is checked again.
+const mostOften = 4
+
 // wait is when to check a refund again that the provider works on: soon while it is
 // new, seldom when it is old. Others wait for an event.
 func (o *run) wait() time.Duration {
-	const mostOften, mostSeldom = 4, 6 * time.Hour
+	const mostSeldom = 6 * time.Hour
 	if o.State != payment.RefundPending && o.State != payment.RefundRequiresAction {
 		return 0
 	}
@@ -169,6 +172,9 @@ func (o *run) snooze(ctx context.Context, err error) error {
 		o.Failure = &failure
 	}
 	next := pause(o.Faults, kind)
+	if e.IsKeyReused() { // a further key follows, and no person
+		next = pause(o.Faults, payprovider.KindUnknown)
+	}
 	if o.answered || kind != payprovider.KindUnavailable && kind != payprovider.KindUnknown && kind != payprovider.KindLimited { // these report nothing new
 		o.Stuck = isStuck(e)
 	}
@@ -198,13 +204,16 @@ func isStuck(e *payprovider.Error) bool {
 	return false
 }
 
+// longestPause is how long a refund waits at most for what time alone mends.
+const longestPause = time.Minute
+
 // pause is how long a refund waits after so many faults in a row: 1, 2, 4 … 60 s, up to 5
 // minutes when the key is refused, and an hour when a person has to check the refund.
 func pause(faults int, kind payprovider.ErrorKind) time.Duration {
-	const longest, forKey, forPeople = time.Minute, 5 * time.Minute, time.Hour
+	const forKey, forPeople = 5 * time.Minute, time.Hour
 	switch kind {
 	case payprovider.KindUnavailable, payprovider.KindUnknown, payprovider.KindLimited:
-		return min(time.Second<<min(faults-1, 6), longest)
+		return min(time.Second<<min(faults-1, 6), longestPause)
 	case payprovider.KindForbidden:
 		return min(time.Second<<min(faults-1, 9), forKey)
 	}

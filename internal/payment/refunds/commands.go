@@ -197,12 +197,12 @@ const resolvable = `number IS NOT NULL AND (method = 'external' AND state = 'lis
 // a worker could still make that one. A worker that still has it is fenced.
 //
 // One by card is then about what others have left: they may be what was done by hand, and if one fails later
-// its money must be owed again. An attempt may have been made at the provider: it is due until the
-// refunds of the intent are listed.
+// its money must be owed again. An attempt may have been made at the provider, or an event has reported
+// a refund by others: it is due until the refunds of the intent are listed.
 func queueResolve(b *pgx.Batch, known payment.Refund, by, reason string) {
 	b.Queue(`
 		UPDATE refunds r SET amount = $4, provider_id = CASE WHEN amount = $4 THEN provider_id END,
-		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = CASE WHEN method = 'card' AND attempt > 0 THEN clock_timestamp() END,
+		    state = 'resolved', version = version + 1, lease_until = NULL, due_at = CASE WHEN method = 'card' AND (attempt > 0 OR due_at IS NOT NULL) THEN clock_timestamp() END,
 		    faults = 0, stuck = false, waiting_since = NULL, resolved_by = $1, resolve_reason = $2, finished_at = coalesce(finished_at, clock_timestamp())
 		WHERE id = $3 AND `+resolvable+` AND `+payment.DueSQL+` = $4`, by, reason, known.ID, int64(known.Due)).
 		Exec(payment.OrConflict("refund %s has just changed; read it again", known.ID))

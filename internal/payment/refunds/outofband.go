@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
@@ -143,7 +142,8 @@ const besideOurs = "under the id of ours, beside ours"
 
 // recordOthers records those refunds of the intent that are not ours.
 // One that was made under the id of ours is not ours, either, when ours was resolved by hand, or is
-// another one: mine. The list is not older than the refund as it was claimed, or nothing is recorded.
+// another one: mine. The list is not older than the refund as it was claimed, or nothing is recorded. rows are older
+// than the list. What our rows of this moment explain is left to their workers.
 func (o *run) recordOthers(ctx context.Context, all []payprovider.Refund, rows []payment.Refund, mine payprovider.Refund) error {
 	there := o.notOurs(all, rows, mine.ID)
 	if len(there) == 0 {
@@ -154,10 +154,14 @@ func (o *run) recordOthers(ctx context.Context, all []payprovider.Refund, rows [
 		if _, err := payment.Lock(ctx, tx, o.PurchaseID); err != nil {
 			return err
 		}
-		now, err := payment.GetRefund(ctx, tx, access.Everything(), o.ID)
-		if err != nil || now.Version != o.Version {
+		now, err := payment.RefundsOfPurchases(ctx, tx, []uuid.UUID{o.PurchaseID})
+		if err != nil || !slices.ContainsFunc(now[o.PurchaseID], func(r payment.Refund) bool { return r.ID == o.ID && r.Version == o.Version }) {
 			return errors.Join(err, lease.ErrFenced)
 		}
+		unknown := o.notOurs(all, now[o.PurchaseID], mine.ID)
+		there = slices.DeleteFunc(there, func(one OutOfBand) bool {
+			return !slices.ContainsFunc(unknown, func(n OutOfBand) bool { return n.ProviderID == one.ProviderID })
+		})
 		recorded, err = RecordOutOfBand(ctx, tx, there)
 		return err
 	})

@@ -132,6 +132,12 @@ func TestARefundByHandLeavesOursTheRest(t *testing.T) {
 			bank 1 succeeded; event; run → finished list; 0 succeeded + 400 succeeded re_1; refunded, 400 back`,
 		"all of it, and a bank sends it back": `
 			hand 400; hear 1; run; bank 1 failed; event; run → finished list list; 0 succeeded, 400 failed (re_1 of 400 JPY is failed at the provider: that money was not refunded) + 400 failed re_1 finished; refunding, 1 for operators`,
+		"it fails while another one of ours is being made, and this one has nothing left": `
+			hand 1200; cancel 3; event; run; fault create unknown; cancel all; run; use 1; bank 1 failed; event
+			run → finished list; 0 succeeded, 400 open due faults=1 (unknown), 1200 failed (re_1 of 1200 JPY is failed at the provider: that money was not refunded) + 1200 failed re_1 finished; refunding, 1 for operators`,
+		"ours makes another one while the first lists": `
+			cancel 3; run; event; during list: cancel all, fault create unknown once after, run; run → finished create#1/1200 list create#1/400; 1200 succeeded re_1, 400 open due faults=1 (unknown); refunding, 1600 back
+			use 2; run → finished list; 1200 succeeded re_1, 400 succeeded re_2; refunded, 1600 back`,
 		"all of it in parts":  `hand 150; hand 250; run → finished create#1/400 list; 0 succeeded + 150 succeeded re_1 + 250 succeeded re_2; refunded, 400 back`,
 		"one that has failed": `hand 400 failed; run; event; run → finished create#1/400 list; 400 succeeded re_2 + 400 failed re_1; refunded, 400 back`,
 		"a part, after it was refused: an operator has the rest tried": refusedOver100 + `
@@ -184,7 +190,7 @@ func TestOneRefundOfAPurchaseIsMadeAtATime(t *testing.T) {
 			new failed no; run; hand 150 succeeded; hear 2; resolve 400 → state-conflict: refund: 250 JPY are to be returned now, and not 400 JPY; others may have returned a part. Read it again create#1/400; 400 failed re_1 due (no) + 150 succeeded re_2; refunding, 150 back, 1 for operators
 			resolve 250 → resolved; 250 resolved due (no) by operator:ops: by bank + 150 succeeded re_2; refunded, 150 back`,
 		"both are resolved together": `
-			new failed no; run; second; hand 250 succeeded; hear 2; resolve campaign → 2 resolved over 150 create#1/400; 150 resolved due (no) by operator:ops: by bank, 0 resolved by operator:ops: by bank + 250 succeeded re_2; refunded, 250 back`,
+			new failed no; run; second; hand 250 succeeded; hear 2; resolve campaign → 2 resolved over 150 create#1/400; 150 resolved due (no) by operator:ops: by bank, 0 resolved due by operator:ops: by bank + 250 succeeded re_2; refunded, 250 back`,
 	})
 }
 
@@ -216,7 +222,7 @@ func TestRefundsOfPartsGiveBackWhatIsLeftOfWhatWasCancelled(t *testing.T) {
 			made 2; run; run → finished list list; 400 succeeded re_2 + 400 succeeded re_3; completed, 800 back, rings 1 times
 			bank 3 failed; run → finished list; 400 succeeded re_2 + 400 failed re_3 finished; completed, 400 back, rings 1 times`,
 		"money of the charge was paid by bank: the key of the rest stays": `
-			fault create unknown; cancel 3; sql stuck = true; resolve; cancel all; run; run; run; run; run → waits create#1/400 list create#1/400 list create#1/400 list create#1/400 list create#1/400; 1200 resolved by operator:ops: by bank, 400 open due faults=5 (unknown); refunding`,
+			fault create unknown; cancel 3; sql stuck = true; resolve; cancel all; run; run; run; run; run → waits create#1/400 list create#1/400 list create#1/400 list create#1/400 list create#1/400; 1200 resolved due by operator:ops: by bank, 400 open due faults=5 (unknown); refunding`,
 		"half by hand between the key and the call": `
 			cancel 1; during create: hand 200, sql lease_until = clock_timestamp(), run; run → nothing create#1/400 list create#1/200; 200 succeeded re_2 + 200 succeeded re_1; completed, 400 back`,
 		"half by hand, and the first call has never arrived": `
@@ -289,7 +295,10 @@ func TestWhatIsResolvedByHandIsLookedForUntilTheProviderHasAnswered(t *testing.T
 	t.Parallel()
 	const by, tooMuch, rings = ` by operator:ops: by bank`, `paid twice: 400 JPY too much, by hand and at the provider`, `, rings 1 times`
 	all := map[string]string{
-		"nothing was sent": `sql state = 'failed'; resolve → resolved; 400 resolved` + by + `; refunded`,
+		"nothing was sent": `sql state = 'failed', due_at = NULL; resolve → resolved; 400 resolved` + by + `; refunded`,
+		"nothing was sent, and what an event reports is not known yet": `
+			hand 400; event; fault list forbidden once; run; resolve → resolved list; 400 resolved due (forbidden)` + by + `; refunded, 400 back
+			run → finished list; 400 resolved (` + tooMuch + `)` + by + ` + 400 succeeded re_1; refunded, 400 back` + rings,
 		"another part has listed it": `
 			fault create unknown once after; cancel 2; run; sql stuck = true; resolve → resolved create#1/800; 800 resolved due (unknown)` + by + `; completed, 800 back
 			fault create refused once; cancel 1; run → finished create#1/400 list; 800 resolved due (unknown)` + by + `, 0 succeeded + 800 succeeded re_1; completed, 800 back
@@ -360,6 +369,8 @@ func TestAfterEachFaultARefundWaitsLonger(t *testing.T) {
 		"unavailable": {1, 2, 4, 8, 16, 32, 60, 60, 60},
 		"forbidden":   {1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300},
 		"mismatch":    {3600, 3600},
+
+		"mismatch/idempotency_error": {1, 2, 4}, // a further key follows
 	} {
 		w := newWorld(t)
 		away := says(kind)
@@ -371,7 +382,7 @@ func TestAfterEachFaultARefundWaitsLonger(t *testing.T) {
 				t.Errorf("after %d times %s it waits for %s", i+1, kind, waits)
 			}
 		}
-		if n := w.forOperator(); (n == 1) != (kind != "unavailable") {
+		if n := w.forOperator(); (n == 1) != (kind == "forbidden" || kind == "mismatch") {
 			t.Errorf("%s: %d wait for an operator", kind, n)
 		}
 		if kind == "unavailable" {
@@ -380,6 +391,22 @@ func TestAfterEachFaultARefundWaitsLonger(t *testing.T) {
 			if due := w.refund().DueAt; due.Before(time.Now().Add(time.Hour)) {
 				t.Errorf("due at %s, before the provider wants it", due)
 			}
+		}
+	}
+}
+
+func TestARefundWaitsForAnotherOneLongerAndLonger(t *testing.T) {
+	t.Parallel()
+	w := purchased(t, servers.DB(t), 4, 4)
+	for _, command := range []string{"fault create unknown", "cancel 3", "run", "cancel all"} {
+		w.do(command)
+	}
+	for age, least := range map[string]time.Duration{"0": time.Second, "40 seconds": 10 * time.Second, "1 day": time.Minute} {
+		w.do("sql created_at = clock_timestamp() - interval '" + age + "'")
+		before := time.Now()
+		w.do("run")
+		if waits := w.refund().DueAt.Sub(before); waits < least || waits > least+time.Minute {
+			t.Errorf("after %s it waits for %s", age, waits)
 		}
 	}
 }

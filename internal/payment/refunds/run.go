@@ -177,13 +177,13 @@ func (o *run) process(ctx context.Context) error {
 		return o.write(ctx)
 	case o.State == payment.RefundResolved:
 		return o.confirm(ctx)
-	case o.Attempt == 0 && o.ProviderID == nil && !o.State.Refused():
+	case o.State == payment.RefundOpen && o.Attempt == 0 && o.ProviderID == nil:
 		left, err := remainingOf(ctx, o.db, o.ID)
 		switch {
 		case err != nil:
 			return err
 		case left.Waits:
-			soon := time.Second
+			soon := min(max(o.Age/mostOften, time.Second), longestPause)
 			return write(ctx, o.db, o.Refund, 0, &soon)
 		case left.Debt >= o.Amount && o.Wakes == 0 && !o.reported: // no event has reported another refund
 			return o.create(ctx, 1)

@@ -2,6 +2,7 @@ package stripe_test
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -149,4 +150,18 @@ func FuzzAWebhookIsAnEventForUsOrRefused(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The webhook that api.md tells to set up sends every event that is processed: what it leaves out comes a minute late, from the list.
+func TestTheGuideNamesEveryEventThatIsProcessed(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range payprovider.EventTypes(stripe.Reader{}) {
+		if !strings.Contains(string(guide), "`"+name+"`") {
+			t.Errorf("docs/api.md does not name %s", name)
+		}
+	}
 }
