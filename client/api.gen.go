@@ -3751,7 +3751,7 @@ func (c *Client) ResolvePayment(ctx context.Context, purchase PurchaseID, body P
 
 // RetryPayment is POST /v1/payments/{purchase}/retry: check a payment with the provider immediately.
 //
-// For a payment that waits for the provider or for an operator, identified by its purchase: the provider is queried now instead of at the next scheduled check. Of a payment that is finished with money, its disputes and refunds are listed again. Any other payment that does not wait is rejected with `state-conflict`. So is a payment that waits for a key while cards are disabled.
+// For a payment that waits for the provider or for an operator, identified by its purchase: the provider is queried now instead of at the next scheduled check. For a payment that is finished with money, its disputes and refunds are listed again. Any other payment that does not wait is rejected with `state-conflict`. So is one that waits for a key, or is finished, while cards are disabled.
 //
 // For operator.
 func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options ...CallOption) (CardPayment, error) {

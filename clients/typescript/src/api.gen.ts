@@ -334,7 +334,7 @@ export interface paths {
         put?: never;
         /**
          * Check a payment with the provider immediately
-         * @description For a payment that waits for the provider or for an operator, identified by its purchase: the provider is queried now instead of at the next scheduled check. Of a payment that is finished with money, its disputes and refunds are listed again. Any other payment that does not wait is rejected with `state-conflict`. So is a payment that waits for a key while cards are disabled.
+         * @description For a payment that waits for the provider or for an operator, identified by its purchase: the provider is queried now instead of at the next scheduled check. For a payment that is finished with money, its disputes and refunds are listed again. Any other payment that does not wait is rejected with `state-conflict`. So is one that waits for a key, or is finished, while cards are disabled.
          */
         post: operations["retryPayment"];
         delete?: never;

@@ -38,15 +38,16 @@ func NewService(db postgres.Beginner, provider payprovider.Provider, dispatch fu
 	return &Service{db: db, provider: provider, dispatch: dispatch, render: render}
 }
 
-// Retry has a waiting payment checked now: the provider is asked again. Of one that is finished with money its
-// disputes and refunds are. Any other that does not wait is a state-conflict Error, as is one that waits for a key while
-// there is none; an unknown one is a not-found Error.
+// Retry has a waiting payment checked now: the provider is asked again. It has the disputes and refunds listed of one
+// that is finished with money. Any other that does not wait is a state-conflict Error, as is one that waits for a key or is
+// finished while there is none; an unknown one is a not-found Error.
 func (s *Service) Retry(ctx context.Context, r job.Request, purchaseID uuid.UUID) (job.Accepted, error) {
 	return s.edit(ctx, r, purchaseID, func(b *pgx.Batch, known payment.Payment) error {
-		if known.WaitsFor() == "" && known.Phase != payment.Settled && known.Phase != payment.RefundDue {
+		isFinished := known.Phase == payment.Settled || known.Phase == payment.RefundDue
+		if known.WaitsFor() == "" && !isFinished {
 			return fault.New(fault.StateConflict, "the payment does not wait for the provider or an operator; it is in phase %s", known.Phase)
 		}
-		if known.WaitsFor() == payment.WaitsForKey && s.provider == nil {
+		if (known.WaitsFor() == payment.WaitsForKey || isFinished) && s.provider == nil {
 			return fault.New(fault.StateConflict, "cards are disabled: the provider cannot be queried until payments.stripe.key is set")
 		}
 		payment.QueueWake(b, purchaseID)

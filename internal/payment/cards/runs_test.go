@@ -45,8 +45,6 @@ func TestWhatAPaymentGoesThrough(t *testing.T) {
 		"a late method that fails ends cancelled": `pm_processing: run; time; run; finalize; bank processing requires_payment_method; run → finalize create#1 confirm#1 fetch cancel#processing fetch fetch cancel#requires_payment_method; ended expired uncancellable due`,
 		"a shutdown loses nothing and begins nothing": `pm_card_visa: during confirm after: stop; run → waits create#1 confirm#1; capturing due
 			due`,
-		"an operator has a finished one checked": `pm_card_visa: run; finalize; retry → answered settled create#1 confirm#1 capture; settled due
-			run → nothing disputes list; settled`,
 		"the time is over before it begins":           `pm_card_visa: time; run → finalize; ended expired due`,
 		"the time is over while the buyer is awaited": `pm_action: run; time; run → finalize! create#1 confirm#1 fetch cancel#requires_action; ended expired due`,
 		"the time ends in the creation":               `pm_card_visa: during create after: time; run → finalize create#1; ended expired due`,
@@ -182,13 +180,20 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	t.Parallel()
 	stories(t, map[string]string{"a retry": `pm_card_visa: retry → state-conflict <nil>; reserved due
 			fault any unavailable; run; sql due_at = clock_timestamp() + interval '1 hour'; retry → answered creating create#1; creating due faults=1 waits=provider; job queued waits: the payment provider is not available, pending
-			due; mended; run → finalize! create#1 confirm#1 capture; captured due`})
+			due; mended; run → finalize! create#1 confirm#1 capture; captured due`,
+		"of one that is finished": `pm_card_visa: run; finalize; retry → answered settled create#1 confirm#1 capture; settled due
+			run → nothing disputes list; settled`})
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
 	off := cards.NewService(b.db, nil, nil, func(payment.Payment) any { return nil })
-	if done, err := off.Retry(t.Context(), fixture.Command(job.KindPaymentRetry), id); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
-		t.Errorf("while cards are disabled: %+v, %v", done.Job.Problem, err)
+	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
+	finished := b.reserve("pm_card_visa")
+	b.want(finished, cards.Finalize, payment.Captured)
+	b.finalize(finished)
+	for _, one := range []uuid.UUID{id, finished} {
+		if done, err := off.Retry(t.Context(), fixture.Command(job.KindPaymentRetry), one); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
+			t.Errorf("while cards are disabled: %+v, %v", done.Job.Problem, err)
+		}
 	}
 }
 
