@@ -232,6 +232,30 @@ func TestAnAttemptStaysCountedUnlessItsFaultWasTransient(t *testing.T) {
 	}
 }
 
+// Two messages may name one job. Attempts at once would both count, and give it up although neither has killed its worker.
+func TestAWorkerAttemptsAJobOnceAtATime(t *testing.T) {
+	t.Parallel()
+	w := newWorker(t)
+	ref := order(t, w, uuid.New(), "a").Jobs[0]
+	tried := 0
+	var do finalizeOne
+	do = func(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+		tried++
+		if tried == 1 {
+			if err := w.attempt(ctx, job.KindPurchase, ref, true, do); !errors.Is(err, errTaken) {
+				t.Errorf("beside the first: %v", err)
+			}
+		}
+		return job.Outcome{}, job.ErrFinal
+	}
+	for range 2 {
+		servers.NoError(t, w.attempt(t.Context(), job.KindPurchase, ref, true, do))
+	}
+	if expect(t, w.db, ref.ID, job.Queued, 3); tried != 2 {
+		t.Errorf("tried %d times", tried)
+	}
+}
+
 func TestAJobThatIsFinalByNowIsNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, maxDeliveries(2))

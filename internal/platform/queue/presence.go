@@ -336,15 +336,20 @@ const inProgress = "IN_PROGRESS "
 // over. It keeps the task from counting as orphaned meanwhile.
 const released = "RELEASED"
 
-// Acquire sets the idempotency key of a task, so that no other worker runs the task meanwhile. It
-// returns false while a live worker holds the key, and takes over the key of a dead one at once.
+// Acquire sets the idempotency key of a task, so that nobody else runs the task meanwhile. It returns
+// false until Release in this worker, too, also without Redis: two messages may name one job, and two
+// attempts at it at once would both count. It returns false while another live worker holds the key, and takes over
+// the key of a dead one, or one whose release was lost, at once.
 // After an error the holder is unknown: Postgres prevents that an effect happens twice.
 //
 // Heartbeats renew the key until Release. So it expires if its release fails, or is lost in a failover of Redis, and
 // the task counts as orphaned.
 func (h *Heartbeat) Acquire(ctx context.Context, task uuid.UUID) (mine bool, err error) {
-	if mine, err = h.acquire(ctx, task); mine {
-		h.held.Store(task, nil)
+	if _, held := h.held.LoadOrStore(task, nil); held {
+		return false, nil
+	}
+	if mine, err = h.acquire(ctx, task); !mine {
+		h.held.Delete(task)
 	}
 	return mine, err
 }
