@@ -133,8 +133,13 @@ ha: deps programs ## Lose hosts and networks in mid-sale (root; Sentinel, Cluste
 	@tools/ha.sh $(ARGS)
 
 .PHONY: lint
-lint: go ## Lint the code, including the import rules (.golangci.yml)
+lint: go ## Lint the code, including the import rules (.golangci.yml), and hold its size
+	@tools/size.sh >/dev/null
 	@for module in $(MODULES); do (cd $$module && $(TOOL) golangci-lint run ./...) || exit 1; done
+
+.PHONY: size
+size: ## Print the size of the project's parts, and what docs/size.txt allows
+	@tools/size.sh
 
 .PHONY: clients
 clients: ## Pack the TypeScript client into bin/ for npm install
