@@ -24,7 +24,6 @@ import (
 
 	"triprize/internal/domain/buildinfo"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/postgres"
@@ -195,7 +194,7 @@ func (p *Process) checkPrimary(ctx context.Context) error {
 	timeout := cmp.Or(p.Settings.Redis.Timeout, primaryTimeout)
 	reading, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	key, mac, known := p.Settings.Redis.Namespace+":primary", idempotency.NewMAC(p.Settings.Draw.SecretKey), postgres.Primary{}
+	key, mac, known := p.Settings.Redis.Namespace+":primary", keyring.NewMAC(p.Settings.Draw.SecretKey), postgres.Primary{}
 	sealed, err := p.Redis.Get(reading, key).Bytes()
 	if value, ok := mac.Open(key, sealed); ok && json.Unmarshal(value, &known) == nil {
 		p.servers.Adopt(known) // before this process connects

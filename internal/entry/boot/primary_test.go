@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/idempotency"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/schema"
 	"triprize/internal/platform/telemetry"
@@ -31,7 +31,7 @@ func TestAProcessRefusesAnotherPrimary(t *testing.T) {
 	t.Parallel()
 	settings := servers.Patient(servers.Settings(t))
 	first := started(t, settings)
-	key, mac := settings.Redis.Namespace+":primary", idempotency.NewMAC(settings.Draw.SecretKey)
+	key, mac := settings.Redis.Namespace+":primary", keyring.NewMAC(settings.Draw.SecretKey)
 	sealed := func(p postgres.Primary) string {
 		value, _ := json.Marshal(p)
 		return string(mac.Seal(key, value))

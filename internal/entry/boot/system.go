@@ -232,7 +232,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(silent)))
 	s.add("worker_crashes", "Workers that ended without a shutdown, or within a minute of their start; 0 when one that started later has run for a minute, and an hour after the last.", float64(fleet.Crashes))
 	s.add("schedulers_alive", "Schedulers that lead and have sent two heartbeats: one.", float64(len(schedulers)))
-	s.add("redis_keys", "Keys in the database of Redis. Most are answers to repeated requests.", float64(keys.Load()))
+	s.add("redis_keys", "Keys in the database of Redis.", float64(keys.Load()))
 	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say
 		s.add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
 	}

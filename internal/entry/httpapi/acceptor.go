@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,12 +18,10 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/drawing"
-	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
@@ -37,8 +34,6 @@ type acceptor struct {
 	requests   *batch.Coalescer[job.Request, job.Done]
 	closed     *batch.Coalescer[job.Request, job.Done] // of campaigns that are known to be closed: a crowd there holds up no other
 	dispatcher *queue.Dispatcher
-	known      *idempotency.Requests
-	remember   *batch.Coalescer[job.Job, struct{}]
 	health     *telemetry.Health
 	accepted   *prometheus.CounterVec
 	refused    *prometheus.CounterVec
@@ -46,9 +41,9 @@ type acceptor struct {
 	draws      *drawing.Triggers
 }
 
-func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, known *idempotency.Requests, health *telemetry.Health, logger *slog.Logger, registry prometheus.Registerer) *acceptor {
+func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dispatcher, health *telemetry.Health, logger *slog.Logger, registry prometheus.Registerer) *acceptor {
 	a := &acceptor{
-		db: db, health: health, dispatcher: dispatcher, known: known, draws: drawing.NewTriggers(registry, logger),
+		db: db, health: health, dispatcher: dispatcher, draws: drawing.NewTriggers(registry, logger),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_jobs_accepted_total", Help: "Jobs accepted by this process, by kind."}, []string{"kind"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_purchases_refused_total",
 			Help: "Purchases refused without a job, because their campaign never sells again, by code."}, []string{"code"}),
@@ -62,9 +57,6 @@ func newAcceptor(db *pgxpool.Pool, settings config.Accept, dispatcher *queue.Dis
 		Pending: acceptPending, Timeout: settings.Timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}
 	a.requests, a.closed = batch.New(options, a.flush), batch.New(options, a.flush)
-	a.remember = batch.New(batch.Options{
-		Size: job.MaxJobs, InFlight: 1, Pending: acceptPending, Timeout: time.Second, Whole: func(error) bool { return true },
-	}, a.write)
 	return a
 }
 
@@ -105,9 +97,6 @@ func (a *acceptor) flush(ctx context.Context, requests []job.Request) (_ []job.D
 		case one.Err != nil:
 		case one.Replayed:
 			a.replayed.Inc()
-			if one.Job.State.Final() && time.Since(one.Job.AcceptedAt) < jobRemembered {
-				_ = a.remember.Submit(one.Job) // full: Redis does not have it, Postgres does
-			}
 		default:
 			a.accepted.WithLabelValues(string(one.Job.Kind)).Inc()
 			if one.Job.Kind == job.KindDraw {
@@ -146,27 +135,7 @@ func (a *acceptor) explain(ctx context.Context, requests []job.Request, accepted
 	}
 }
 
-func (a *acceptor) write(ctx context.Context, final []job.Job) ([]struct{}, error) {
-	records := make(map[idempotency.Request]idempotency.Record, len(final))
-	for _, j := range final {
-		answer, err := json.Marshal(resource.Job(j))
-		if err != nil {
-			return nil, err
-		}
-		records[idempotency.Request{Client: j.Client, Key: j.Key}] = idempotency.Record{Hash: j.Hash, Job: j.ID, Answer: answer}
-	}
-	return make([]struct{}, len(final)), a.known.Remember(ctx, records)
-}
-
 func (a *acceptor) close() {
 	a.requests.Close()
 	a.closed.Close()
-	a.remember.Close()
-	a.known.Close()
 }
-
-// jobRemembered is the age up to which a job is stored in Redis. A record is kept for
-// 12 hours at most, so it is gone before the sweep old-records
-// may delete its job, which is a day old then. After that the key is free for another
-// job, and a record of the first must not answer for it.
-const jobRemembered = 11 * time.Hour

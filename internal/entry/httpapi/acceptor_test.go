@@ -12,7 +12,6 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/job"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/telemetry"
@@ -28,7 +27,7 @@ func acceptorOf(t *testing.T) (*acceptor, *pgxpool.Pool) {
 	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
 	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), 0, slog.New(slog.DiscardHandler), registry)
 	t.Cleanup(dispatcher.Close)
-	a := newAcceptor(db, settings.Accept, dispatcher, idempotency.NewRequests(rdb, settings.Redis.Namespace, settings.Draw.SecretKey, settings.Idempotency, registry), telemetry.NewHealth(), servers.Logger(t), registry)
+	a := newAcceptor(db, settings.Accept, dispatcher, telemetry.NewHealth(), servers.Logger(t), registry)
 	t.Cleanup(a.close)
 	return a, db
 }

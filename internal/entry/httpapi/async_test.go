@@ -211,27 +211,6 @@ func TestAPurchaseOfAClosedCampaignIsRefusedAtTheDoor(t *testing.T) {
 	}
 }
 
-// A crowd at a closed campaign asks Redis for no key, and Postgres for many keys at a time.
-func TestACrowdAtAClosedCampaignSharesLooks(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
-	id := s.Campaign(3)
-	cancelNow(s, id)
-	looked := func() (n float64) {
-		for _, outcome := range []string{"hit", "miss", "unavailable"} {
-			n += s.Metric(0, `triprize_idempotency_lookups_total{outcome="`+outcome+`"}`)
-		}
-		return n
-	}
-	before := looked()
-	for _, a := range s.Crowd(100, func(int) fleet.Order { return fleet.Order{Campaign: id, User: uuid.NewString(), Wait: true} }) {
-		wantAnswer(t, "", a, 409)
-	}
-	if n := looked() - before; n != 0 || jobsOf(s, id) != 0 {
-		t.Errorf("%v keys were looked up in Redis, %d jobs made", n, jobsOf(s, id))
-	}
-}
-
 // While the last positions wait for their payment, they may become free again: jobs decide.
 func TestACampaignWithReservationsIsNotClosed(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,6 @@ import (
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/job"
 	"triprize/internal/payment"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
@@ -303,41 +302,6 @@ func TestAllWhoWaitForOneKeyGetTheAnswerOfItsEnd(t *testing.T) {
 		}
 	}
 	wantEqual(t, "purchases", s.Purchases(id), 1)
-}
-
-func TestARecordOfAnotherRequestIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	s := fleet.Shared(t, busy)
-	id := s.Campaign(4)
-	requests := idempotency.NewRequests(s.Redis, s.Settings.Redis.Namespace, s.Settings.Draw.SecretKey, s.Settings.Idempotency, nil)
-	defer requests.Close()
-	key, record := uuid.NewString(), idempotency.Record{Job: uuid.New(), Hash: [32]byte{2}, Answer: []byte(`{ }`)}
-	servers.NoError(t, requests.Remember(t.Context(), map[idempotency.Request]idempotency.Record{{Client: s.Client("shop"), Key: key}: record}))
-	if a := s.Buy(fleet.Order{Campaign: id, User: "a", Key: key, Wait: true}); a.State != job.Succeeded || a.ID == record.Job || s.Purchases(id) != 1 {
-		t.Errorf("%v; %d purchases", a, s.Purchases(id))
-	}
-}
-
-func TestAReplayIsAnsweredFromRedisWithoutPostgres(t *testing.T) {
-	t.Parallel()
-	s := fleet.Start(t, fleet.Options{Private: true, Env: append([]string{"TRIPRIZE_TOKENS_CLIENT=shop"}, fleet.Trusting.Env...)})
-	s.Wallet("a", 1000)
-	s.App = fleet.TokenFor(t, "a", "") // an api asks Postgres for a key after a few seconds
-	order := fleet.Order{Campaign: s.Campaign(4), User: "a", Key: "k", ByWallet: true, Wait: true}
-	first := s.Buy(order)
-	s.Buy(order) // the first replay lets Redis know how it ended
-	record := s.Settings.Redis.Namespace + ":request:*"
-	servers.Eventually(t, "Redis has the answer", func() bool {
-		keys, _ := s.Redis.Keys(t.Context(), record).Result()
-		if len(keys) != 1 {
-			return false
-		}
-		value, _ := s.Redis.Get(t.Context(), keys[0]).Result()
-		return strings.Contains(value, first.ID.String())
-	})
-	servers.NoError(t, s.Stack.Postgres.Stop())
-	wantAnswer(t, "got", s.Buy(order), first.ID, job.Succeeded)
-	servers.NoError(t, s.Stack.Postgres.RestartAfter(t.Context(), 0))
 }
 
 // A setting that has changed since, or one of another api, refuses new requests only.

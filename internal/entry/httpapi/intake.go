@@ -22,7 +22,6 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/trail"
 )
 
@@ -123,9 +122,8 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 // final job for a client that prefers to wait for it. The job has to wait in the queue of
 // its kind, and in those of the kinds in also.
 //
-// A request that was seen before has its answer in Redis, or the batch finds the job of its key.
-// Purchases of closed campaigns have batches of their own, without a read of Redis; when a queue is
-// too long, or with [job.Request.Refusal], the batch makes no job.
+// The batch finds the job of a key that was seen before. Purchases of closed campaigns have batches of
+// their own; when a queue is too long, or with [job.Request.Refusal], the batch makes no job.
 func (s *server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
@@ -142,11 +140,6 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	if isClosed {
 		into, request.Refusal = s.acceptor.closed, nil
-	} else if known, ok := s.acceptor.known.Find(idempotency.Request{Client: request.Client, Key: request.Key}); ok && known.Hash == request.Hash { //nolint:contextcheck // a lookup has bounds of its own
-		// It was written only after the commit that made the job final. Only Postgres may refuse a different request.
-		s.acceptor.replayed.Inc()
-		c.Job = known.Job
-		return response.Result{Status: wait.FinalStatus(), Job: known.Job, Wait: wait, Replayed: true, Body: known.Answer}, nil
 	} else if request.Refusal == nil {
 		request.Refusal = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
 	}

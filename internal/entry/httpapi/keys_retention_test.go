@@ -13,8 +13,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// A record in Redis that outlived its job would answer for the next job of the key.
-func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
+func TestAKeyIsFreeWhenItsRefusalIsGone(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Schedulers: -1})
 	id := s.Campaign(4)
@@ -22,21 +21,8 @@ func TestAKeyIsFreeWhenItsRefusalIsGoneAndRedisDoesNotRememberIt(t *testing.T) {
 	blocking := s.Buy(fleet.Order{Campaign: id, User: "b", Key: "b", Wait: true})
 	refused := s.Buy(first)
 	mustAnswer(t, "got", refused, job.Failed)
-	records := func() []string {
-		keys, err := s.Redis.Keys(t.Context(), s.Settings.Redis.Namespace+":request:*").Result()
-		servers.NoError(t, err)
-		return keys
-	}
-	if found := records(); len(found) > 0 { // the key of a purchase that succeeded must be asked for in Postgres
-		t.Fatalf("Redis remembers what nobody asked for again: %v", found)
-	}
 	servers.Exec(t, s.DB, `UPDATE jobs SET accepted_at = accepted_at - interval '1 day'`)
 	wantAnswer(t, "a day later", s.Buy(first), refused.ID)
-	for range 2 {
-		s.Buy(fleet.Order{Campaign: id, User: "c", Key: "c", Wait: true}) // is remembered after it
-	}
-	servers.Eventually(t, "Redis has the later one", func() bool { return len(records()) > 0 })
-	wantEqual(t, "requests that Redis remembers", len(records()), 1)
 	servers.Exec(t, s.DB, `UPDATE refused_jobs SET refused_at = refused_at - interval '1 day'`)
 	report := fleet.As[fleet.SweepReport](t, s.Do(0, s.Operator, http.MethodPost, "/v1/sweeps/old-records", nil, nil))
 	if report.Counts["refused_deleted"] != 1 || report.More || report.Error != "" {

@@ -52,7 +52,6 @@ import (
 	"triprize/internal/platform/callerlimit"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/httpconn"
-	"triprize/internal/platform/idempotency"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
 	"triprize/internal/platform/openapi"
@@ -170,7 +169,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.jobs = job.NewJobs(db, job.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, s.shares.announced) // without announcements
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
-	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, idempotency.NewRequests(rdb, namespace, settings.Draw.SecretKey, settings.Idempotency, registry), health, logger, registry)
+	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, health, logger, registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
 	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, access, provider); err != nil {
 		return nil, err

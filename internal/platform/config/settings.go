@@ -16,28 +16,27 @@ import (
 // Settings has every setting of every process; configs/triprize.yaml documents them. Fields with mapstructure:"-" are
 // set only by tests: the zero value stands for a constant of the package that uses it.
 type Settings struct {
-	Log         Log         `mapstructure:"log"`
-	Tracing     Tracing     `mapstructure:"tracing"`
-	Postgres    Postgres    `mapstructure:"postgres"`
-	Redis       Redis       `mapstructure:"redis"`
-	Locks       Locks       `mapstructure:"locks"`
-	API         API         `mapstructure:"api"`
-	Streams     Streams     `mapstructure:"streams"`
-	Tokens      Tokens      `mapstructure:"tokens"`
-	Limits      Limits      `mapstructure:"limits"`
-	Accept      Accept      `mapstructure:"accept"`
-	Worker      Worker      `mapstructure:"worker"`
-	Idempotency Idempotency `mapstructure:"idempotency"`
-	Campaigns   Campaigns   `mapstructure:"campaigns"`
-	Holds       Holds       `mapstructure:"holds"`
-	Wallets     Wallets     `mapstructure:"wallets"`
-	Payments    Payments    `mapstructure:"payments"`
-	Draw        Draw        `mapstructure:"draw"`
-	Beacon      Beacon      `mapstructure:"beacon"`
-	Webhooks    Webhooks    `mapstructure:"webhooks"`
-	Retention   Retention   `mapstructure:"retention"`
-	Scheduler   Scheduler   `mapstructure:"scheduler"`
-	Sweeps      Sweeps      `mapstructure:"sweeps"`
+	Log       Log       `mapstructure:"log"`
+	Tracing   Tracing   `mapstructure:"tracing"`
+	Postgres  Postgres  `mapstructure:"postgres"`
+	Redis     Redis     `mapstructure:"redis"`
+	Locks     Locks     `mapstructure:"locks"`
+	API       API       `mapstructure:"api"`
+	Streams   Streams   `mapstructure:"streams"`
+	Tokens    Tokens    `mapstructure:"tokens"`
+	Limits    Limits    `mapstructure:"limits"`
+	Accept    Accept    `mapstructure:"accept"`
+	Worker    Worker    `mapstructure:"worker"`
+	Campaigns Campaigns `mapstructure:"campaigns"`
+	Holds     Holds     `mapstructure:"holds"`
+	Wallets   Wallets   `mapstructure:"wallets"`
+	Payments  Payments  `mapstructure:"payments"`
+	Draw      Draw      `mapstructure:"draw"`
+	Beacon    Beacon    `mapstructure:"beacon"`
+	Webhooks  Webhooks  `mapstructure:"webhooks"`
+	Retention Retention `mapstructure:"retention"`
+	Scheduler Scheduler `mapstructure:"scheduler"`
+	Sweeps    Sweeps    `mapstructure:"sweeps"`
 }
 
 // ShutdownTimeout is how long a process may take to finish its work at shutdown.
@@ -159,11 +158,6 @@ type Worker struct {
 	Concurrency, MaxDeliveries                                    int           `mapstructure:"-"`
 	BatchLinger, HeartbeatInterval, HeartbeatTTL, ShutdownTimeout time.Duration `mapstructure:"-"`
 	OptionalTimeout                                               time.Duration `mapstructure:"-"` // of calls whose failure a sweep makes good
-}
-
-// Idempotency is the Redis fast path in front of the jobs table.
-type Idempotency struct {
-	Budget, RequestTTL time.Duration `mapstructure:"-"`
 }
 
 // Campaigns bounds campaigns and purchases.

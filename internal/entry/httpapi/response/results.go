@@ -23,7 +23,7 @@ import (
 )
 
 // Result answers with a job, or with the result of a command; for a repeated request, with that of
-// the first one. It is encoded already, because the answer of a final job may come from Redis.
+// the first one. It is encoded already.
 type Result struct {
 	Status     int
 	Body       []byte
@@ -31,7 +31,7 @@ type Result struct {
 	Location   string       // of the job, or of the created resource; empty: there is none
 	Version    *int64       // of a wallet
 	Job        uuid.UUID    // zero: it is no job's
-	Problem    *job.Problem // of a job that has failed, unless it was replayed from Redis
+	Problem    *job.Problem // of a job that has failed
 	Wait       Wait         // as it was granted
 	RetryAfter int          // seconds; 0 for what is final
 }
