@@ -40,11 +40,11 @@ type Cancellation struct {
 // disputed, only operators cancel the purchase. A purchase that is being paid is not cancelled
 // here: its payment is cancelled before its capture, and refunded after it, and its end
 // finalizes the cancellation (see [Seller.FinalizePayments]).
-func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
+func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
 	return s.run(ctx, "cancellation", refs, wait, cancel)
 }
 
-func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
+func cancel(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (Report, error) {
 	in, err := lockCancellations(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -97,12 +97,12 @@ const wantedSQL = `
 // lockCancellations locks the campaigns of jobs and reads, in later statements, what the
 // decisions need. A purchase that many jobs want to cancel is read once. It locks the
 // payments that are open.
-func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*cancellations, error) {
+func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (*cancellations, error) {
 	in := &cancellations{effects: newEffects()}
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var b pgx.Batch
-	wait.queueLock(&b, campaigns, locked)
+	queueLock(&b, wait, campaigns, locked)
 	b.Queue(wantedSQL, jobs, campaigns).Query(in.scan)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockCancellations: %w", err)
@@ -140,7 +140,7 @@ func lockCancellations(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait Lock
 
 // lockOpen locks the payments of purchases by card that are open or completed, and reads
 // them: a dispute that comes meanwhile waits. Without such purchases it costs nothing.
-func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase, wait LockWait) error {
+func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uuid.UUID]*purchase.Purchase, wait job.LockWait) error {
 	var ids []uuid.UUID
 	for id, p := range bought {
 		if p != nil && (p.State.Open() || p.State == purchase.Completed && p.PaymentMethod == purchase.Card) {
@@ -179,7 +179,7 @@ func (in *cancellations) scan(rows pgx.Rows) error {
 
 // lockPayees locks the wallets of purchases that may be cancelled and were paid by
 // wallet.
-func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait LockWait) error {
+func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait job.LockWait) error {
 	var want []wallet.PayBack
 	for _, c := range in.wanted {
 		if c.check() == nil && c.bought.PaymentMethod == purchase.Wallet {
@@ -193,7 +193,7 @@ func (in *cancellations) lockPayees(ctx context.Context, tx pgx.Tx, wait LockWai
 	if len(want) == 0 {
 		return nil
 	}
-	mode, err := wait.forWallets(ctx, tx)
+	mode, err := forWallets(ctx, tx, wait)
 	if err == nil {
 		in.wallets, err = wallet.OpenPayees(ctx, tx, want, mode)
 	}

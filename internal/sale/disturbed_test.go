@@ -180,7 +180,7 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 		id, other := fixture.Campaign(t, db, fixture.Draft(4)), fixture.Campaign(t, db, fixture.Draft(4))
 		bought, refs := c.jobs(id, other)
 		inCampaign := name == c.operation+" in a campaign"
-		run := func(wait sale.LockWait, refs ...job.Ref) sale.Report {
+		run := func(wait job.LockWait, refs ...job.Ref) sale.Report {
 			t.Helper()
 			report, err := operations[c.operation](fixture.Seller(db), context.WithoutCancel(t.Context()), refs, wait)
 			if err != nil {
@@ -190,14 +190,14 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 		}
 		unlock := c.lock(id, bought)
 		changed := fixture.Watch(t, db)
-		if r := run(sale.LockWait{Campaign: 20 * time.Millisecond, Wallets: 20 * time.Millisecond}, refs...); !r.TimedOut || !slices.Equal(r.Busy, refs) || len(r.Finalized)+r.Sold+len(r.Locked) != 0 {
+		if r := run(job.LockWait{Campaign: 20 * time.Millisecond, Wallets: 20 * time.Millisecond}, refs...); !r.TimedOut || !slices.Equal(r.Busy, refs) || len(r.Finalized)+r.Sold+len(r.Locked) != 0 {
 			t.Errorf("%s, all wait and give up together: %+v", name, r)
 		}
-		if r := run(sale.LockWait{Campaign: 20 * time.Millisecond}, refs[0]); r.TimedOut != inCampaign || !slices.Equal(r.Busy, refs[:1]) || len(r.Finalized) != 0 || (len(r.Locked) == 1) != inCampaign {
+		if r := run(job.LockWait{Campaign: 20 * time.Millisecond}, refs[0]); r.TimedOut != inCampaign || !slices.Equal(r.Busy, refs[:1]) || len(r.Finalized) != 0 || (len(r.Locked) == 1) != inCampaign {
 			t.Errorf("%s, it waits for its campaign only: %+v", name, r)
 		}
 		changed(``)
-		if r := run(sale.SkipLocked, refs...); r.TimedOut || !slices.Equal(r.Busy, refs[:1]) || (len(r.Locked) == 1) != inCampaign || len(r.Finalized) != len(refs)-1 {
+		if r := run(job.SkipLocked, refs...); r.TimedOut || !slices.Equal(r.Busy, refs[:1]) || (len(r.Locked) == 1) != inCampaign || len(r.Finalized) != len(refs)-1 {
 			t.Errorf("%s, nobody waits: %+v", name, r)
 		}
 		expectCodes(t, db, refs[1:], make([]fault.Code, len(refs)-1)...)
@@ -233,7 +233,7 @@ func TestABrokenWalletFailsItsOwnJobsOnly(t *testing.T) {
 	} {
 		refs := fixture.Accept(t, db, requests...)
 		servers.Exec(t, db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
-		report, err := operations[operation](fixture.Seller(db), t.Context(), refs, sale.SkipLocked)
+		report, err := operations[operation](fixture.Seller(db), t.Context(), refs, job.SkipLocked)
 		if err != nil || len(report.Broken) != 1 {
 			t.Fatalf("%s: %+v, %v", operation, report, err)
 		}

@@ -82,7 +82,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		return end, fmt.Errorf("endSale: %w", err)
 	}
 	if len(open) > 0 {
-		if err := in.read(ctx, tx, open, SkipLocked); err != nil { // what is locked is being finalized
+		if err := in.read(ctx, tx, open, job.SkipLocked); err != nil { // what is locked is being finalized
 			return end, err
 		}
 	}

@@ -28,11 +28,11 @@ import (
 //     payment is late. Its job stays open, unless its buyer has cancelled the purchase.
 //
 // A job is Busy when the campaign or the row of its payment is locked for longer than wait.
-func (s *Seller) FinalizePayments(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
+func (s *Seller) FinalizePayments(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
 	return s.run(ctx, "finalization", refs, wait, s.finalizePayments)
 }
 
-func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
+func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (Report, error) {
 	in, err := lockPayments(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -105,13 +105,13 @@ func newFinalizations() *finalizations {
 
 // lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in
 // later statements what the decisions need.
-func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*finalizations, error) {
+func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (*finalizations, error) {
 	in := newFinalizations()
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var found []payment.Ref
 	var b pgx.Batch
-	wait.queueLock(&b, campaigns, locked)
+	queueLock(&b, wait, campaigns, locked)
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	payment.QueueOfJobs(&b, jobs, &found)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
@@ -141,7 +141,7 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait)
 
 // read locks payments whose campaigns are locked, and reads them, their purchases, and how
 // many positions these have reserved.
-func (in *finalizations) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait LockWait) error {
+func (in *finalizations) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait job.LockWait) error {
 	n := len(refs)
 	ids, locked, payments := make([]uuid.UUID, n), make(map[uuid.UUID]bool, n), make(map[uuid.UUID]*payment.Payment, n)
 	bought, reserved := make(map[uuid.UUID]*purchase.Purchase, n), make(map[uuid.UUID]int, n)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { servers.Main(m) }
 var at = fixture.At
 
 // forAll waits for campaigns and wallets until a test lets them go.
-var forAll = sale.LockWait{Campaign: time.Minute, Wallets: servers.Patience}
+var forAll = job.LockWait{Campaign: time.Minute, Wallets: servers.Patience}
 
 // campaignOn has a test run in parallel, with a campaign in a database of its own.
 func campaignOn(t *testing.T, baseLength int) (db *pgxpool.Pool, id uuid.UUID) {
@@ -286,6 +286,6 @@ func (t *spiedTx) Commit(ctx context.Context) error {
 }
 
 // operations are the transactions of a Seller.
-var operations = map[string]func(s *sale.Seller, ctx context.Context, refs []job.Ref, wait sale.LockWait) (sale.Report, error){
+var operations = map[string]func(s *sale.Seller, ctx context.Context, refs []job.Ref, wait job.LockWait) (sale.Report, error){
 	"sell": (*sale.Seller).Sell, "cancel": (*sale.Seller).Cancel, "finalize": (*sale.Seller).FinalizePayments,
 }

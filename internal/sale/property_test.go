@@ -234,7 +234,7 @@ func (m *model) deliver(rt *rapid.T) func() {
 	return func() { m.sell(seller, refs, wait) }
 }
 
-func (m *model) sell(seller *sale.Seller, refs []job.Ref, wait sale.LockWait) {
+func (m *model) sell(seller *sale.Seller, refs []job.Ref, wait job.LockWait) {
 	defer mayDie()
 	report, err := seller.Sell(m.t.Context(), refs, wait)
 	m.after("sell", report, err)
@@ -307,7 +307,7 @@ func (m *model) timePasses(rt *rapid.T) func() {
 func (m *model) endSale(*rapid.T) func() {
 	return func() {
 		end, err := m.seller.EndSale(m.t.Context(), m.id)
-		m.after("end the sale", sale.Report{Messages: end.Messages}, err)
+		m.after("end the sale", sale.Report{BatchResult: job.BatchResult{Messages: end.Messages}}, err)
 	}
 }
 
@@ -390,7 +390,7 @@ func (m *model) finish(rt *rapid.T) {
 }
 
 // allWaits are the ways in which a transaction may wait; each ends by itself.
-var allWaits = []sale.LockWait{sale.SkipLocked, sale.WaitForCampaign, forAll}
+var allWaits = []job.LockWait{job.SkipLocked, sale.WaitForCampaign, forAll}
 
 // cancel asks to cancel some purchase, or a part of it, in any state; often one that is to
 // be cancelled already.
@@ -454,7 +454,7 @@ func (m *model) deliverBacksAndDie(rt *rapid.T) func() {
 }
 
 // finalizeBacks finalizes cancellations like a worker, until it dies.
-func (m *model) finalizeBacks(refs []job.Ref, wait sale.LockWait) {
+func (m *model) finalizeBacks(refs []job.Ref, wait job.LockWait) {
 	defer mayDie()
 	if _, err := m.seller.Cancel(m.t.Context(), refs, wait); err != nil && !postgres.IsTransient(err) {
 		m.t.Errorf("cancel: %v", err)

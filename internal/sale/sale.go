@@ -4,7 +4,7 @@
 //
 // These are the steps of [Seller.Sell], one transaction for jobs of any campaigns:
 //
-//   - lock campaigns: by id. [LockWait] limits the wait; the jobs of those that stay locked are
+//   - lock campaigns: by id. [job.LockWait] limits the wait; the jobs of those that stay locked are
 //     Busy.
 //   - read, in later statements: campaigns, the queued jobs, and the positions of their
 //     users where there is a limit.
@@ -121,40 +121,21 @@ func resultOf(p *purchase.Purchase, board int64) Result {
 
 // Report is the outcome of a batch.
 type Report struct {
-	Finalized []job.Outcome // jobs made final by this batch
-	Busy      []job.Ref     // jobs whose campaign or wallet another transaction has locked: try again
-	Locked    []job.Ref     // those of Busy whose campaign is locked
-	TimedOut  bool          // a lock wait timed out: nothing is final, and all jobs are Busy
-	Messages  []job.Message // of draw jobs, to be dispatched
-	Sold      int           // positions
-	Broken    []error       // of jobs that failed because a wallet is broken, for an operator
-	Payments  []payment.Ref // that are due now: the worker dispatches tasks for them
-	Refunds   []lease.Item  // that are due now: likewise
+	job.BatchResult
 
-	HoldsUsed      int // by purchases of this batch
-	HoldsReclaimed int // holds that were over and that this batch has ended
+	Sold           int           // positions
+	Payments       []payment.Ref // that are due now
+	Refunds        []lease.Item  // that are due now
+	HoldsUsed      int           // by purchases of this batch
+	HoldsReclaimed int           // holds that were over and that this batch has ended
 }
 
-// LockWait limits how long a transaction waits for rows that another one has locked. When a wait times
-// out, nothing is final, and all jobs are Busy. A transaction that waits is for jobs of one campaign:
-// those of several would all wait for the slowest.
-type LockWait struct {
-	Campaign time.Duration // for the campaign
-	Wallets  time.Duration // then for each wallet or payment, while nothing else can be sold in the campaign
-}
-
-var (
-	// SkipLocked never waits: one slow campaign does not delay the others, and there can be no deadlock.
-	SkipLocked = LockWait{}
-	// WaitForCampaign is for callers that have nothing else to do.
-	WaitForCampaign = LockWait{Campaign: time.Minute}
-)
-
-func (w LockWait) timedOut(err error) bool { return w != SkipLocked && postgres.IsLockTimeout(err) }
+// WaitForCampaign is for callers that have nothing else to do.
+var WaitForCampaign = job.LockWait{Campaign: time.Minute}
 
 // queueLock locks campaigns and notes which of them it has got.
-func (w LockWait) queueLock(b *pgx.Batch, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
-	campaign.QueueLock(b, campaigns, queueLimit(b, w.Campaign), func(id uuid.UUID) { locked[id] = true })
+func queueLock(b *pgx.Batch, wait job.LockWait, campaigns []uuid.UUID, locked map[uuid.UUID]bool) {
+	campaign.QueueLock(b, campaigns, queueLimit(b, wait.Campaign), func(id uuid.UUID) { locked[id] = true })
 }
 
 // queueLimit bounds the waits for locks of the rest of a transaction, and returns its lock mode.
@@ -168,22 +149,22 @@ func queueLimit(b *pgx.Batch, limit time.Duration) postgres.LockMode {
 
 // forWallets returns how to lock wallets, and bounds the waits of the rest of the
 // transaction if it is to wait for them.
-func (w LockWait) forWallets(ctx context.Context, tx pgx.Tx) (postgres.LockMode, error) {
-	if w.Wallets == 0 {
+func forWallets(ctx context.Context, tx pgx.Tx, wait job.LockWait) (postgres.LockMode, error) {
+	if wait.Wallets == 0 {
 		return postgres.SkipLocked, nil
 	}
-	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, w.Wallets)
+	return postgres.WaitForLocks, postgres.LimitLockWaits(ctx, tx, wait.Wallets)
 }
 
 // run runs a transaction. name is that of its failpoint and its errors.
-func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait LockWait, do func(context.Context, pgx.Tx, []job.Ref, LockWait) (Report, error)) (report Report, err error) {
+func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait job.LockWait, do func(context.Context, pgx.Tx, []job.Ref, job.LockWait) (Report, error)) (report Report, err error) {
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) (err error) {
 		report, err = do(ctx, tx, refs, wait)
 		return err
 	})
 	switch {
-	case wait.timedOut(err):
-		report = Report{Busy: refs, TimedOut: true}
+	case wait != job.SkipLocked && postgres.IsLockTimeout(err):
+		report = Report{BatchResult: job.BatchResult{Busy: refs, TimedOut: true}}
 		if wait.Wallets == 0 { // it has waited for nothing else
 			report.Locked = refs
 		}
@@ -191,6 +172,7 @@ func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait Lock
 	case err != nil:
 		return Report{}, fmt.Errorf("%s: %w", name, err)
 	}
+	report.Due = append(payment.Items(report.Payments), report.Refunds...)
 	failpoint.Hit(name+".committed", nil)
 	return report, nil
 }

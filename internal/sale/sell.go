@@ -24,11 +24,11 @@ import (
 // Sell finalizes purchase jobs in one transaction. An order that is paid by card is not
 // finalized: its positions are reserved, and its payment begins. Sell ignores jobs that are
 // final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked for longer than wait.
-func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait LockWait) (Report, error) {
+func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
 	return s.run(ctx, "sale", refs, wait, s.sell)
 }
 
-func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (Report, error) {
+func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (Report, error) {
 	in, err := lockOrders(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -89,7 +89,7 @@ func (in *inputs) owner(o *Order) wallet.Owner {
 // lockOrders locks the campaigns of jobs and reads everything that does not depend
 // on the content of the orders, in one round trip. The lock is a statement of its own;
 // those after it see what was committed before it was granted.
-func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (*inputs, error) {
+func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (*inputs, error) {
 	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold),
 		pending: make(map[inventory.User]int), heldTimes: make(map[inventory.User]inventory.HeldTimes), cards: make(map[payment.Buyer]payment.Cards), cardsLocked: make(map[payment.Buyer]bool),
 		bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
@@ -98,7 +98,7 @@ func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait LockWait) (
 	var who inventory.User
 	var n int
 	var b pgx.Batch
-	wait.queueLock(&b, campaigns, locked)
+	queueLock(&b, wait, campaigns, locked)
 	campaign.QueueStatuses(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
 	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
@@ -246,7 +246,7 @@ func (in *inputs) check(o *Order) error {
 }
 
 // lockWallets locks the wallets of orders that are paid by wallet.
-func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait LockWait) error {
+func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, wait job.LockWait) error {
 	owners := make(map[wallet.Owner]bool)
 	for _, o := range orders {
 		if o.Payment.Method == purchase.Wallet {
@@ -256,7 +256,7 @@ func (in *inputs) lockWallets(ctx context.Context, tx pgx.Tx, orders []*Order, w
 	if len(owners) == 0 {
 		return nil
 	}
-	mode, err := wait.forWallets(ctx, tx)
+	mode, err := forWallets(ctx, tx, wait)
 	if err == nil {
 		in.wallets, err = wallet.OpenBuyers(ctx, tx, owners, nil, mode)
 	}

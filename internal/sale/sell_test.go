@@ -136,7 +136,7 @@ func TestOrdersOfABatchAreServedInOrderOfArrival(t *testing.T) {
 				refs := fixture.Accept(t, db, requests...)
 				delivered := slices.Clone(refs)
 				slices.Reverse(delivered)
-				report, err := fixture.Seller(db).Sell(t.Context(), delivered, sale.SkipLocked)
+				report, err := fixture.Seller(db).Sell(t.Context(), delivered, job.SkipLocked)
 				if err != nil || len(report.Finalized)+len(report.Payments) != len(refs) || len(report.Busy) != 0 {
 					t.Fatalf("%+v, %v", report, err)
 				}
@@ -241,7 +241,7 @@ func TestHoldsOfABusyCampaignAreLeftAlone(t *testing.T) {
 	fixture.EndHold(t, db, ours)
 	refs := fixture.Accept(t, db, fixture.ChosenRequest(t, busy, "b", at(1, 1)), fixture.ChosenRequest(t, idle, "b", at(1, 1)))
 	unlock := fixture.LockCampaign(t, db, busy)
-	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked)
+	report, err := fixture.Seller(db).Sell(t.Context(), refs, job.SkipLocked)
 	if err != nil || len(report.Busy) != 1 || report.HoldsReclaimed != 1 || fixture.HoldNow(t, db, theirs.ID).EndedAt != nil || fixture.HoldNow(t, db, ours.ID).EndedAt == nil {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -294,7 +294,7 @@ func TestAJobIsPaidOnce(t *testing.T) {
 	})
 	servers.NoError(t, err)
 	changed := fixture.Watch(t, db)
-	if report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.SkipLocked); !wallet.Lost(err) || report.Sold != 0 {
+	if report, err := fixture.Seller(db).Sell(t.Context(), refs, job.SkipLocked); !wallet.Lost(err) || report.Sold != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	changed(``)
@@ -324,7 +324,7 @@ func TestFinalizingJobsWritesToNoIndex(t *testing.T) {
 				t.Error(err)
 			}
 		}}, time.Hour, fixture.Reservations)
-		if _, err := seller.Sell(t.Context(), refs, sale.SkipLocked); err != nil {
+		if _, err := seller.Sell(t.Context(), refs, job.SkipLocked); err != nil {
 			t.Fatal(err)
 		}
 		if updates < len(refs) || hot != updates { // some of earlier transactions of the session may be counted, too

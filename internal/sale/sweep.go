@@ -86,7 +86,7 @@ func (s WithoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Ite
 // finalize decides what becomes of a payment whose end is known. One whose campaign is locked is
 // due again later.
 func (s WithoutProvider) finalize(ctx context.Context, run sweep.Run, known payment.Ref) error {
-	report, err := s.Seller.FinalizePayments(ctx, []job.Ref{{ID: known.JobID, CampaignID: known.CampaignID}}, SkipLocked)
+	report, err := s.Seller.FinalizePayments(ctx, []job.Ref{{ID: known.JobID, CampaignID: known.CampaignID}}, job.SkipLocked)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/job"
+	"triprize/internal/job/delivery"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
@@ -25,7 +26,7 @@ type cardTasks struct {
 	db          *pgxpool.Pool
 	runner      *cards.Runner
 	events      *cards.Events
-	settlements *finalizer
+	settlements *delivery.Batcher
 }
 
 // paymentTasks is how many payments a worker processes at once.
@@ -62,18 +63,13 @@ func (w *Worker) TakeCards(provider payprovider.Provider, db *pgxpool.Pool, sett
 		runner: cards.NewRunner(db, provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
 			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
 		events:      cards.NewEvents(db, provider, w.logger, registry),
-		settlements: w.newFinalizer(job.KindPayment, w.seller.FinalizePayments, slots),
-	}
-	w.cards.settlements.minInterval = settleInterval
-	w.metrics.expect(job.KindPayment)
-	for _, l := range w.shards {
-		l.add(w.cards.settlements)
+		settlements: w.processor.Batcher(job.KindPayment, slots, settleInterval, w.batch(w.seller.FinalizePayments)),
 	}
 	w.consumers = append(w.consumers,
-		queue.Consumer{Kind: string(job.KindPayment), Concurrency: slots, Handle: w.handleItem(w.processPayment)},
+		w.processor.Items(string(job.KindPayment), postgres.TxPayment, slots, w.processPayment),
 		queue.Consumer{Kind: string(job.KindEvent), Concurrency: eventTasks, Handle: w.finalizeEvents},
-		queue.Consumer{Kind: string(job.KindRefund), Concurrency: max(slots/paymentsPerRefund, 1),
-			Handle: w.handleItem(func(ctx context.Context, item lease.Item) error { _, err := refunder.Run(ctx, item); return err })})
+		w.processor.Items(string(job.KindRefund), postgres.TxRefund, max(slots/paymentsPerRefund, 1),
+			func(ctx context.Context, item lease.Item) error { _, err := refunder.Run(ctx, item); return err }))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
 		Help: "Connections to Postgres that payments of this worker use."}, func() float64 { return float64(db.Stat().AcquiredConns()) }))
 }
@@ -81,20 +77,20 @@ func (w *Worker) TakeCards(provider payprovider.Provider, db *pgxpool.Pool, sett
 // processPayment advances a payment as far as possible. A call ends at its own timeout and not with the
 // task; while the worker drains, no further call begins.
 func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
-	result, err := w.cards.runner.Run(w.draining, item) //nolint:contextcheck // see above
+	result, err := w.cards.runner.Run(w.processor.Draining(), item) //nolint:contextcheck // see above
 	if err != nil {
 		return err
 	}
 	if result.Announce {
-		w.changed(result.Ref.JobID)
+		w.processor.Announce(result.Ref.JobID)
 	}
 	if result.Outcome == cards.Finalize {
-		err = w.cards.settlements.jobs(ctx, []job.Ref{result.Job()}, false)
+		err = w.cards.settlements.Do(ctx, result.Job())
 	}
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, delivery.ErrLocked) {
 		return payment.Leases.Snooze(ctx, w.db, result.Ref.Item(), settleRetry)
 	}
-	if errors.Is(err, queue.ErrSnoozed) || isTransient(err) { // the worker shuts down, or the database is down
+	if errors.Is(err, queue.ErrSnoozed) || delivery.IsTransient(err) { // the worker shuts down, or the database is down
 		return nil
 	}
 	return err
@@ -103,10 +99,10 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 // finalizeEvents processes events of the provider until there are none.
 func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error {
 	ctx = postgres.As(ctx, postgres.TxPayment)
-	for w.draining.Err() == nil {
+	for w.processor.Draining().Err() == nil {
 		done, err := w.cards.events.Work(ctx)
 		if err != nil {
-			w.metrics.faults.Inc()
+			w.processor.Faulted()
 			w.logger.Warn("events of the provider are not processed; the sweep due-items will retry", "error", err)
 			return nil
 		}

@@ -150,23 +150,6 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	fixture.Sound(t, w.db)
 }
 
-// A finalization that the database cannot take now gives its slot back, and is due again when its lease ends.
-func TestAFinalizationInAnOutageGivesItsSlotBack(t *testing.T) {
-	t.Parallel()
-	w := withCards(t, provider.New())
-	ref := reserved(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)))
-	tries := 0
-	record(w.cards.settlements, func(sale.LockWait) error {
-		if tries++; tries == 1 {
-			return context.DeadlineExceeded
-		}
-		return nil
-	})
-	if p := lead(t, w, ref); tries != 1 || p.Phase != payment.Captured || p.DueAt == nil {
-		t.Errorf("after %d attempts the payment is %s, due at %v", tries, p.Phase, p.DueAt)
-	}
-}
-
 // reserved sells a position by card, and returns its payment, which nobody has yet.
 func reserved(t *testing.T, w *Worker, campaignID uuid.UUID) payment.Ref {
 	t.Helper()
@@ -178,7 +161,7 @@ func reserved(t *testing.T, w *Worker, campaignID uuid.UUID) payment.Ref {
 // lead delivers a payment's task, which must not fail, and returns what the payment is then.
 func lead(t *testing.T, w *Worker, ref payment.Ref) payment.Payment {
 	t.Helper()
-	servers.NoError(t, w.handleItem(w.processPayment)(t.Context(), ref.Item().Task(), false))
+	servers.NoError(t, w.handlerOf(t, string(job.KindPayment))(t.Context(), ref.Item().Task(), false))
 	return fixture.Payment(t, w.db, ref.PurchaseID)
 }
 
@@ -192,7 +175,7 @@ func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 	servers.Eventually(t, "the provider is called", func() bool { return waiting.Load() == 1 })
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
-	<-w.draining.Done()
+	<-w.processor.Draining().Done()
 	open()
 	servers.NoError(t, <-ended)
 	var phase payment.Phase
@@ -240,7 +223,7 @@ func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Me
 // callOff delivers a job that cancels a campaign once more.
 func callOff(t *testing.T, w *Worker, ref job.Ref) error {
 	t.Helper()
-	return w.serially(job.KindCampaignCancellation, w.cancelCampaign)(t.Context(), []job.Ref{ref}, true)
+	return w.handlerOf(t, string(job.KindCampaignCancellation))(t.Context(), job.Message{ID: uuidv7.New(), Kind: job.KindCampaignCancellation, Delivery: 1, Jobs: []job.Ref{ref}}.Task(), true)
 }
 
 // From the cancelled campaign to the money back, by tasks alone.
@@ -314,7 +297,7 @@ func TestACalledOffCampaignThatAdvancesIsNotGivenUp(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	fixture.Buy(t, w.db, id, "mina", 0, 2)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
-	deliveredBefore(t, w, w.settings.MaxDeliveries-1, ref.ID)
+	deliveredBefore(t, w, job.MaxDeliveries-1, ref.ID)
 	servers.NoError(t, callOff(t, w, ref))
 	expect(t, w.db, ref.ID, job.Succeeded, 1)
 }

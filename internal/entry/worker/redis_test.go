@@ -16,9 +16,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
+	platformsweep "triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -120,7 +122,9 @@ func (s *scene) putOff() (tasks []string, key string) {
 // sweep runs the sweep lost-jobs once.
 func (s *scene) sweep() error {
 	s.t.Helper()
-	_, err := tryResume(s.t, s.w, s.settings)
+	sweeper := upkeep.New(s.settings, s.w.db, s.w.rdb, servers.Logger(s.t), upkeep.Options{})
+	lost := slices.IndexFunc(sweeper.Sweeps, func(s platformsweep.Sweep) bool { return s.Name == "lost-jobs" })
+	_, err := sweeper.Run(s.t.Context(), sweeper.Sweeps[lost])
 	return err
 }
 

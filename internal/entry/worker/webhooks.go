@@ -15,7 +15,7 @@ import (
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/fair"
 	"triprize/internal/platform/keyring"
-	"triprize/internal/platform/queue"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/webhook"
 	"triprize/internal/webhook/sender"
 )
@@ -42,8 +42,8 @@ func (w *Worker) TakeWebhooks(settings config.Webhooks, key keyring.Keyring, reg
 		webhook.DelivererSettings{Concurrency: cmp.Or(settings.ConcurrencyPerEndpoint, 32), Timeout: timeout, GiveUpAfter: 72 * time.Hour, RunTime: webhookRun}, w.logger, registry)
 	for _, kind := range []string{webhook.Kind, webhook.KindSlow} {
 		slots := &webhookSlots{pool: fair.NewPool(int64(settings.Concurrency))}
-		w.consumers = append(w.consumers, queue.Consumer{Kind: kind, Concurrency: settings.Concurrency * tasksPerSlot,
-			Handle: w.handleItem(func(ctx context.Context, item lease.Item) error { return w.deliver(ctx, slots, deliverer, item) })})
+		w.consumers = append(w.consumers, w.processor.Items(kind, postgres.TxWebhook, settings.Concurrency*tasksPerSlot,
+			func(ctx context.Context, item lease.Item) error { return w.deliver(ctx, slots, deliverer, item) }))
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (s *webhookSlots) acquire(ctx context.Context, endpoint uuid.UUID, client s
 func (w *Worker) deliver(ctx context.Context, slots *webhookSlots, deliverer *webhook.Deliverer, item lease.Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.draining, cancel)() //nolint:contextcheck // it ends the run when the worker drains
+	defer context.AfterFunc(w.processor.Draining(), cancel)() //nolint:contextcheck // it ends the run when the worker drains
 	client, err := webhook.ClientOf(ctx, w.db, item.ID)
 	if err != nil {
 		return err

@@ -1,25 +1,8 @@
-// Package worker is the entry point for tasks: it finalizes the jobs of outbox messages.
-//
-//	task ─▶ its key ────────┬─▶ shards (batches of sales, of cancellations) ─┬─▶ announce ─▶ delete the message
-//	                        ├─▶ redelivery (tried before) ───────────────────┤
-//	                        └─▶ serially (draws) ────────────────────────────┘
-//
-// Every kind has its own queue and slots, so a flood of one takes no slot of another. A handler holds its
-// task until all its jobs are final. A campaign always belongs to the same shard, so one process does not
-// compete with itself for the campaign's row, and the batches of the kinds alternate. shards.go has the
-// waits for locked rows. Jobs whose rows stay locked for about a second go back to the outbox, without a
-// task, until the sweep lost-jobs issues them.
-//
-// A redelivered job may be one that kills workers. Redelivered jobs are tried together, then one by one, those
-// with the fewest attempts first. No batch runs meanwhile, and each attempt is counted and committed before
-// it begins, and not if a transient fault ends it. So such a job delays few others, and fails after
-// job.MaxDeliveries (attempts.go). Draws keep running meanwhile, because one may take a minute. So a draw
-// that kills its worker may cost another job one attempt; from its third delivery on no batch runs beside it.
+// Package worker is the entry point for tasks: it registers their kinds and runs a [delivery.Processor].
+// Each kind has a queue and slots of its own.
 //
 // Payments at a provider are leased items, and a task only starts them earlier (payments.go). They
 // have their own slots and connections, and are settled through the shards.
-//
-// A worker that does not reach Postgres takes no tasks, and releases those in hand for others (outage.go).
 //
 // A worker has no state that must not be lost: jobs and messages are in Postgres.
 package worker
@@ -27,21 +10,25 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/campaign"
 	"triprize/internal/domain/money"
 	"triprize/internal/drawing"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
+	"triprize/internal/job/delivery"
+	"triprize/internal/lease"
 	"triprize/internal/lifecycle"
-	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
@@ -50,41 +37,29 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// Worker finalizes jobs.
+// Worker does the tasks of its kinds.
 type Worker struct {
-	id       string
-	settings config.Worker
-	db       *pgxpool.Pool
-	logger   *slog.Logger
-	metrics  *metrics
-	holds    *inventory.HoldMetrics
-	triggers *drawing.Triggers
+	id        string
+	settings  config.Worker
+	db        *pgxpool.Pool
+	rdb       redis.UniversalClient
+	namespace string
+	logger    *slog.Logger
+	holds     *inventory.HoldMetrics
+	positions prometheus.Counter
 
-	rdb                      redis.UniversalClient
-	namespace                string
-	redisTimeout             time.Duration // of each optional call to Redis
-	consumers                []queue.Consumer
-	heartbeat                *queue.Heartbeat
-	dispatcher               *queue.Dispatcher
-	announcements, deletions *batch.Coalescer[uuid.UUID, struct{}] // of jobs and messages, after a commit
-	cards                    *cardTasks                            // nil: this worker processes no payments
-	seller                   *sale.Seller
-	drawer                   *drawing.Drawer
-	saleEnder                *sale.Seller // ends sales for draw jobs
-	canceller                *lifecycle.Canceller
-	gate                     *postgres.Gate
-	sender                   *sender.Sender // nil: this worker delivers no webhooks
-
-	purchases, cancellations *finalizer
-	shards                   []*shard
-
-	locked     lockedCampaigns
-	exclusive  sync.RWMutex // batches hold the read lock, exclusively the write lock
-	groupWaits waitBackoff  // of redelivered jobs; guarded by exclusive
-	outages    *outages
-
-	draining context.Context //nolint:containedctx // ends when handlers must stop waiting and release their tasks: no further call begins
-	drain    context.CancelFunc
+	consumers  []queue.Consumer
+	heartbeat  *queue.Heartbeat
+	dispatcher *queue.Dispatcher
+	processor  *delivery.Processor
+	cards      *cardTasks // nil: this worker processes no payments
+	seller     *sale.Seller
+	drawer     *drawing.Drawer
+	saleEnder  *sale.Seller // ends sales for draw jobs
+	canceller  *lifecycle.Canceller
+	gate       *postgres.Gate
+	sender     *sender.Sender // nil: this worker delivers no webhooks
+	outages    *delivery.Outages
 }
 
 // New returns a Worker; Run runs it. draws configures draws, takes reports in which currencies cards can
@@ -92,42 +67,44 @@ type Worker struct {
 func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) (minimum money.Amount, ok bool), logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
-	settings.Worker.Concurrency = cmp.Or(settings.Worker.Concurrency, 128) // concurrent tasks of each kind; each only waits for its batch
-	settings.Worker.MaxDeliveries = cmp.Or(settings.Worker.MaxDeliveries, job.MaxDeliveries)
+	slots := cmp.Or(settings.Worker.Concurrency, 128) // concurrent tasks of each kind; each only waits for its batch
 	gate := postgres.NewGate(db, registry)
 	w := &Worker{
-		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, metrics: newMetrics(registry), holds: inventory.NewHoldMetrics(registry), triggers: drawing.NewTriggers(registry, logger),
+		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, holds: inventory.NewHoldMetrics(registry),
+		positions:  promauto.With(registry).NewCounter(prometheus.CounterOpts{Name: "triprize_positions_sold_total", Help: "Positions sold by this worker."}),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), settings.Worker.OptionalTimeout, logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MaxPerUser: settings.Payments.MaxPositionsPerUser,
 				HoldQuota: inventory.HoldQuotaOf(settings.Holds), Takes: takes}),
 		saleEnder: sale.NewSeller(gate.Retry(drawing.RowWait), settings.Retention.Jobs, sale.Reservations{}),
-		gate:      gate, redisTimeout: cmp.Or(settings.Worker.OptionalTimeout, redisTimeout),
-		locked:  newLockedCampaigns(),
-		outages: newOutages(logger),
+		gate:      gate,
+		outages:   delivery.NewOutages(logger),
 	}
-	w.draining, w.drain = context.WithCancel(context.Background())
 	draws.EndSale, draws.Holder = w.endSale, w.id
 	draws.AtOnce = max(settings.Worker.Draws/2, 1) // relays that hang leave slots for other draws
 	w.drawer = drawing.NewDrawer(gate.Retry(drawing.RowWait), key, settings.Draw, draws, logger)
 	w.heartbeat = queue.NewHeartbeat(rdb, namespace, queue.RoleWorker, w.id, settings.Worker)
-	w.announcements, w.deletions = newAnnouncements(job.NewAnnouncements(rdb, namespace), w.redisTimeout, logger), newDeletions(db, cmp.Or(settings.Worker.OptionalTimeout, deleteTimeout), logger)
-	w.purchases = w.newFinalizer(job.KindPurchase, w.seller.Sell, settings.Worker.Concurrency)
-	w.cancellations = w.newFinalizer(job.KindCancellation, w.seller.Cancel, settings.Worker.Concurrency)
-	for range settings.Worker.Shards {
-		l := &shard{worker: w, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict])}
-		l.add(w.purchases)
-		l.add(w.cancellations)
-		w.shards = append(w.shards, l)
-	}
-	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.changed, Due: w.dispatchDue}, logger)
+	w.processor = delivery.New(settings.Worker, delivery.Options{DB: db, Redis: rdb, Namespace: namespace, Heartbeat: w.heartbeat, Dispatcher: w.dispatcher,
+		Logger: logger, Triggered: drawing.NewTriggers(registry, logger).Note, Due: w.dispatchDue}, registry)
+	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.processor.Announce, Due: w.dispatchDue}, logger)
 	w.consumers = []queue.Consumer{
-		{Kind: string(job.KindDraw), Concurrency: settings.Worker.Draws, Handle: w.handle(w.serially(job.KindDraw, w.draw))},
-		{Kind: string(job.KindCancellation), Concurrency: settings.Worker.Concurrency, Handle: w.handle(w.cancellations.jobs)},
-		{Kind: string(job.KindPurchase), Concurrency: settings.Worker.Concurrency, Handle: w.handle(w.purchases.jobs)},
-		{Kind: string(job.KindCampaignCancellation), Concurrency: campaignCancellationTasks, Handle: w.handle(w.serially(job.KindCampaignCancellation, w.cancelCampaign))},
+		w.processor.OneByOne(job.KindDraw, postgres.TxDraw, settings.Worker.Draws, w.draw),
+		w.processor.Batcher(job.KindCancellation, slots, 0, w.batch(w.seller.Cancel)).Consumer(slots),
+		w.processor.Batcher(job.KindPurchase, slots, 0, w.batch(w.seller.Sell)).Consumer(slots),
+		w.processor.OneByOne(job.KindCampaignCancellation, postgres.TxCampaign, campaignCancellationTasks, w.cancelCampaign),
 	}
 	return w
+}
+
+// batch counts what the transactions of the sale have done.
+func (w *Worker) batch(do func(ctx context.Context, refs []job.Ref, wait job.LockWait) (sale.Report, error)) job.Batch {
+	return func(ctx context.Context, refs []job.Ref, wait job.LockWait) (job.BatchResult, error) {
+		report, err := do(ctx, refs, wait)
+		w.positions.Add(float64(report.Sold))
+		w.holds.Count(inventory.HoldsUsed, report.HoldsUsed)
+		w.holds.Count(inventory.HoldsReclaimed, report.HoldsReclaimed)
+		return report.BatchResult, err
+	}
 }
 
 // Describe sets what the worker says of itself with each heartbeat. Call it before Run.
@@ -136,9 +113,9 @@ func (w *Worker) Describe(describe func() queue.Description) { w.heartbeat.Descr
 // Run consumes tasks until ctx ends. It then finishes running tasks within the shutdown timeout and
 // requeues the rest. While probe fails it takes no tasks: see outages.
 func (w *Worker) Run(ctx context.Context, probe func(ctx context.Context) error) error {
-	w.outages.probe = probe
+	w.outages.Probe = probe
 	for i, c := range w.consumers {
-		w.consumers[i].Handle = w.outages.handler(c.Handle)
+		w.consumers[i].Handle = w.outages.Handler(c.Handle)
 	}
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
@@ -146,30 +123,69 @@ func (w *Worker) Run(ctx context.Context, probe func(ctx context.Context) error)
 	server := queue.NewServer(w.rdb, w.namespace, w.settings, w.logger, w.consumers...)
 	err := server.Start(alive)
 	if err == nil {
-		background.Go(func() { w.outages.run(alive, server.Pause) })
+		background.Go(func() { w.outages.Run(alive, server.Pause) })
 		<-ctx.Done()
 		w.logger.Info("shutting down: taking no new tasks, finishing those in progress")
 		w.drawer.EndQuestions()
-		w.drain()
+		w.processor.Drain()
 		server.Shutdown()
 	}
-	w.closeShards()
-	w.dispatcher.Close()
-	if w.sender != nil {
-		w.sender.Close()
-	}
-	w.announcements.Close()
-	w.deletions.Close()
-	w.drain() // also after a failed start
+	w.close()
 	end()
 	background.Wait()
 	return err
 }
 
-func (w *Worker) closeShards() {
-	var all sync.WaitGroup
-	for _, l := range w.shards {
-		all.Go(l.close)
+func (w *Worker) close() {
+	w.processor.Close()
+	if w.sender != nil {
+		w.sender.Close()
 	}
-	all.Wait()
+}
+
+// dispatchDue enqueues items that a commit made due, if this worker consumes their kind.
+func (w *Worker) dispatchDue(items []lease.Item) {
+	for _, item := range items {
+		if slices.ContainsFunc(w.consumers, func(s queue.Consumer) bool { return s.Kind == item.Kind }) {
+			w.dispatcher.Dispatch(item.Task())
+		}
+	}
+}
+
+// campaignCancellationTasks is how many campaigns a worker cancels at once.
+const campaignCancellationTasks = 2
+
+// cancelCampaign advances a job as far as possible. While it waits for refunds its task holds no slot.
+func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	outcome, err := w.canceller.Run(ctx, ref)
+	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
+		return job.Outcome{}, queue.SnoozeFor(err, wait.After)
+	}
+	if errors.Is(err, lifecycle.ErrWaiting) {
+		return job.Outcome{}, queue.Snooze(err)
+	}
+	return outcome, err
+}
+
+// draw advances one draw job as far as possible. It snoozes while another worker runs the draw or has
+// taken it over, and while the draw is blocked.
+func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	outcome, err := w.drawer.Run(ctx, ref)
+	if wait, ok := errors.AsType[*drawing.Waiting](err); ok {
+		w.processor.Announce(ref.ID)
+		return job.Outcome{}, queue.SnoozeFor(err, wait.After)
+	}
+	if errors.Is(err, drawing.ErrBusy) || errors.Is(err, campaign.ErrFenced) {
+		return job.Outcome{}, queue.Snooze(err)
+	}
+	return outcome, err
+}
+
+// endSale ends the sale of a campaign that is drawn at its end, if the draw is requested before the sweep
+// has ended the sale.
+func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
+	end, err := w.saleEnder.EndSale(ctx, campaignID)
+	job.LogFinal(ctx, w.logger, end.Finalized)
+	w.processor.Dispatch(end.Messages...)
+	return end.Ended, err
 }

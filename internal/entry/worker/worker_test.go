@@ -59,14 +59,8 @@ func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Re
 
 // stop waits until a worker that was not run has done all it has begun. Twice does no harm.
 func stop(w *Worker) {
-	w.closeShards()
-	w.dispatcher.Close()
-	w.announcements.Close()
-	w.deletions.Close()
+	w.close()
 }
-
-// impatient ends waits for locks soon.
-func impatient(s *config.Settings) { s.Postgres.LockTimeout = 50 * time.Millisecond }
 
 // order accepts an order of each user for one position and returns the message.
 func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) job.Message {
@@ -80,18 +74,6 @@ func order(t *testing.T, w *Worker, campaignID uuid.UUID, users ...string) job.M
 		t.Fatal(messages, err)
 	}
 	return messages[0]
-}
-
-// deliver hands a message to the worker's handler as the queue does.
-func deliver(t *testing.T, w *Worker, finalize finalize, message job.Message, redelivered bool) error {
-	t.Helper()
-	return w.handle(finalize)(t.Context(), message.Task(), redelivered)
-}
-
-// lock locks a campaign, as another worker would.
-func lock(t *testing.T, w *Worker, campaignID uuid.UUID) (unlock func()) {
-	t.Helper()
-	return fixture.LockCampaign(t, w.db, campaignID)
 }
 
 // deliveredBefore makes jobs look as if they had been delivered n times.
@@ -114,11 +96,6 @@ func messages(t *testing.T, w *Worker) int {
 	return servers.Value[int](t, w.db, `SELECT count(*) FROM outbox_messages`)
 }
 
-// final tells whether a job is final.
-func final(t *testing.T, w *Worker, id uuid.UUID) bool {
-	return fixture.Job(t, w.db, id).State.Final()
-}
-
 func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	t.Parallel()
 	settings := workerSettings(t)
@@ -138,7 +115,7 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 	}
 	fixture.Sound(t, w.db)
 	late := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(3)), "late")
-	if err := deliver(t, w, w.purchases.jobs, late, false); err == nil {
+	if err := w.handlerOf(t, string(job.KindPurchase))(t.Context(), late.Task(), false); err == nil {
 		t.Error("a stopped worker said that it has done a job")
 	}
 	expect(t, w.db, late.Jobs[0].ID, job.Queued, 0)

@@ -1,4 +1,4 @@
-package worker
+package delivery
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/queue"
-	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -47,7 +46,7 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	}
 	unlock()
 	for range 2 {
-		if err := <-finalized; err != nil && !errors.Is(err, errLocked) { // it took longer than a worker waits
+		if err := <-finalized; err != nil && !errors.Is(err, ErrLocked) { // it took longer than a worker waits
 			t.Error(err)
 		}
 	}
@@ -61,9 +60,9 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 func TestATransientFaultIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	w := newWorkerOn(t, workerSettings(t), registry)
+	w := newWorkerOn(t, registry)
 	tries := 0
-	record(w.purchases, func(sale.LockWait) error {
+	record(w.purchases, func(job.LockWait) error {
 		if tries++; tries == 1 {
 			return context.DeadlineExceeded
 		}
@@ -79,10 +78,23 @@ func TestATransientFaultIsWaitedOut(t *testing.T) {
 	expect(t, w.db, jobs[0].ID, job.Succeeded, 1)
 }
 
+// Payments become due again by themselves: their slots do not wait for the database.
+func TestASettlementInAnOutageGivesItsSlotBack(t *testing.T) {
+	t.Parallel()
+	w, tries := newWorker(t), 0
+	settlements := w.Batcher(job.KindPayment, 1, 0, func(context.Context, []job.Ref, job.LockWait) (job.BatchResult, error) {
+		tries++
+		return job.BatchResult{}, context.DeadlineExceeded
+	})
+	if err := settlements.Do(t.Context(), job.Ref{ID: uuid.New(), CampaignID: uuid.New()}); !errors.Is(err, queue.ErrSnoozed) || tries != 1 {
+		t.Errorf("after %d tries: %v", tries, err)
+	}
+}
+
 func TestABatchThatFailedByATransientFaultIsNotTriedInHalves(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
-	made := record(w.purchases, func(sale.LockWait) error { return context.DeadlineExceeded })
+	made := record(w.purchases, func(job.LockWait) error { return context.DeadlineExceeded })
 	l := w.shards[0]
 	w.exclusive.Lock() // until all are there: the first batch may have taken some of them
 	for _, ref := range order(t, w, uuid.New(), "a", "b", "c", "d", "e", "f", "g", "h").Jobs {
@@ -103,7 +115,7 @@ func TestAWorkerThatShutsDownGivesBackJobsThatWait(t *testing.T) {
 	fixture.LockWallet(t, w.db, fixture.Wallet(t, w.db, "mina", 1000))
 	held, passer := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 0, 1)), order(t, w, id, "a").Jobs
 	tries := 0
-	record(w.purchases, func(sale.LockWait) error {
+	record(w.purchases, func(job.LockWait) error {
 		if tries++; tries == 2 {
 			w.drain()
 		}
@@ -121,10 +133,10 @@ func TestAShardThatHangsIsEndedAtShutdown(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
 	hangs := make(chan struct{})
-	w.purchases.finalize = func(ctx context.Context, _ []job.Ref, _ sale.LockWait) (sale.Report, error) {
+	w.purchases.do = func(ctx context.Context, _ []job.Ref, _ job.LockWait) (job.BatchResult, error) {
 		close(hangs)
 		<-ctx.Done()
-		return sale.Report{}, ctx.Err()
+		return job.BatchResult{}, ctx.Err()
 	}
 	ref := order(t, w, fixture.Campaign(t, w.db, fixture.Draft(5)), "a").Jobs[0]
 	over := make(chan []error, 1)
@@ -142,7 +154,7 @@ func TestAShardThatHangsIsEndedAtShutdown(t *testing.T) {
 
 func TestACampaignIsAlwaysInTheSameShard(t *testing.T) {
 	t.Parallel()
-	w := &Worker{shards: []*shard{{}, {}, {}}}
+	w := &Processor{shards: []*shard{{}, {}, {}}}
 	jobs := make(map[*shard]int)
 	for range 300 {
 		id := uuidv7.New()
@@ -158,7 +170,7 @@ func TestACampaignIsAlwaysInTheSameShard(t *testing.T) {
 }
 
 // waitsOf returns how each of the transactions since the last call has waited.
-func waitsOf(made *transactions) (waits []sale.LockWait) {
+func waitsOf(made *transactions) (waits []job.LockWait) {
 	for _, one := range made.take() {
 		waits = append(waits, one.wait)
 	}
@@ -171,11 +183,11 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t) // no wait ends by itself but those of the shard
 	free := fixture.Campaign(t, w.db, fixture.Draft(5))
-	finalizers := map[*finalizer]func(campaignID uuid.UUID) job.Ref{
+	finalizers := map[*Batcher]func(campaignID uuid.UUID) job.Ref{
 		w.purchases:     func(id uuid.UUID) job.Ref { return order(t, w, id, "a").Jobs[0] },
 		w.cancellations: func(id uuid.UUID) job.Ref { return takeBack(t, w, id, 1)[0] },
 	}
-	forCampaign := sale.LockWait{Campaign: lockWait}
+	forCampaign := job.LockWait{Campaign: campaignWait}
 	for s, ask := range finalizers {
 		made := record(s, nil)
 		l := w.shards[0]
@@ -186,7 +198,7 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 			held = append(held, &item{Ref: ask(id), retries: 1, verdict: campaignLocked})
 			unlocks = append(unlocks, lock(t, w, id))
 		}
-		flush := func(want verdict, waits ...sale.LockWait) {
+		flush := func(want verdict, waits ...job.LockWait) {
 			t.Helper()
 			verdicts, err := l.flush(t.Context(), s, append(slices.Clone(held), &item{Ref: ask(free)}))
 			if err != nil || !slices.Equal(verdicts, []verdict{want, want, want, done}) {
@@ -196,28 +208,30 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 				t.Errorf("%s: the transactions waited %+v", s.kind, got)
 			}
 		}
-		l.campaigns.notBefore = time.Now().Add(time.Hour)
+		w.waits.pause = time.Hour
+		w.waits.timedOut()
 		for range 3 {
-			flush(campaignLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked)
+			flush(campaignLocked, job.SkipLocked, job.SkipLocked, job.SkipLocked, job.SkipLocked)
 		}
-		l.campaigns = waitBackoff{least: time.Hour}
-		flush(campaignLocked, forCampaign, forCampaign, sale.SkipLocked, sale.SkipLocked) // first the free one, then in vain
-		if l.campaigns.allowed() {
+		w.waits.resume.Store(nil)
+		flush(campaignLocked, forCampaign, forCampaign, job.SkipLocked, job.SkipLocked) // first the free one, then in vain
+		if w.waits.allowed() {
 			t.Errorf("%s: after a wait in vain it would wait again at once", s.kind)
 		}
 		alone := []*item{{Ref: held[0].Ref}}
-		l.campaigns.notBefore = time.Now().Add(time.Hour)
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.LockWait{sale.SkipLocked}) {
+		w.waits.pause = time.Hour
+		w.waits.timedOut()
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []job.LockWait{job.SkipLocked}) {
 			t.Errorf("%s: a batch of one campaign waited, %v", s.kind, err)
 		}
-		l.campaigns = waitBackoff{least: time.Hour}
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []sale.LockWait{forCampaign}) || l.campaigns.allowed() {
+		w.waits.resume.Store(nil)
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []job.LockWait{forCampaign}) || w.waits.allowed() {
 			t.Errorf("%s: a batch of one campaign, later: %v", s.kind, err)
 		}
 		for _, unlock := range unlocks {
 			unlock()
 		}
-		flush(done, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked, sale.SkipLocked)
+		flush(done, job.SkipLocked, job.SkipLocked, job.SkipLocked, job.SkipLocked)
 	}
 	fixture.Sound(t, w.db)
 }
@@ -231,9 +245,9 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 	refs := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 6, 1), fixture.PurchaseRequest(t, id, "otto", 6, 1), fixture.PurchaseRequest(t, other, "otto", 6, 1))
 	items := []*item{{Ref: refs[0], retries: walletRetry - 1, verdict: walletLocked}, {Ref: refs[1]}, {Ref: refs[2]}}
 	made := record(w.purchases, nil)
-	w.shards[0].wallets.least = time.Hour
+	w.waits.pause = time.Hour
 	unlock := fixture.LockWallet(t, w.db, mina)
-	flush := func(items []*item, want []verdict, waits ...sale.LockWait) {
+	flush := func(items []*item, want []verdict, waits ...job.LockWait) {
 		t.Helper()
 		verdicts, err := w.shards[0].flush(t.Context(), w.purchases, items)
 		if err != nil || !slices.Equal(verdicts, want) {
@@ -243,37 +257,22 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 			t.Errorf("the transactions waited %+v", got)
 		}
 	}
-	forCampaign, forWallets := sale.LockWait{Campaign: lockWait}, sale.LockWait{Campaign: lockWait, Wallets: walletWait}
-	flush(items, []verdict{walletLocked, done, done}, sale.SkipLocked, forCampaign) // it is skipped
+	forCampaign, forWallets := job.LockWait{Campaign: campaignWait}, job.LockWait{Campaign: campaignWait, Wallets: walletWait}
+	flush(items, []verdict{walletLocked, done, done}, job.SkipLocked, forCampaign) // it is skipped
 	items[0].retries++
 	flush(items[:1], []verdict{walletLocked}, forWallets)
-	flush(items[:1], []verdict{walletLocked}, sale.SkipLocked) // not again soon
+	flush(items[:1], []verdict{walletLocked}, job.SkipLocked) // not again soon
 	unlock()
-	flush(items[:1], []verdict{done}, sale.SkipLocked)
+	flush(items[:1], []verdict{done}, job.SkipLocked)
 	expect(t, w.db, refs[0].ID, job.Succeeded, 1)
 	fixture.Sound(t, w.db)
-}
-
-func TestWaitsInVainBecomeRareUntilOneIsNot(t *testing.T) {
-	t.Parallel()
-	var p waitBackoff
-	for _, want := range []time.Duration{waitPause, 2 * waitPause, 4 * waitPause, maxWaitPause, maxWaitPause} {
-		began := time.Now()
-		if p.record(true); p.pause != want || p.notBefore.Before(began.Add(want)) {
-			t.Errorf("a pause of %s, want %s, until %s", p.pause, want, p.notBefore)
-		}
-	}
-	p.record(false)
-	if p.record(true); p.pause != waitPause {
-		t.Errorf("after one that was not in vain: %s", p.pause)
-	}
 }
 
 // transaction is one transaction of a shard.
 type transaction struct {
 	refs   []job.Ref
-	wait   sale.LockWait
-	report sale.Report
+	wait   job.LockWait
+	report job.BatchResult
 }
 
 // transactions are those of one kind of job.
@@ -284,14 +283,14 @@ type transactions struct {
 
 // record notes every transaction of a kind. before is called first; its error is that
 // of the transaction.
-func record(s *finalizer, before func(wait sale.LockWait) error) *transactions {
-	r, finalize := &transactions{}, s.finalize
-	s.finalize = func(ctx context.Context, refs []job.Ref, wait sale.LockWait) (report sale.Report, err error) {
+func record(s *Batcher, before func(wait job.LockWait) error) *transactions {
+	r, do := &transactions{}, s.do
+	s.do = func(ctx context.Context, refs []job.Ref, wait job.LockWait) (report job.BatchResult, err error) {
 		if before != nil {
 			err = before(wait)
 		}
 		if err == nil {
-			report, err = finalize(ctx, refs, wait)
+			report, err = do(ctx, refs, wait)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -321,7 +320,7 @@ func (r *transactions) waits() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.made {
-		if one.wait != sale.SkipLocked {
+		if one.wait != job.SkipLocked {
 			n++
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build failpoint
 
-package worker
+package delivery
 
 import (
 	"errors"
@@ -148,7 +148,7 @@ func TestAJobThatFailsEveryTimeIsGivenUpAndItsNeighboursSucceed(t *testing.T) {
 	if j := fixture.Job(t, w.db, poisonous); j.State != job.Failed || j.Problem.Code != fault.InternalError {
 		t.Errorf("it is %s, %+v", j.State, j.Problem)
 	}
-	stop(w)
+	w.Close()
 	if n := messages(t, w); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}
@@ -173,7 +173,7 @@ func TestADrawThatAnotherWorkerTookOverIsPutOffAndNotCounted(t *testing.T) {
 		}
 	})
 	defer remove()
-	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, campaign.ErrFenced) || !errors.Is(err, queue.ErrSnoozed) {
+	if err := w.oneByOne(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, campaign.ErrFenced) || !errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("got %v", err)
 	}
 	expect(t, w.db, ref.ID, job.Queued, 2)

@@ -1,4 +1,4 @@
-package worker
+package delivery
 
 import (
 	"context"
@@ -30,26 +30,15 @@ func idsOf(refs []job.Ref) []uuid.UUID {
 }
 
 // sweep runs lost-jobs once, and returns how many jobs go on.
-func sweep(t *testing.T, w *Worker) int {
+func sweep(t *testing.T, w *worker) int {
 	t.Helper()
 	settings := servers.Patient(servers.Defaults(t))
 	settings.Redis.Namespace = w.namespace
-	return resume(t, w, settings)
-}
-
-func resume(t *testing.T, w *Worker, settings config.Settings) int {
-	t.Helper()
-	n, err := tryResume(t, w, settings)
-	servers.NoError(t, err)
-	return n
-}
-
-func tryResume(t *testing.T, w *Worker, settings config.Settings) (n int, err error) {
-	t.Helper()
 	sweeper := upkeep.New(settings, w.db, w.rdb, servers.Logger(t), upkeep.Options{})
 	lost := slices.IndexFunc(sweeper.Sweeps, func(s platformsweep.Sweep) bool { return s.Name == "lost-jobs" })
 	report, err := sweeper.Run(t.Context(), sweeper.Sweeps[lost])
-	return report.Counts["jobs_resumed"], err
+	servers.NoError(t, err)
+	return report.Counts["jobs_resumed"]
 }
 
 // A campaign that stays locked must not keep all slots of its kind: other tasks get no
@@ -62,7 +51,7 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 	made := record(s, nil)
 	tried := func(user string, want int) {
 		t.Helper()
-		if err := w.purchases.jobs(t.Context(), order(t, w, id, user).Jobs, false); !errors.Is(err, errLocked) {
+		if err := w.purchases.jobs(t.Context(), order(t, w, id, user).Jobs, false); !errors.Is(err, ErrLocked) {
 			t.Errorf("%s: %v", user, err)
 		}
 		if n := len(made.take()); n != want {
@@ -73,21 +62,15 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 		t.Fatal("two other tasks are half of the slots")
 	}
 	tried("a", 1+quickRetries)
-	if w.locked.Contains(id) {
-		t.Error("a few tries are no second")
-	}
 	if err := w.purchases.jobs(t.Context(), order(t, w, free, "b").Jobs, false); err != nil {
 		t.Errorf("a purchase elsewhere: %v", err)
 	}
 	made.take()
 	s.retries.Release(1)
 	tried("c", 1+maxRetries)
-	if !s.retries.TryAcquire(1) || !w.locked.Contains(id) {
-		t.Error("it has kept the slot, or not put the campaign off")
+	if !s.retries.TryAcquire(1) {
+		t.Error("it has kept the slot")
 	}
-	s.retries.Release(1)
-	w.locked.Add(id, time.Now().Add(time.Hour)) // as if it had just been
-	tried("d", 1)
 }
 
 // Many tasks of a locked campaign end as done. Their jobs wait in Postgres, and nothing is counted as an
@@ -95,7 +78,6 @@ func TestTasksOfALockedCampaignLeaveHalfOfTheSlotsToOthers(t *testing.T) {
 func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t)
-	made := record(w.purchases, nil)
 	var mu sync.Mutex
 	deliveries := 0
 	for i, share := range w.consumers {
@@ -110,25 +92,24 @@ func TestJobsOfALockedCampaignWaitInPostgres(t *testing.T) {
 	id, free := fixture.Campaign(t, w.db, fixture.Draft(20)), fixture.Campaign(t, w.db, fixture.Draft(20))
 	unlock := lock(t, w, id)
 	runs(t, w)
+	waiting := func() int {
+		return servers.Value[int](t, w.db, `SELECT count(*) FROM outbox_messages WHERE waits_for = $1`, id)
+	}
 	first := order(t, w, id, "first")
-	w.dispatcher.Dispatch(first.Task())
-	servers.Eventually(t, "the campaign is known to be locked", func() bool { return w.locked.Contains(id) })
-	made.take()
+	w.Dispatcher.Dispatch(first.Task())
+	servers.Eventually(t, "its job waits", func() bool { return waiting() == 1 })
 	held, others := first.Jobs, []job.Ref(nil)
 	for i := range n {
 		one := order(t, w, id, fmt.Sprint("held-", i))
 		held = append(held, one.Jobs...)
-		w.dispatcher.Dispatch(one.Task())
+		w.Dispatcher.Dispatch(one.Task())
 		if i < m {
 			one := order(t, w, free, fmt.Sprint("other-", i))
 			others = append(others, one.Jobs...)
-			w.dispatcher.Dispatch(one.Task())
+			w.Dispatcher.Dispatch(one.Task())
 		}
 	}
 	awaitState(t, w, job.Succeeded, idsOf(others)...)
-	waiting := func() int {
-		return servers.Value[int](t, w.db, `SELECT count(*) FROM outbox_messages WHERE waits_for = $1`, id)
-	}
 	servers.Eventually(t, "all wait", func() bool { return waiting() == 1+n && messages(t, w) == 1+n })
 	mu.Lock()
 	if deliveries != 1+n+m {
@@ -190,7 +171,7 @@ func TestAJobWaitsForItsOwnCampaignOrWalletOnly(t *testing.T) {
 		}
 	}
 	for range 2 { // when it is delivered once more, others have its jobs
-		if err := deliver(t, w, w.purchases.jobs, accepted[0], false); err != nil || w.locked.has(free) {
+		if err := deliver(t, w, w.purchases.jobs, accepted[0], false); err != nil {
 			t.Errorf("a task that is put off: %v", err)
 		}
 		if n := messages(t, w); n != 3 {
@@ -237,7 +218,7 @@ func TestATaskThatCannotBePutOffComesBack(t *testing.T) {
 }
 
 // has says in Redis that a worker which lives for ttl has a task.
-func has(t *testing.T, w *Worker, worker string, ttl time.Duration, task uuid.UUID) {
+func has(t *testing.T, w *worker, worker string, ttl time.Duration, task uuid.UUID) {
 	t.Helper()
 	beat := queue.NewHeartbeat(w.rdb, w.namespace, queue.RoleWorker, worker, config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: ttl})
 	if mine, err := beat.Acquire(t.Context(), task); err != nil || !mine {
@@ -273,7 +254,7 @@ func TestATaskIsOneWorkersUntilThatIsDead(t *testing.T) {
 	if want := w.namespace + ":active-task:" + held.ID.String(); !slices.Equal(keys, []string{want}) { // one for each task that is under way
 		t.Errorf("keys %v", keys)
 	}
-	stop(w)
+	w.Close()
 	if n := messages(t, w); n != 1 {
 		t.Errorf("%d messages while a task is with another worker", n)
 	}
@@ -301,11 +282,11 @@ func TestAFailedDeliveryLeavesTheMessageInTheOutbox(t *testing.T) {
 		}
 	}
 	for _, payload := range []string{"{", "{}", "null", `{"delivery":1,"campaigns":{}}`} { // they are dropped
-		if err := w.handle(w.purchases.jobs)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte(payload)}, false); err != nil {
+		if err := w.handle(postgres.TxOther, w.purchases.jobs)(t.Context(), queue.Task{ID: message.ID, Kind: "purchase", Payload: []byte(payload)}, false); err != nil {
 			t.Errorf("%s: %v", payload, err)
 		}
 	}
-	stop(w)
+	w.Close()
 	if n := messages(t, w); n != 1 {
 		t.Errorf("%d messages", n)
 	}
@@ -319,7 +300,7 @@ func TestWithoutRedisTheJobsAreDoneAllTheSame(t *testing.T) {
 	for _, ref := range message.Jobs {
 		expect(t, w.db, ref.ID, job.Succeeded, 1)
 	}
-	stop(w)
+	w.Close()
 	if n := messages(t, w); n != 0 {
 		t.Errorf("%d messages are left", n)
 	}

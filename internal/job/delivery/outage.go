@@ -1,4 +1,4 @@
-package worker
+package delivery
 
 import (
 	"context"
@@ -24,13 +24,13 @@ const releasedFor = time.Millisecond
 
 var errReleased = errors.New("this worker does not reach Postgres")
 
-// outages lets a worker that does not reach Postgres leave its tasks to others: it stops taking tasks, and later
+// Outages lets a worker that does not reach Postgres leave its tasks to others: it stops taking tasks, and later
 // releases those in hand. A batch may go on then, for example in a half-open connection, and another worker may
 // have its jobs: Postgres decides which of them writes. Redelivered tasks and calls to the provider go back when their
 // batch or call ends; a redelivered task whose attempt was counted stays until Postgres answers and the count is
 // reverted. What is leased in Postgres follows when the lease ends.
-type outages struct {
-	probe  func(ctx context.Context) error
+type Outages struct {
+	Probe  func(ctx context.Context) error // set before Run
 	logger *slog.Logger
 	held   atomic.Int64
 	now    atomic.Pointer[outage]
@@ -42,20 +42,21 @@ type outage struct {
 	release  context.CancelFunc
 }
 
-func newOutages(logger *slog.Logger) *outages {
-	o := &outages{logger: logger}
+// NewOutages returns an Outages.
+func NewOutages(logger *slog.Logger) *Outages {
+	o := &Outages{logger: logger}
 	o.reset()
 	return o
 }
 
-func (o *outages) reset() {
+func (o *Outages) reset() {
 	released, release := context.WithCancel(context.Background())
 	o.now.Store(&outage{released, release})
 }
 
-// handler returns a handler whose context ends when tasks are released. Its task then goes back to the queue; the
+// Handler returns a handler whose context ends when tasks are released. Its task then goes back to the queue; the
 // delivery does not count as failed.
-func (o *outages) handler(handle queue.Handler) queue.Handler {
+func (o *Outages) Handler(handle queue.Handler) queue.Handler {
 	return func(ctx context.Context, task queue.Task, redelivered bool) error {
 		o.held.Add(1)
 		defer o.held.Add(-1)
@@ -71,8 +72,8 @@ func (o *outages) handler(handle queue.Handler) queue.Handler {
 	}
 }
 
-// run probes Postgres until ctx ends. pause stops the dequeue.
-func (o *outages) run(ctx context.Context, pause func() (resume func())) {
+// Run probes Postgres until ctx ends. pause stops the dequeue.
+func (o *Outages) Run(ctx context.Context, pause func() (resume func())) {
 	var resume func() // nil: not paused
 	answered, wait := time.Now(), probeEvery
 	for {
@@ -83,7 +84,7 @@ func (o *outages) run(ctx context.Context, pause func() (resume func())) {
 		}
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, probeTimeout)
-		err := o.probe(bounded)
+		err := o.Probe(bounded)
 		cancel()
 		silent := time.Since(answered)
 		switch {

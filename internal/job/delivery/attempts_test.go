@@ -1,4 +1,4 @@
-package worker
+package delivery
 
 import (
 	"context"
@@ -20,44 +20,43 @@ import (
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/queue"
-	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
 
 // An operation is a kind of job whose attempts are counted.
 type operation struct {
-	hand    func(w *Worker) finalize
-	due     func(t *testing.T, w *Worker) job.Ref
+	hand    func(w *worker) complete
+	due     func(t *testing.T, w *worker) job.Ref
 	spoil   string                                                       // makes it fail by itself, every time; $1 is its campaign, $2 the job
-	block   func(t *testing.T, w *Worker, id uuid.UUID) (unblock func()) // puts it off
+	block   func(t *testing.T, w *worker, id uuid.UUID) (unblock func()) // puts it off
 	blocked error
 }
 
 var operations = map[job.Kind]operation{
 	job.KindPurchase: {
-		hand: func(w *Worker) finalize { return w.purchases.jobs },
-		due: func(t *testing.T, w *Worker) job.Ref {
+		hand: func(w *worker) complete { return w.purchases.jobs },
+		due: func(t *testing.T, w *worker) job.Ref {
 			return order(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), "a").Jobs[0]
 		},
 		spoil: `UPDATE jobs SET payload = '"no order"' WHERE campaign_id = $1 AND id = $2`,
-		block: lock, blocked: errLocked,
+		block: lock, blocked: ErrLocked,
 	},
 	job.KindCancellation: {
-		hand: func(w *Worker) finalize { return w.cancellations.jobs },
-		due: func(t *testing.T, w *Worker) job.Ref {
+		hand: func(w *worker) complete { return w.cancellations.jobs },
+		due: func(t *testing.T, w *worker) job.Ref {
 			return takeBack(t, w, fixture.Campaign(t, w.db, fixture.Draft(4)), 1)[0]
 		},
 		spoil: `UPDATE jobs SET payload = '"no order"' WHERE campaign_id = $1 AND id = $2`,
-		block: lock, blocked: errLocked,
+		block: lock, blocked: ErrLocked,
 	},
 	job.KindDraw: {
-		hand: func(w *Worker) finalize { return w.serially(job.KindDraw, w.draw) },
-		due: func(t *testing.T, w *Worker) job.Ref {
+		hand: func(w *worker) complete { return w.oneByOne(job.KindDraw, w.draw) },
+		due: func(t *testing.T, w *worker) job.Ref {
 			return fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
 		},
 		spoil: `UPDATE draw_secrets SET sealed = 'something else' WHERE campaign_id = $1 AND $2::uuid IS NOT NULL`,
-		block: func(t *testing.T, w *Worker, id uuid.UUID) func() {
+		block: func(t *testing.T, w *worker, id uuid.UUID) func() {
 			other, ok, err := campaign.Claim(t.Context(), w.db, id, "a worker", time.Hour)
 			if err != nil || !ok {
 				t.Fatal(ok, err)
@@ -69,7 +68,7 @@ var operations = map[job.Kind]operation{
 }
 
 // takeBack sells one position to each of n users and asks to cancel the purchases.
-func takeBack(t *testing.T, w *Worker, campaignID uuid.UUID, n int) []job.Ref {
+func takeBack(t *testing.T, w *worker, campaignID uuid.UUID, n int) []job.Ref {
 	t.Helper()
 	requests := make([]job.Request, n)
 	for i := range requests {
@@ -163,7 +162,7 @@ func TestAJobThatFailsByItselfDelaysNoOther(t *testing.T) {
 }
 
 // heldBack tells whether a batch would have to wait now.
-func heldBack(w *Worker) bool {
+func heldBack(w *worker) bool {
 	if w.exclusive.TryRLock() {
 		w.exclusive.RUnlock()
 		return false
@@ -238,7 +237,7 @@ func TestAWorkerAttemptsAJobOnceAtATime(t *testing.T) {
 	w := newWorker(t)
 	ref := order(t, w, uuid.New(), "a").Jobs[0]
 	tried := 0
-	var do finalizeOne
+	var do One
 	do = func(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		tried++
 		if tried == 1 {
@@ -281,13 +280,13 @@ func TestADrawWhoseAttemptCannotBeCountedIsPutOff(t *testing.T) {
 	ref := fixture.SellOut(t, w.db, fixture.Campaign(t, w.db, fixture.Draft(3)))
 	deliveredBefore(t, w, 2, ref.ID)
 	defer lockJob(t, w, ref.ID)()
-	if err := w.serially(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrSnoozed) {
+	if err := w.oneByOne(job.KindDraw, w.draw)(t.Context(), []job.Ref{ref}, true); !errors.Is(err, queue.ErrSnoozed) {
 		t.Errorf("a transient fault counts as a failure of the task: %v", err)
 	}
 }
 
 // lockJob locks a job: nobody can count its attempts until it is unlocked.
-func lockJob(t *testing.T, w *Worker, id uuid.UUID) (unlock func()) {
+func lockJob(t *testing.T, w *worker, id uuid.UUID) (unlock func()) {
 	t.Helper()
 	return fixture.LockRows(t, w.db, `jobs WHERE id = $1`, id)
 }
@@ -298,7 +297,7 @@ func TestAnAttemptIsUncountedThoughItsFaultGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t, impatient)
 	log := &servers.Journal{}
-	w.logger = slog.New(slog.NewTextHandler(log, nil))
+	w.Logger = slog.New(slog.NewTextHandler(log, nil))
 	jobs := attempted(order(t, w, uuid.New(), "a").Jobs, 2)
 	deliveredBefore(t, w, 2, jobs[0].ID)
 	unlocked := make(chan func(), 1)
@@ -342,9 +341,9 @@ func TestRedeliveredJobsOfLockedCampaignsWaitInVainOnce(t *testing.T) {
 		deliveredBefore(t, w, 2, ref.ID) // each is a group of its own
 	}
 	made := record(w.cancellations, nil)
-	w.groupWaits.least = time.Hour
+	w.waits.pause = time.Hour
 	for range 2 {
-		if err := w.cancellations.jobs(t.Context(), jobs, true); !errors.Is(err, errLocked) {
+		if err := w.cancellations.jobs(t.Context(), jobs, true); !errors.Is(err, ErrLocked) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -371,7 +370,7 @@ func TestAFloodOfCancellationsIsAFewTransactions(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	first, letGoOn := sync.OnceFunc(func() { close(begun); <-goOn }), sync.OnceFunc(func() { close(goOn) })
 	t.Cleanup(letGoOn)
-	made := record(w.cancellations, func(sale.LockWait) error { first(); return nil })
+	made := record(w.cancellations, func(job.LockWait) error { first(); return nil })
 	batches := w.shards[0].batches[job.KindCancellation]
 	servers.NoError(t, batches.Submit(&item{Ref: job.Ref{ID: uuid.New(), CampaignID: id}})) // a batch of its own, before the others
 	<-begun

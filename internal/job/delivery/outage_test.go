@@ -1,4 +1,4 @@
-package worker
+package delivery
 
 import (
 	"context"
@@ -32,8 +32,8 @@ func TestAWorkerThatDoesNotReachPostgresPausesAndThenReleasesItsTasks(t *testing
 			var log servers.Journal
 			began := time.Now().Add(10 * time.Second) // of the next one. The short one ends after 3 s
 			note := func(what string) { _, _ = fmt.Fprintf(&log, "%s %s, ", what, time.Since(began)) }
-			o := newOutages(servers.Logger(t))
-			o.probe = func(ctx context.Context) error {
+			o := NewOutages(servers.Logger(t))
+			o.Probe = func(ctx context.Context) error {
 				switch after := time.Since(began); {
 				case after >= -7*time.Second && after <= 0, after >= row.lasts:
 					return nil
@@ -46,7 +46,7 @@ func TestAWorkerThatDoesNotReachPostgresPausesAndThenReleasesItsTasks(t *testing
 				}
 				return errors.New("refused")
 			}
-			idle := o.handler(func(ctx context.Context, _ queue.Task, _ bool) error {
+			idle := o.Handler(func(ctx context.Context, _ queue.Task, _ bool) error {
 				select {
 				case <-ctx.Done():
 				case <-time.After(row.lasts + time.Minute):
@@ -61,7 +61,7 @@ func TestAWorkerThatDoesNotReachPostgresPausesAndThenReleasesItsTasks(t *testing
 					t.Errorf("%+v: the handler returned %v", row, err)
 				}
 			}()
-			go o.run(t.Context(), func() (resume func()) {
+			go o.Run(t.Context(), func() (resume func()) {
 				note("pause")
 				return func() { note("resume") }
 			})
