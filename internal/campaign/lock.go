@@ -99,6 +99,20 @@ func (s Status) CheckBlocking() error {
 	return nil
 }
 
+// Refusals says why campaigns never sell again; one that may has no entry.
+func Refusals(ctx context.Context, db postgres.DB, campaigns []uuid.UUID) (map[uuid.UUID]error, error) {
+	statuses, refusals := make(map[uuid.UUID]*Status, len(campaigns)), make(map[uuid.UUID]error)
+	var b pgx.Batch
+	QueueStatuses(&b, campaigns, statuses)
+	err := db.SendBatch(ctx, &b).Close()
+	for id, status := range statuses {
+		if status.State.Closed() {
+			refusals[id] = status.CheckOnSale()
+		}
+	}
+	return refusals, err
+}
+
 // QueueStatuses reads campaigns into a map. It leaves out those that do not exist.
 func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 	var s Status

@@ -34,11 +34,15 @@ type Done struct {
 var ErrClosed = errors.New("the campaign never sells again")
 
 // Accept makes jobs from requests and, in the same commit, one message for each kind. A request
-// whose key is known gets the job of that key; one with [Request.Refusal] gets no other, and a
-// purchase of a closed campaign neither. On a pool this is a transaction of its own, in one round
+// whose key is known gets the job of that key; a purchase of a closed campaign gets no other. On a pool this is a transaction of its own, in one round
 // trip, and one more when keys are known. The caller dispatches the messages after the commit.
 func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Done, messages []Message, err error) {
-	in := newIntake(requests)
+	return accept(ctx, db, requests, make([]error, len(requests)))
+}
+
+// accept is Accept for requests of which some are refused: those get only the job of their key.
+func accept(ctx context.Context, db postgres.DB, requests []Request, refusals []error) (done []Done, messages []Message, err error) {
+	in := newRecords(requests, refusals)
 	if messages, err = in.insert(ctx, db, Queued); err == nil {
 		jobs := make(map[slot]Job, len(requests))
 		for _, r := range requests {
@@ -48,11 +52,11 @@ func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Don
 				jobs[r.slot()] = j
 			}
 		}
-		done, err = in.done(ctx, db, jobs, func(r Request) error {
-			if r.Refusal == nil && r.Kind == KindPurchase && in.closed[r.CampaignID] {
+		done, err = in.done(ctx, db, jobs, func(i int) error {
+			if r := requests[i]; refusals[i] == nil && r.Kind == KindPurchase && in.closed[r.CampaignID] {
 				return ErrClosed
 			}
-			return r.Refusal
+			return refusals[i]
 		})
 	}
 	return done, messages, fault.At(err, "job.Accept")
@@ -61,7 +65,7 @@ func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Don
 // Insert makes one job of [System] with its message in the caller's transaction. When there is a job with
 // the same key already, nothing changes and there is no message. The caller dispatches the message after the commit.
 func Insert(ctx context.Context, tx pgx.Tx, r Request) ([]Message, error) {
-	messages, err := newIntake([]Request{r}).insert(ctx, tx, Queued)
+	messages, err := newRecords([]Request{r}, []error{nil}).insert(ctx, tx, Queued)
 	for i := range messages {
 		messages[i].By, messages[i].From = r.By, r.Origin
 	}
@@ -73,23 +77,24 @@ type slot struct{ client, key string }
 
 func (r Request) slot() slot { return slot{r.Client, r.Key} }
 
-// intake makes jobs from requests. A request whose key is known gets the job of
+// records makes jobs from requests. A request whose key is known gets the job of
 // that key. Any number of processes may use the same keys at once: all insert in
 // the order of (client, key), so they cannot deadlock, and exactly one insert wins.
-type intake struct {
+type records struct {
 	requests []Request
-	order    []int // indexes of requests that make the job of their key if it is free, each key once, in the order of (client, key)
+	refusals []error // of each request; one that is refused makes no job
+	order    []int   // indexes of requests that make the job of their key if it is free, each key once, in the order of (client, key)
 	made     map[uuid.UUID]time.Time
 	closed   map[uuid.UUID]bool // campaigns of purchases that never sell again
 }
 
-// newIntake returns an intake of requests. The first request with a key makes the
+// newRecords returns the records of requests. The first request with a key makes the
 // job of that key.
-func newIntake(requests []Request) *intake {
-	in := &intake{requests: requests, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool)}
+func newRecords(requests []Request, refusals []error) *records {
+	in := &records{requests: requests, refusals: refusals, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool)}
 	seen := make(map[slot]bool, len(requests))
 	for i, r := range requests {
-		if at := r.slot(); r.Refusal == nil && !seen[at] {
+		if at := r.slot(); refusals[i] == nil && !seen[at] {
 			seen[at] = true
 			in.order = append(in.order, i)
 		}
@@ -106,7 +111,7 @@ func newIntake(requests []Request) *intake {
 //
 // It is one statement: requests that are accepted a second time, after an error, may have made
 // their jobs and a message before.
-func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (messages []Message, err error) {
+func (in *records) insert(ctx context.Context, db postgres.DB, state State) (messages []Message, err error) {
 	if len(in.order) == 0 {
 		return nil, nil
 	}
@@ -183,7 +188,7 @@ func (in *intake) insert(ctx context.Context, db postgres.DB, state State) (mess
 }
 
 // scanMade reads the jobs that were made, and the closed campaigns, which have no time.
-func (in *intake) scanMade(rows pgx.Rows) error {
+func (in *records) scanMade(rows pgx.Rows) error {
 	clear(in.made)
 	clear(in.closed)
 	var id uuid.UUID
@@ -212,22 +217,23 @@ var errVanished = errors.New("the job of a taken key has just been deleted")
 // done returns the outcome of every request, in the order of requests; jobs are those of keys that were free. It
 // reads the jobs of keys that were known already. That must be a statement after the insert: a job in conflict
 // with the insert may be newer than the insert's snapshot. why returns why a key may have no job; nil: it has one.
-func (in *intake) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, why func(Request) error) ([]Done, error) {
-	var others []Request // of each key the candidate, and those that may make no job
+func (in *records) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, why func(i int) error) ([]Done, error) {
+	var others []int // of each key the candidate, and those that may make no job
+	var keys []Request
 	for i, r := range in.requests {
-		if _, known := jobs[r.slot()]; !known && (r.Refusal != nil || slices.Contains(in.order, i)) {
-			others = append(others, r)
+		if _, known := jobs[r.slot()]; !known && (in.refusals[i] != nil || slices.Contains(in.order, i)) {
+			others, keys = append(others, i), append(keys, r)
 		}
 	}
 	if len(others) > 0 {
-		found, err := ofKeys(ctx, db, others)
+		found, err := ofKeys(ctx, db, keys)
 		if err != nil {
 			return nil, err
 		}
 		maps.Copy(jobs, found)
 	}
-	for _, r := range others {
-		if _, known := jobs[r.slot()]; !known && why(r) == nil {
+	for _, i := range others {
+		if _, known := jobs[in.requests[i].slot()]; !known && why(i) == nil {
 			return nil, fault.Wrap(fault.Unavailable, errVanished, "the Idempotency-Key is being deleted after its retention; retry with the same key")
 		}
 	}
@@ -236,7 +242,7 @@ func (in *intake) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, w
 		if j, known := jobs[r.slot()]; known {
 			done[i].Accepted = outcome(j, r)
 		} else {
-			done[i].Err = cmp.Or(why(r), ErrClosed) // of two requests with a key one may be of a closed campaign
+			done[i].Err = cmp.Or(why(i), ErrClosed) // of two requests with a key one may be of a closed campaign
 		}
 	}
 	return done, nil

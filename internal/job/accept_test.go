@@ -146,15 +146,15 @@ func TestARequestThatMayMakeNoJobIsOnlyLookedUp(t *testing.T) {
 	known, shared := request("known", "a"), request("shared", "a")
 	accept(t, db, known)
 	requests := []job.Request{request("known", "a"), request("unknown", "a"), request("known", "b"), request("shared", "a")}
-	for i := range requests {
-		requests[i].Refusal = errors.New("too many wait")
-	}
-	done, messages, err := job.Accept(t.Context(), db, requests)
+	full := errors.New("too many wait")
+	done, messages, err := job.AcceptRefused(t.Context(), db, requests, []error{full, full, full, full})
 	if told := toldOf(append(requests, known), done); told != "5 replayed, too many wait, 5 reused, too many wait" || len(messages) > 0 || err != nil {
 		t.Errorf("%s; messages: %v, %v", told, messages, err)
 	}
-	if told, messages := accept(t, db, append(requests, known, shared, request("new", "a"))...); told != "5 replayed, too many wait, 5 reused, 6 replayed, 5, 6, 7" || messages != "purchase 2" {
-		t.Errorf("%s; messages: %s", told, messages)
+	requests = append(requests, known, shared, request("new", "a"))
+	done, messages, err = job.AcceptRefused(t.Context(), db, requests, []error{full, full, full, full, nil, nil, nil})
+	if told := toldOf(requests, done); told != "5 replayed, too many wait, 5 reused, 6 replayed, 5, 6, 7" || sizes(messages) != "purchase 2" || err != nil {
+		t.Errorf("%s; messages: %s, %v", told, sizes(messages), err)
 	}
 }
 

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func Edit[T any](ctx context.Context, db postgres.Beginner, r Request, lock func
 func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do func(tx pgx.Tx, fresh []int) ([]Answer, error)) ([]Done, error) {
 	var done []Done
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		in := newIntake(requests)
+		in := newRecords(requests, make([]error, len(requests)))
 		if _, err := in.insert(ctx, tx, Succeeded); err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 				fresh = append(fresh, i)
 			}
 		}
-		jobs, undone := make(map[slot]Job), make(map[slot]Request)
+		jobs, undone := make(map[slot]Job), make(map[slot]refused)
 		if len(fresh) > 0 {
 			answers, err := do(tx, fresh)
 			if err == nil {
@@ -120,12 +121,12 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 			}
 		}
 		var err error
-		done, err = in.done(ctx, tx, jobs, func(r Request) error {
-			refused, known := undone[r.slot()]
-			if known && refused.Hash != r.Hash { // the refusal is of another request with this key
+		done, err = in.done(ctx, tx, jobs, func(i int) error {
+			one, known := undone[requests[i].slot()]
+			if known && one.hash != requests[i].Hash { // the refusal is of another request with this key
 				return errTogether
 			}
-			return refused.Refusal
+			return one.why
 		})
 		return err
 	})
@@ -139,9 +140,15 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 // its key and was refused: that refusal is not its answer.
 var errTogether = fault.New(fault.KeyReused, "another request with this Idempotency-Key arrived at the same time; use a fresh key")
 
+// refused is a request whose refusal is not recorded.
+type refused struct {
+	hash [sha256.Size]byte
+	why  error
+}
+
 // record writes the answers into the claimed rows, and what operators have changed into the audit trail. It frees the
-// keys of refusals that are not final, and adds the jobs, and the requests whose keys stay free, with the reason in Refusal.
-func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, answers []Answer, jobs map[slot]Job, undone map[slot]Request) error {
+// keys of refusals that are not final, and adds the jobs, and what was refused and leaves its key free.
+func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, answers []Answer, jobs map[slot]Job, undone map[slot]refused) error {
 	if len(answers) != len(fresh) {
 		return fmt.Errorf("%d answers to %d commands", len(answers), len(fresh))
 	}
@@ -154,8 +161,7 @@ func record(ctx context.Context, tx pgx.Tx, requests []Request, fresh []int, ans
 	for at, i := range fresh {
 		r := requests[i]
 		if refusal := answers[at].Refusal; refusal != nil && !isFinal(refusal) {
-			r.Refusal = refusal
-			undone[r.slot()] = r
+			undone[r.slot()] = refused{r.Hash, refusal}
 			gone = append(gone, r.ID)
 			continue
 		}

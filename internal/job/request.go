@@ -27,7 +27,6 @@ type Request struct {
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
 	By         By            // of a draw; not stored
 	Actor      *trail.Actor  // the operator who asks; nil: the audit trail has no row of it
-	Refusal    error         // if set, no job is made: the earlier job of its key answers it, or else this; not stored
 	Origin
 }
 

@@ -25,6 +25,7 @@ import (
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/job"
 	"triprize/internal/platform/batch"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/postgres"
@@ -136,7 +137,7 @@ func refusal(reason httpconn.Reason) []byte {
 	body, _ := json.Marshal(p)                      // it has only strings and numbers
 	retry := ""
 	if p.Status == http.StatusServiceUnavailable {
-		retry = fmt.Sprintf("Retry-After: %d\r\n", minRetryAfter)
+		retry = fmt.Sprintf("Retry-After: %d\r\n", job.MinRetryAfter)
 	}
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n%s: %s\r\n%s%s: %s\r\n%s: %s\r\nConnection: close\r\n\r\n%s",
 		p.Status, http.StatusText(p.Status), len(body), requestIDHeader, p.RequestID, retry, "Cache-Control", notStored, "X-Content-Type-Options", nosniff, body)
@@ -175,10 +176,10 @@ func (s *server) handleError(c *fiber.Ctx, err error) error {
 		known.Err = err
 	case http.StatusServiceUnavailable:
 		known.Err = err
-		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.backlog.retryAfterError(err)))
+		c.Set(fiber.HeaderRetryAfter, strconv.Itoa(s.queueWaits.RetryAfterError(err)))
 	case http.StatusTooManyRequests:
 		if len(c.Response().Header.Peek(fiber.HeaderRetryAfter)) == 0 { // too many streams: it is not known when one ends
-			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(minRetryAfter))
+			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(job.MinRetryAfter))
 		}
 	case http.StatusUnauthorized:
 		c.Set(fiber.HeaderWWWAuthenticate, challenge(c, err))

@@ -150,7 +150,7 @@ func (s *server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Ca
 	defer done()
 	switch earlier.Job.Kind {
 	case job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation:
-		s.acceptor.replayed.Inc()
+		s.intake.Replayed()
 		request.EndShare()
 		return s.answerJob(ctx, request, earlier.Job, wait, nil, true)
 	case job.KindPaymentTry: // its answer is the job of the purchase

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"net/http"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/job"
-	"triprize/internal/platform/batch"
 	"triprize/internal/platform/config"
 	"triprize/internal/trail"
 )
@@ -85,7 +83,7 @@ func (s *server) commandDone(ctx context.Context, done job.Accepted, err error) 
 	}
 	call.Of(ctx).Job = done.Job.ID
 	if done.Replayed && !done.Reused {
-		s.acceptor.replayed.Inc()
+		s.intake.Replayed()
 	}
 	switch {
 	case done.Reused:
@@ -120,11 +118,8 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 
 // accept stores a request as a job and answers with the job: 202, or 200 with the
 // final job for a client that prefers to wait for it. The job has to wait in the queue of
-// its kind, and in those of the kinds in also.
-//
-// The batch finds the job of a key that was seen before. Purchases of closed campaigns have batches of
-// their own; when a queue is too long, or with [job.Request.Refusal], the batch makes no job.
-func (s *server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
+// its kind, and in those of the kinds in also. With a refusal only the job of an earlier request answers.
+func (s *server) accept(ctx context.Context, request job.Request, refusal error, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
 	request.Origin, request.Actor = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}, trail.Of(ctx)
@@ -133,51 +128,21 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 		return response.Result{}, err
 	}
 	defer done()
-	into, isClosed := s.acceptor.requests, false // isClosed: this process knows that the campaign never sells again
-	if request.Kind == job.KindPurchase {
-		known, err := s.facts.Of(ctx, s.db, request.CampaignID)
-		isClosed = err == nil && known.Closed
-	}
-	if isClosed {
-		into, request.Refusal = s.acceptor.closed, nil
-	} else if request.Refusal == nil {
-		request.Refusal = s.backlog.admit(append([]job.Kind{request.Kind}, also...)...)
-	}
-	var waiter *job.Waiter
-	finish := func() {}
-	if makesJob := !isClosed && request.Refusal == nil; makesJob {
-		if wait.Longest > 0 { // registered before the job exists, so that its end cannot be missed
-			waiter = s.jobs.Waiter(request.ID)
-			defer waiter.Stop()
-		}
+	made, waiter, err := s.intake.Accept(ctx, request, job.Asked{Also: also, Refusal: refusal, Waits: wait.Longest > 0, Bound: func(ctx context.Context, id uuid.UUID) (end func(), err error) {
 		c.EndShare()
 		leave, err := s.shares.enter(ctx, s.shares.jobs, c.Caller)
 		if err != nil {
-			return response.Result{}, err
+			return nil, err
 		}
-		finish = s.shares.follow(request.ID, leave)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.settings.Accept.Timeout) // its turn may have taken long to come
-	defer cancel()
-	made, err := into.Do(ctx, request)
-	wasClosed := made.Err != nil && request.Refusal == nil
-	if err == nil && !made.Replayed && isClosed != wasClosed { // this process was wrong
-		_, _ = s.facts.Read(ctx, s.db, request.CampaignID) // the next purchase knows it
-	}
-	if err == nil {
-		err = made.Err
-	}
-	if err != nil || made.Replayed {
-		finish()
-		waiter = nil
-	}
-	switch {
-	case err != nil:
-		if request.Kind == job.KindPurchase && (fault.CodeOf(err) == fault.Overloaded || errors.Is(err, batch.ErrFull)) {
-			s.health.Refused()
-		}
+		return s.shares.follow(id, leave), nil
+	}})
+	if err != nil {
 		return response.Result{}, err
-	case made.Reused:
+	}
+	if waiter != nil {
+		defer waiter.Stop()
+	}
+	if made.Reused {
 		return response.Result{}, reused(made.Job)
 	}
 	c.EndShare()
@@ -275,12 +240,12 @@ const actionRetryAfter = 2
 // askAgainAfter returns after how many seconds a client should ask for a job again: not
 // before it goes on, if that is known.
 func (s *server) askAgainAfter(j job.Job) int {
-	seconds := s.backlog.retryAfter(j.Kind)
+	seconds := s.queueWaits.RetryAfter(j.Kind)
 	if j.State == job.AwaitingAction {
 		seconds = max(seconds, actionRetryAfter)
 	}
 	if j.Progress != nil && j.Progress.Waiting != nil {
 		seconds = max(seconds, int(math.Ceil(time.Until(j.Progress.Waiting.RetryAt).Seconds())))
 	}
-	return min(seconds, maxRetryAfter)
+	return min(seconds, job.MaxRetryAfter)
 }

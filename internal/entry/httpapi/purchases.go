@@ -44,7 +44,7 @@ func (s *server) RequestPurchase(ctx context.Context, r operations.RequestPurcha
 		also = []job.Kind{job.KindPayment}
 	}
 	answer, err := s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: order.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases, Refusal: s.noRuns.refusal(r.Campaign, order.Selection)}, also...)
+		Keep: s.settings.Retention.Purchases}, s.noRuns.refusal(r.Campaign, order.Selection), also...)
 	if err == nil && !answer.Replayed {
 		s.learnRun(answer, r.Campaign, order.Selection) //nolint:contextcheck // it outlives the request
 	}
@@ -116,7 +116,7 @@ func (s *server) CancelPurchase(ctx context.Context, r operations.CancelPurchase
 		return nil, err
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases})
+		Keep: s.settings.Retention.Purchases}, nil)
 }
 
 func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {

@@ -95,8 +95,9 @@ type server struct {
 	streams  places
 	waits    *callerlimit.Limit
 
-	acceptor   *acceptor
-	backlog    *backlog
+	intake     *job.Intake
+	triggers   *drawing.Triggers
+	queueWaits *job.QueueWaits
 	noRuns     *noRuns
 	dispatcher *queue.Dispatcher
 	jobs       *job.Jobs
@@ -132,7 +133,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 ) (run func(context.Context) error, err error) {
 	namespace := settings.Redis.Namespace
 	settings.API.BodyLimitBytes = cmp.Or(settings.API.BodyLimitBytes, 1<<20) // most operations allow much less (x-max-body-bytes in the contract)
-	settings.Accept.Timeout, settings.Streams.Interval = cmp.Or(settings.Accept.Timeout, acceptTimeout), cmp.Or(settings.Streams.Interval, 500*time.Millisecond)
+	settings.Accept.Timeout, settings.Streams.Interval = cmp.Or(settings.Accept.Timeout, job.AcceptTimeout), cmp.Or(settings.Streams.Interval, 500*time.Millisecond)
 	settings.API.RequestTimeout = cmp.Or(settings.API.RequestTimeout, 10*time.Second) // then 503. What is done in batches has a timeout of its own.
 	document, err := LoadContract()
 	if err != nil {
@@ -143,33 +144,48 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		return nil, err
 	}
 	s := &server{
-		settings: settings,
-		db:       db,
-		logger:   logger,
-		registry: registry,
-		health:   health,
-		contract: document,
-		proxies:  settings.API.Proxies(),
-		keys:     key.NewVerifier(db, key.CacheTTL),
-		tokens:   tokens,
-		limiter:  ratelimit.New(rdb, namespace, settings.Limits, registry),
-		bodies:   body.New(body.Room, settings.API.RequestTimeout, 0),
-		answers:  response.NewSending(registry),
-		slowed:   semaphore.NewWeighted(mostSlowed),
-		shares:   newShares(settings, registry),
-		streams:  newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
-		waits:    callerlimit.New("waiting requests", settings.API.MaxConnections),
-		facts:    campaign.NewFacts(),
-		noRuns:   newNoRuns(),
-		backlog: newBacklog(queue.NewFinder(rdb, namespace), settings,
-			func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }, registry),
+		settings:   settings,
+		db:         db,
+		logger:     logger,
+		registry:   registry,
+		health:     health,
+		contract:   document,
+		proxies:    settings.API.Proxies(),
+		keys:       key.NewVerifier(db, key.CacheTTL),
+		tokens:     tokens,
+		limiter:    ratelimit.New(rdb, namespace, settings.Limits, registry),
+		bodies:     body.New(body.Room, settings.API.RequestTimeout, 0),
+		answers:    response.NewSending(registry),
+		slowed:     semaphore.NewWeighted(mostSlowed),
+		shares:     newShares(settings, registry),
+		streams:    newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
+		waits:      callerlimit.New("waiting requests", settings.API.MaxConnections),
+		facts:      campaign.NewFacts(),
+		noRuns:     newNoRuns(),
+		triggers:   drawing.NewTriggers(registry, logger),
 		changes:    progress.NewCampaigns(db, settings.Streams.Interval, logger),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), 0, logger, registry),
 	}
 	s.jobs = job.NewJobs(db, job.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, s.shares.announced) // without announcements
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.sending, s.cutOff = context.WithCancel(context.Background())
-	s.acceptor = newAcceptor(db, settings.Accept, s.dispatcher, health, logger, registry)
+	longest := make(map[job.Kind]time.Duration)
+	for _, kind := range job.QueueKinds {
+		longest[kind] = cmp.Or(settings.Accept.LongestWait, 2*time.Minute) // beyond it 503
+	}
+	var payments func(ctx context.Context) (time.Duration, error)
+	if settings.Payments.Stripe.Enabled() {
+		longest[job.KindPayment] = settings.Payments.Reservation / 10 * 9
+		payments = func(ctx context.Context) (time.Duration, error) { return payment.QueueWait(ctx, db) }
+	}
+	s.queueWaits = job.NewQueueWaits(queue.NewFinder(rdb, namespace), longest, payments, registry)
+	s.intake = job.NewIntake(settings.Accept, job.IntakeOptions{DB: db, Dispatcher: s.dispatcher, Jobs: s.jobs, Waits: s.queueWaits, Health: health, Triggered: s.triggers.Note,
+		Closed: func(ctx context.Context, id uuid.UUID) bool {
+			known, err := s.facts.Of(ctx, db, id)
+			return err == nil && known.Closed
+		},
+		Reread:  func(ctx context.Context, id uuid.UUID) { _, _ = s.facts.Read(ctx, db, id) },
+		Explain: campaign.Refusals}, registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
 	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, access, provider); err != nil {
 		return nil, err
@@ -234,7 +250,7 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.endpoints = webhook.NewEndpoints(gate.Retry(0), key, guard, webhookDocuments)
 	metrics := inventory.NewHoldMetrics(s.registry)
 	s.sweeper = upkeep.New(s.settings, gate.Retry(sweep.RowWait), rdb, s.logger,
-		upkeep.Options{Holds: metrics, Draws: s.acceptor.draws, Events: s.openPayments(provider), Provider: provider})
+		upkeep.Options{Holds: metrics, Draws: s.triggers, Events: s.openPayments(provider), Provider: provider})
 	cards := func(render func(payment.Payment) any) *cards.Service {
 		return cards.NewService(gate.Retry(0), provider, s.dispatchDue, render)
 	}
@@ -270,7 +286,7 @@ func (s *server) Run(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	background.Go(func() { s.jobs.Run(watching) })
 	background.Go(func() { s.changes.Run(watching) })
-	background.Go(func() { s.backlog.run(watching, s.logger) })
+	background.Go(func() { s.queueWaits.Run(watching, s.logger) })
 	background.Go(func() { s.curves.Run(watching, s.sample) })
 	background.Go(func() {
 		<-ctx.Done()
@@ -279,7 +295,7 @@ func (s *server) Run(ctx context.Context) error {
 		s.drain()
 		s.shutdown() //nolint:contextcheck // ctx has ended
 		s.cutOff()
-		s.acceptor.close()
+		s.intake.Close()
 		s.noRuns.following.Wait()
 		s.holds.Close()
 		s.wallets.Close()

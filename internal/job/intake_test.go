@@ -1,6 +1,7 @@
-package httpapi
+package job_test
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 
@@ -19,37 +20,45 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// acceptorOf returns an acceptor of a test, which waits for locks as long as the test.
-func acceptorOf(t *testing.T) (*acceptor, *pgxpool.Pool) {
+// intakeOf returns an Intake of a test, which waits for locks as long as the test. closed: it takes every campaign for closed.
+func intakeOf(t *testing.T, closed bool) (*job.Intake, *pgxpool.Pool) {
 	t.Helper()
 	settings := servers.Settings(t)
 	settings.Accept.Timeout, settings.Postgres.LockTimeout = servers.Patience, servers.Patience
 	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
 	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), 0, slog.New(slog.DiscardHandler), registry)
 	t.Cleanup(dispatcher.Close)
-	a := newAcceptor(db, settings.Accept, dispatcher, telemetry.NewHealth(), servers.Logger(t), registry)
-	t.Cleanup(a.close)
-	return a, db
+	in := job.NewIntake(settings.Accept, job.IntakeOptions{DB: db, Dispatcher: dispatcher, Health: telemetry.NewHealth(), Triggered: func(...job.Message) {},
+		Waits:  job.NewQueueWaits(queue.NewFinder(rdb, settings.Redis.Namespace), nil, nil, registry),
+		Closed: func(context.Context, uuid.UUID) bool { return closed }, Reread: func(context.Context, uuid.UUID) {}, Explain: campaign.Refusals}, registry)
+	t.Cleanup(in.Close)
+	return in, db
+}
+
+// ask has a request accepted; there is no bound.
+func ask(t *testing.T, in *job.Intake, r job.Request) (job.Accepted, error) {
+	accepted, _, err := in.Accept(t.Context(), r, job.Asked{Bound: func(context.Context, uuid.UUID) (func(), error) { return func() {}, nil }})
+	return accepted, err
 }
 
 func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	a, db := acceptorOf(t)
+	in, db := intakeOf(t, false)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	first, locked, other := fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "mina", 1, 1), fixture.PurchaseRequest(t, id, "noor", 2, 1)
 	locked.Key = first.Key
-	waited := make(chan job.Done, 1)
+	waited := make(chan job.Accepted, 1)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		fixture.Accept(t, tx, first)
 		go func() {
-			accepted, err := a.requests.Do(t.Context(), locked)
+			accepted, err := ask(t, in, locked)
 			if err != nil {
 				t.Error(err)
 			}
 			waited <- accepted
 		}()
 		servers.AwaitBlocked(t, db, 1)
-		if accepted, err := a.requests.Do(t.Context(), other); err != nil || accepted.Job.ID != other.ID {
+		if accepted, err := ask(t, in, other); err != nil || accepted.Job.ID != other.ID {
 			t.Errorf("the other: %+v, %v", accepted, err)
 		}
 		servers.AwaitBlocked(t, db, 1) // still
@@ -64,7 +73,7 @@ func TestABatchThatWaitsForALockedKeyHoldsUpNoOther(t *testing.T) {
 // In one batch the refused are told why; what is no purchase is not refused for its campaign.
 func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
 	t.Parallel()
-	a, db := acceptorOf(t)
+	in, db := intakeOf(t, false)
 	soldOut, cancelled, paused := fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3)), fixture.Campaign(t, db, fixture.Draft(3))
 	fixture.SellOut(t, db, soldOut)
 	var b pgx.Batch
@@ -73,8 +82,8 @@ func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
 	servers.NoError(t, db.SendBatch(t.Context(), &b).Close())
 	other := fixture.PurchaseRequest(t, cancelled, "mina", 1, 1)
 	other.Kind = job.KindCancellation
-	done, err := a.flush(t.Context(), []job.Request{fixture.PurchaseRequest(t, soldOut, "mina", 1, 1), fixture.PurchaseRequest(t, cancelled, "mina", 1, 1),
-		other, fixture.PurchaseRequest(t, paused, "mina", 1, 1)})
+	done, err := job.Flush(t.Context(), in, fixture.PurchaseRequest(t, soldOut, "mina", 1, 1), fixture.PurchaseRequest(t, cancelled, "mina", 1, 1),
+		other, fixture.PurchaseRequest(t, paused, "mina", 1, 1))
 	if err != nil || fault.CodeOf(done[0].Err) != fault.SoldOut || fault.CodeOf(done[1].Err) != fault.CampaignNotActive || done[2].Err != nil || done[3].Err != nil {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -83,16 +92,16 @@ func TestABatchSaysWhyAClosedCampaignSellsNothing(t *testing.T) {
 // A purchase is accepted, and its campaign closes, while a repeated request waits: it has its job.
 func TestABatchFindsTheJobThatWasMadeJustBeforeTheEnd(t *testing.T) {
 	t.Parallel()
-	a, db := acceptorOf(t)
+	in, db := intakeOf(t, true)
 	id := fixture.Campaign(t, db, fixture.Draft(3))
 	request := fixture.PurchaseRequest(t, id, "mina", 1, 1)
 	again := request
 	again.ID = uuid.New()
-	found := make(chan job.Done, 1)
+	found := make(chan job.Accepted, 1)
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		servers.Exec(t, tx, `LOCK TABLE campaigns IN ACCESS EXCLUSIVE MODE`)
 		go func() {
-			made, err := a.closed.Do(t.Context(), again)
+			made, err := ask(t, in, again)
 			if err != nil {
 				t.Error(err)
 			}
@@ -105,7 +114,7 @@ func TestABatchFindsTheJobThatWasMadeJustBeforeTheEnd(t *testing.T) {
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
 	servers.NoError(t, err)
-	if made := <-found; made.Err != nil || !made.Replayed || made.Job.ID != request.ID {
+	if made := <-found; !made.Replayed || made.Job.ID != request.ID {
 		t.Errorf("%+v", made)
 	}
 }
