@@ -120,7 +120,7 @@ func TestACrowdOfCardBuyersIsServedThroughDeclinesAndErrors(t *testing.T) {
 func TestARefundThatTheProviderRefusesWaitsForAnOperator(t *testing.T) {
 	t.Parallel()
 	s := cardSystem(t, fleet.Options{})
-	id, env := s.Campaign(3), operating(s)
+	id := s.Campaign(3)
 	refused, asks, disputed := buyPaid(s, id, "alice", "pm_card_refundFail"), buyPaid(s, id, "bob", "pm_sandbox_refund_requires_action"), buyPaid(s, id, "carol", "pm_card_createDispute")
 	servers.Eventually(t, "the dispute is recorded", func() bool { return viewPurchase(s, disputed).Dispute != nil })
 	if j := cancelled(s, disputed); j.State != job.Failed || j.Problem.Code != "purchase-disputed" {
@@ -138,23 +138,22 @@ func TestARefundThatTheProviderRefusesWaitsForAnOperator(t *testing.T) {
 	servers.Eventually(t, "they are listed", func() bool {
 		return listed(s, "/v1/refunds", refused.String(), disputed.String(), "disputed: the bank has the money")
 	})
-	stdout, _, _ := run(t, env, "refunds", "list")
-	if !strings.Contains(stdout, refused.String()) || strings.Contains(stdout, asks.String()) || listed(s, "/v1/refunds", asks.String()) {
-		t.Errorf("the tool lists %s", stdout)
+	if listed(s, "/v1/refunds", asks.String()) {
+		t.Error("what waits for its buyer is listed")
 	}
 	refund, intent := viewPurchase(s, refused).Refund().ID, s.Sandbox.PaymentsOf(refused.String())[0].ID
 	fleet.Want(t, http.StatusOK, s.Post("/v1/refunds/"+refund+"/retry", nil))
 	servers.Eventually(t, "it was tried again, and has failed", func() bool { return len(s.Sandbox.RefundsOf(intent)) == 2 && state(refused) == "failed" })
 	fleet.Want(t, http.StatusForbidden, s.Execute("/v1/refunds/"+refund+"/resolve", fleet.Fields{"amount": 1, "reason": "by me"}))
 	servers.Eventually(t, "an operator resolves it", func() bool { // it is refused while a worker has it
-		stdout, _, status := run(t, env, "refunds", "resolve", refund, "--amount", fmt.Sprint(viewPurchase(s, refused).Refund().Amount), "--reason", "by bank transfer")
-		return status == 0 && strings.Contains(stdout, `"by":"operator:ops"`)
+		a := s.Post("/v1/refunds/"+refund+"/resolve", fleet.Fields{"amount": viewPurchase(s, refused).Refund().Amount, "reason": "by bank transfer"})
+		return a.Status == http.StatusOK && fleet.Contains(a.Body, `"by":"operator:ops"`)
 	})
 	if p := viewPurchase(s, refused); p.State != "refunded" || p.Refund().State != "resolved" || !p.happened("refund-resolved") {
 		t.Errorf("%+v", p)
 	}
-	if _, stderr, status := run(t, env, "refunds", "retry", viewPurchase(s, asks).Refund().ID); status != 1 || !strings.Contains(stderr, "waiting_for is operator") {
-		t.Errorf("a retry of what waits for its buyer: %d %s", status, stderr)
+	if a := s.Post("/v1/refunds/"+viewPurchase(s, asks).Refund().ID+"/retry", nil); a.Status != http.StatusConflict || !fleet.Contains(a.Body, "waiting_for is operator") {
+		t.Errorf("a retry of what waits for its buyer: %v %s", a, a.Body)
 	}
 }
 
@@ -194,11 +193,11 @@ func TestAKeyThatIsRefusedIsForOperatorsAndHoldsUpNothingElse(t *testing.T) {
 }
 
 // A purchase waits for its buyer, and the provider forgets all of it: what is asked of it
-// then cannot be. Only an operator can end this, and does so by the tool.
+// then cannot be. Only an operator can end this.
 func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	t.Parallel()
 	s := cardSystem(t, fleet.Options{})
-	id, env := s.Campaign(3), operating(s)
+	id := s.Campaign(3)
 	ordered := buyByCard(s, id, "mina", "pm_card_authenticationRequired")
 	bought := awaitAction(s, ordered).PurchaseID
 	s.Sandbox.Stop()
@@ -206,23 +205,22 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	back := s.Execute("/v1/purchases/"+bought.String()+"/cancel", nil)
 	fleet.Want(t, http.StatusAccepted, back)
 	servers.Eventually(t, "the payment waits for an operator", func() bool {
-		stdout, _, _ := run(t, env, "payments", "list", "--waiting-for", "operator")
-		return strings.Contains(stdout, bought.String())
+		return listed(s, "/v1/payments", bought.String())
 	})
-	if stdout, stderr, status := run(t, env, "payments", "retry", bought.String()); status != 0 || !strings.Contains(stdout, `"waiting_for":"operator"`) {
-		t.Errorf("retry: %d %s%s", status, stdout, stderr)
+	payment := "/v1/payments/" + bought.String()
+	if a := s.Post(payment+"/retry", nil); a.Status != http.StatusOK || !fleet.Contains(a.Body, `"waiting_for":"operator"`) {
+		t.Errorf("retry: %v %s", a, a.Body)
 	}
-	resolve := func() (stderr string, status int) {
-		version := servers.Value[string](t, s.DB, `SELECT version::text FROM payments WHERE purchase_id = $1`, bought)
-		_, stderr, status = run(t, env, "payments", "resolve", bought.String(), "--outcome", "unpaid", "--version", version, "--reason", "the sandbox was reset")
-		return stderr, status
+	resolve := func() fleet.Answer {
+		version := servers.Value[int](t, s.DB, `SELECT version FROM payments WHERE purchase_id = $1`, bought)
+		return s.Post(payment+"/resolve", fleet.Fields{"outcome": "unpaid", "version": version, "reason": "the sandbox was reset"})
 	}
 	servers.Eventually(t, "the payment is resolved", func() bool { // it is refused while a worker asks the provider once more, and when it has
-		stderr, status := resolve()
-		if status != 0 && !strings.Contains(stderr, "retry in a moment") && !strings.Contains(stderr, "read it again") {
-			t.Fatalf("resolve: %s", stderr)
+		a := resolve()
+		if a.Status != http.StatusOK && !fleet.Contains(a.Body, "retry in a moment") && !fleet.Contains(a.Body, "read it again") {
+			t.Fatalf("resolve: %v %s", a, a.Body)
 		}
-		return status == 0
+		return a.Status == http.StatusOK
 	})
 	if j := s.AwaitJob(0, ordered); j.State != job.Failed || j.Refusal() != "purchase-cancelled" {
 		t.Errorf("the purchase ends with %v %s", j, j.Body)
@@ -234,8 +232,8 @@ func TestAPaymentThatIsGoneAtTheProviderIsEndedByAnOperator(t *testing.T) {
 	if free := s.CampaignNow(id).Counts.Available(); free != 6 {
 		t.Errorf("%d positions are free", free)
 	}
-	if stderr, status := resolve(); status != 1 || !strings.Contains(stderr, "state-conflict") {
-		t.Errorf("again: %d %s", status, stderr)
+	if a := resolve(); a.Status != http.StatusConflict || !fleet.Contains(a.Body, `"code":"state-conflict"`) {
+		t.Errorf("again: %v %s", a, a.Body)
 	}
 }
 

@@ -39,11 +39,6 @@ func triprize(t *testing.T) string {
 	return filepath.Join(dir, "triprize")
 }
 
-// operating is the environment of an operator's commands.
-func operating(s *fleet.System) []string {
-	return []string{"TRIPRIZE_API=" + s.URLs[0], "TRIPRIZE_KEY=" + s.Operator}
-}
-
 // run runs the tool to its end.
 func run(t *testing.T, env []string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()

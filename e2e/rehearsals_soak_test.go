@@ -515,12 +515,12 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 
 	r.provoke(func() { r.AwaitJob(0, r.Cancel(r.App, refused, uuid.NewString(), "").ID) }, func() {
 		back := viewPurchase(r.System, refused).Refund()
-		r.tool("refunds", "resolve", back.ID, "--amount", fmt.Sprint(back.Amount), "--reason", "by bank transfer")
+		r.act("/v1/refunds/"+back.ID+"/resolve", fleet.Fields{"amount": back.Amount, "reason": "by bank transfer"})
 	}, "TriprizeRefundsWaitForOperator")
 	r.provoke(func() {
 		servers.Exec(t, r.DB, `INSERT INTO payment_discrepancies (id, kind, object_id, here_amount, here_currency, detail) VALUES (gen_random_uuid(), 'unknown-there', 'pi_lost', 500, 'JPY', 'settled here')`)
 	}, func() {
-		r.tool("reconciliation", "explain", servers.Value[uuid.UUID](t, r.DB, `SELECT id FROM payment_discrepancies`).String(), "--version", "0", "--reason", "a rehearsal")
+		r.act("/v1/payment-discrepancies/"+servers.Value[string](t, r.DB, `SELECT id::text FROM payment_discrepancies`)+"/explain", fleet.Fields{"version": 0, "reason": "a rehearsal"})
 	}, "TriprizePaymentDiscrepancies unknown-there")
 
 	key := func(k stripesim.Key) { servers.NoError(t, r.Sandbox.SetKey(k)) }
@@ -529,16 +529,16 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		buyByCard(r.System, id, "carol", "pm_card_visa")
 	}, func() {
 		key(stripesim.Key{})
-		r.tool("payments", "retry", servers.Value[uuid.UUID](t, r.DB, `SELECT purchase_id FROM payments WHERE waiting_for = 'operator'`).String())
+		r.act("/v1/payments/"+servers.Value[string](t, r.DB, `SELECT purchase_id::text FROM payments WHERE waiting_for = 'operator'`)+"/retry", nil)
 	}, "TriprizePaymentsWaitForOperator", "TriprizeStripePermissionMissing", "TriprizeStripeKeyRefused")
 	r.provoke(func() {
 		key(stripesim.Key{Lacks: []string{"charge_write"}})
 		r.AwaitJob(0, r.Cancel(r.App, paid, uuid.NewString(), "").ID)
 		servers.Eventually(t, "the refund waits for an operator", func() bool {
-			return viewPurchase(r.System, paid).Refund().ID != "" && strings.Contains(r.tool("refunds", "list"), paid.String())
+			return viewPurchase(r.System, paid).Refund().ID != "" && listed(r.System, "/v1/refunds", paid.String())
 		})
 		back := viewPurchase(r.System, paid).Refund()
-		r.tool("refunds", "resolve", back.ID, "--amount", fmt.Sprint(back.Amount), "--reason", "by bank transfer")
+		r.act("/v1/refunds/"+back.ID+"/resolve", fleet.Fields{"amount": back.Amount, "reason": "by bank transfer"})
 		key(stripesim.Key{})
 		refundByHand(r.System, paid)
 	}, func() {}, "TriprizeRefundPaidTwice")
@@ -589,19 +589,16 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	servers.Eventually(t, "test mode is told again", func() bool { firing, _ := r.fires("TriprizePaymentsTestMode"); return firing })
 }
 
-// tool runs a command of triprize, which has to succeed: at once, or when the worker that has its object is done.
-func (r *rehearsal) tool(args ...string) (stdout string) {
+// act sends a command of an operator, which has to succeed: at once, or when the worker that has its object is done.
+func (r *rehearsal) act(path string, body any) {
 	r.T.Helper()
-	servers.Eventually(r.T, fmt.Sprint("no worker is at the object of ", args), func() bool {
-		var stderr string
-		var status int
-		stdout, stderr, status = run(r.T, append(operating(r.System), "TRIPRIZE_POSTGRES_URL="+r.Settings.Postgres.URL), args...)
-		if status != 0 && !strings.Contains(stderr, "retry in a moment") {
-			r.T.Fatalf("triprize %v: %s%s", args, stdout, stderr)
+	servers.Eventually(r.T, "no worker has the object of "+path, func() bool {
+		a := r.Post(path, body)
+		if a.Status != http.StatusOK && !fleet.Contains(a.Body, "retry in a moment") {
+			r.T.Fatalf("%s: %v %s", path, a, a.Body)
 		}
-		return status == 0
+		return a.Status == http.StatusOK
 	})
-	return stdout
 }
 
 // panels does a little of everything, and wants data in every panel of every dashboard.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"os/user"
 	"strings"
@@ -64,71 +63,11 @@ func required(c *cobra.Command, name, help string) *string {
 	return value
 }
 
-// requiredNumber adds a flag for a number that must be set.
-func requiredNumber(c *cobra.Command, name, help string) *int64 {
-	value := c.Flags().Int64(name, 0, help)
-	_ = c.MarkFlagRequired(name)
-	return value
-}
-
-// lister makes c a command that lists up to --limit entries.
-func lister[T any](c *cobra.Command, t table[T], read func(ctx context.Context, api *client.Client, args []string) (iter.Seq2[T, error], error)) *cobra.Command {
-	limit := c.Flags().Int("limit", 100, "maximum number of "+t.name+" to list")
-	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.PreRunE = func(*cobra.Command, []string) error { return checkLimit(*limit) }
-	return onAPI(c, func(cmd *cobra.Command, args []string, api *client.Client) error {
-		entries, err := read(cmd.Context(), api, args)
-		if err != nil {
-			return err
-		}
-		var list []T
-		for one, err := range entries {
-			if err != nil {
-				return err
-			}
-			if len(list) == *limit {
-				say(cmd.ErrOrStderr(), "there are more than %d; --limit may be up to %d", *limit, maxList)
-				break
-			}
-			list = append(list, one)
-		}
-		return t.print(cmd.OutOrStdout(), list, *asJSON)
-	})
-}
-
 func checkLimit(limit int) error {
 	if limit < 1 || limit > maxList {
 		return fmt.Errorf("--limit must be 1 to %d", maxList)
 	}
 	return nil
-}
-
-// action is a command of an operator on one resource. It prints the response of the api.
-type action struct {
-	use, short, long string
-	what             string // the resource whose id is the argument: a refund
-	reason           string // the help text of --reason; empty: no such flag
-	do               func(ctx context.Context, api *client.Client, id uuid.UUID, reason string) (any, error)
-}
-
-func (a action) command() *cobra.Command {
-	c := &cobra.Command{Use: a.use, Short: a.short, Long: a.long, Args: cobra.ExactArgs(1)}
-	reason := new(string)
-	if a.reason != "" {
-		reason = required(c, "reason", a.reason)
-	}
-	var id uuid.UUID
-	c.PreRunE = func(_ *cobra.Command, args []string) (err error) {
-		id, err = idOf(a.what, args[0])
-		return err
-	}
-	return onAPI(c, func(cmd *cobra.Command, _ []string, api *client.Client) error {
-		done, err := a.do(cmd.Context(), api, id, *reason)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(done)
-	})
 }
 
 func idOf(what, text string) (uuid.UUID, error) {
@@ -198,18 +137,9 @@ func cells(values ...any) string {
 // cell formats a value for a table: one line, - if it is empty.
 func cell(value any) string {
 	text := fmt.Sprint(value)
-	switch value := value.(type) {
-	case *string:
-		if text = ""; value != nil {
-			text = *value
-		}
-	case time.Time:
-		if text = ""; !value.IsZero() {
-			text = value.Format(time.DateTime)
-		}
-	case uuid.UUID:
-		if value == uuid.Nil {
-			text = ""
+	if at, ok := value.(time.Time); ok {
+		if text = ""; !at.IsZero() {
+			text = at.Format(time.DateTime)
 		}
 	}
 	return cmp.Or(strings.Map(func(r rune) rune {

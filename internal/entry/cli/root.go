@@ -22,14 +22,12 @@ func Run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	root := &cobra.Command{
 		Use:           "triprize",
-		Short:         "Operate Triprize: see what is wrong and what happened, migrate, manage keys, audit, resolve what waits",
+		Short:         "Operate Triprize: see what is wrong and what happened, migrate, manage keys and audit",
 		Version:       buildinfo.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// before a PreRunE looks at the flags that are there: all missing ones are named together
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return c.ValidateRequiredFlags() },
 	}
-	root.AddCommand(migrateCommand(), keyCommand(), withProgress(auditCommand()), paymentsCommand(), refundsCommand(), reconciliationCommand(), findCommand(), webhooksCommand(), readyCommand(), withProgress(command.New("verify")))
+	root.AddCommand(migrateCommand(), keyCommand(), withProgress(auditCommand()), findCommand(), readyCommand(), withProgress(command.New("verify")))
 	root.AddCommand(append(showCommands(), statusCommand(), failedCommand(), doctorCommand())...)
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)

@@ -48,20 +48,6 @@ func TestBadArgumentsAreRefusedWithAReasonAndMakeNothing(t *testing.T) {
 		"audit payments --from 2026-01-01 --to 2026-11-02":                  "92 days at most",
 		"audit payments --from 2026-11-01 --to 2026-11-02T09:00:00+09:00 x": "unknown command",
 		"audit refunds": "unknown command",
-
-		"payments end":                             `"end" is not a command of "triprize payments"`,
-		"payments list --limit 0":                  "1 to 10000",
-		"payments retry":                           "1 arg",
-		"payments retry me":                        "not the id of a purchase",
-		"payments resolve me":                      `"outcome", "reason", "version" not set`,
-		"refunds list --limit 10001":               "1 to 10000",
-		"refunds list me":                          "unknown command",
-		"refunds resolve me":                       `"amount", "reason" not set`,
-		"refunds resolve me --reason r --amount 1": "not the id of a refund",
-
-		"webhooks disable me":                              "not the id of an endpoint",
-		"webhooks replay me":                               `"from", "to" not set`,
-		"webhooks replay me --from 2026-07-01 --to 2027-1": "must be times",
 	} {
 		stdout, stderr, status := run(strings.Fields(line)...)
 		exit := 1

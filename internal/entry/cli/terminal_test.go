@@ -45,7 +45,7 @@ func fakeAPI(t *testing.T, documents map[string]string) (asked func() string) {
 	return func() string { defer func() { requests = nil }(); return strings.Join(requests, "\n") }
 }
 
-const statusDocument = `{"state":"%s","at":"2026-11-27T10:00:00Z","checks":[{"name":"redis","state":"%[1]s","detail":"no answer","since":null,"runbook":"redis.md#triprizeredisaway"}],` +
+const statusDocument = `{"state":"%s","at":"2026-11-27T10:00:00Z","checks":[{"name":"redis","state":"%[1]s","detail":"no\u001banswer","since":null,"runbook":"redis.md#triprizeredisaway"}],` +
 	`"figures":{"purchases_per_second":12.5,"refusals_per_second":null,"final_p50_ms":null,"final_p99_ms":null,"workers":0,"schedulers":1,"leader":"host/7","backlog":[{"kind":"draw","count":3,"age_seconds":61.5}]},` +
 	`"execution_locks":[]}`
 

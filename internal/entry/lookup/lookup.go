@@ -141,12 +141,11 @@ func discrepancies(where string) string {
 const (
 	seeJob      = "GET /v1/jobs/{}?include=purchase"
 	seePurchase = "GET /v1/purchases/{}"
-	seePayment  = "GET /v1/purchases/{} (triprize payments list)"
 	seeRefund   = "GET /v1/refunds/{}"
 	seeHold     = "GET /v1/holds/{}"
 	seeWallet   = "GET /v1/wallets/{}/events"
 	seeDraw     = "GET /v1/campaigns/{}/draw"
-	seeBalance  = "triprize reconciliation list"
+	seeBalance  = "GET /v1/payment-discrepancies"
 )
 
 // lookups are in the order in which people read what is found.
@@ -159,8 +158,8 @@ var lookups = []lookup{
 	{"purchase", purchases(`p.id = $1 OR p.job_id = $1 LIMIT $2`), seePurchase, true},
 	{"purchase", purchases(`p.payment_reference >= $1 AND p.payment_reference <= $1 ORDER BY p.payment_reference DESC, p.id DESC LIMIT $2`), seePurchase, false},
 	{"purchase", purchases(`p.user_id >= $1 AND p.user_id <= $1 ORDER BY p.user_id DESC, p.id DESC LIMIT $2`), seePurchase, false},
-	{"payment", payments(`p.purchase_id = $1 OR p.job_id = $1`), seePayment, true},
-	{"payment", payments(`p.intent_id = $1`), seePayment, false},
+	{"payment", payments(`p.purchase_id = $1 OR p.job_id = $1`), seePurchase, true},
+	{"payment", payments(`p.intent_id = $1`), seePurchase, false},
 	{"refund", refunds(`r.id = $1 OR r.purchase_id = $1`), seeRefund, true},
 	{"refund", refunds(`r.provider_id = $1`), seeRefund, false},
 	{"dispute", disputes(`d.purchase_id = $1`), seeBalance, true},
@@ -191,12 +190,12 @@ var lookups = []lookup{
 		` FROM webhook_endpoints e LEFT JOIN LATERAL (
 			SELECT a.at, concat_ws(': ', a.status, a.error) AS answer
 			FROM (SELECT event_id FROM webhook_deliveries WHERE endpoint_id = e.id AND state = 'pending' ORDER BY next_at DESC LIMIT 100) d
-			JOIN webhook_attempts a ON a.event_id = d.event_id AND a.endpoint_id = e.id ORDER BY a.at DESC, a.number DESC LIMIT 1) a ON true WHERE e.id = $1 LIMIT $2`, "triprize webhooks deliveries {}", true},
+			JOIN webhook_attempts a ON a.event_id = d.event_id AND a.endpoint_id = e.id ORDER BY a.at DESC, a.number DESC LIMIT 1) a ON true WHERE e.id = $1 LIMIT $2`, "GET /v1/webhook-endpoints/{}/deliveries", true},
 	{"webhook event", `SELECT e.id::text, '', ` + facts(`'type', e.type, 'subject', e.subject, 'client', e.client, 'campaign', e.campaign_id, 'at', e.at`) +
 		` FROM webhook_events e WHERE e.id = $1 LIMIT $2`, "GET /v1/webhook-events/{}", true},
 	{"webhook delivery", `SELECT d.event_id::text, d.state, ` + facts(`'endpoint', d.endpoint_id, 'next', d.next_at, 'finished', d.finished_at`) + `
 		FROM (SELECT id FROM webhook_endpoints ORDER BY id) e CROSS JOIN LATERAL (SELECT * FROM webhook_deliveries WHERE endpoint_id = e.id AND event_id = $1 OFFSET 0) d LIMIT $2`,
-		"triprize webhooks deliveries ENDPOINT", true},
+		"GET /v1/webhook-endpoints/ENDPOINT/deliveries/{}", true},
 	{"key", `SELECT k.prefix, CASE WHEN k.revoked_at IS NULL THEN 'valid' ELSE 'revoked' END, ` + facts(`'client', k.client, 'role', k.role, 'created', k.created_at, 'last_used', k.last_used_at, 'revoked', k.revoked_at,
 		'webhook_endpoints', (SELECT count(*) FROM webhook_endpoints e WHERE e.made_by = k.prefix AND e.deleted_at IS NULL)`) + ` FROM api_keys k WHERE k.prefix = $1 LIMIT $2`, "triprize key list", false},
 	{"client", `SELECT c.name, '', ` + facts(`'role', c.role, 'valid_keys', (SELECT count(*) FROM api_keys k WHERE k.client = c.name AND k.revoked_at IS NULL)`) +
