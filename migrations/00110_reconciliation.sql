@@ -16,7 +16,6 @@ CREATE TABLE reconciled_days (
     version      bigint      NOT NULL DEFAULT 0,                           -- fencing: incremented with every lease
     lease_until  timestamptz NOT NULL,
     listed_until timestamptz NOT NULL,                                     -- transactions created before it are stored
-    foreign_ones bigint      NOT NULL DEFAULT 0 CHECK (foreign_ones >= 0), -- of payments of others, not stored
     done_at      timestamptz
 );
 

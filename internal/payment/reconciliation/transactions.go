@@ -2,7 +2,6 @@ package reconciliation
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,8 +37,8 @@ func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.
 		if stored, foreign, err = insert(ctx, tx, inStore, all); err != nil {
 			return err
 		}
-		return d.write(ctx, tx, d.Until, `listed_until = $4, foreign_ones = foreign_ones + $5, lease_until = clock_timestamp() + $6 * interval '1 second'`,
-			until, foreign, keep.Seconds()) // the day stays ours for the lease
+		return d.write(ctx, tx, d.Until, `listed_until = $4, lease_until = clock_timestamp() + $5 * interval '1 second'`,
+			until, keep.Seconds()) // the day stays ours for the lease
 	})
 	if err != nil {
 		return 0, 0, fault.At(err, "reconciliation.store")
@@ -130,41 +129,6 @@ func (d claimedDay) write(ctx context.Context, tx pgx.Tx, listed time.Time, set 
 		err = lease.ErrFenced
 	}
 	return fault.At(err, "reconciliation.write(%s)", d.Day.Format(time.DateOnly))
-}
-
-// Sum is what a day has of a category, in one currency of payments and one of the balance.
-type Sum struct {
-	Day            time.Time `json:"-"`
-	Category       string    `json:"reporting_category"`
-	SourceCurrency *string   `json:"source_currency"` // null: of the account, and of no payment
-	SourceAmount   int64     `json:"source_amount"`   // minor units of it
-	Currency       string    `json:"currency"`
-	Count          int64     `json:"count"`
-	Amount         int64     `json:"amount"` // minor units of currency
-	Fee            int64     `json:"fee"`
-	Net            int64     `json:"net"`
-}
-
-// Reconciled is a day of the report.
-type Reconciled struct {
-	Day     time.Time
-	DoneAt  *time.Time
-	Foreign int64 // transactions of others
-}
-
-// ReportDays returns the days of [from, to) in their order, and their sums.
-func ReportDays(ctx context.Context, db postgres.DB, from, to time.Time) (days []Reconciled, sums []Sum, err error) {
-	days, err = postgres.Collect(ctx, db, pgx.RowToStructByPos[Reconciled], `
-		SELECT day::timestamp AT TIME ZONE 'UTC', done_at, foreign_ones FROM reconciled_days WHERE day >= $1::date AND day < $2::date ORDER BY day`, from, to)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reconciliation.ReportDays: %w", err)
-	}
-	sums, err = postgres.Collect(ctx, db, pgx.RowToStructByPos[Sum], `
-		SELECT day::timestamp AT TIME ZONE 'UTC', reporting_category, source_currency, coalesce(sum(source_amount), 0)::bigint, currency, count(*),
-		       sum(amount)::bigint, sum(fee)::bigint, sum(net)::bigint
-		FROM balance_transactions WHERE day >= $1::date AND day < $2::date
-		GROUP BY 1, 2, 3, 5 ORDER BY 1, 2, 3, 5`, from, to)
-	return days, sums, fault.At(err, "reconciliation.ReportDays")
 }
 
 // DeleteOld deletes up to limit transactions, days and discrepancies that are older than keep,
