@@ -149,7 +149,6 @@ clients: ## Pack the TypeScript client into bin/ for npm install
 .PHONY: contract
 contract: go ## Check generated code and unlisted breaking changes of the contract (SINCE=commit: all changes)
 	@tools/tagged.sh contract
-	@go -C tools test -count=1 ./postman
 	@tools/contract-changes.sh $(SINCE)
 
 .PHONY: generate
@@ -157,7 +156,6 @@ generate: go npm ## Generate code from the contract (api/openapi.yaml), and copy
 	$(call libraries,cp)
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
 	clients/typescript/generate.sh
-	go -C tools run ./postman
 	go test -count=1 -run TestTheMapOfThePackages ./internal -update
 
 .PHONY: pin

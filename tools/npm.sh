@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs what only tests need from npm (tools/npm/package.json): newman, which
-# runs the Postman collection, spectral, which lints the contract, axe-core, which looks at
-# our pages, what the page /verify is built from (draw/web/build.mjs), the libraries of the console,
-# which make generate copies into it, and what the TypeScript client is generated, built and tested
-# with (clients/typescript). It needs Node.js 18 or newer and npm, and installs them on Debian and Ubuntu.
+# Installs what only tests need from npm (tools/npm/package.json): spectral, which lints the contract,
+# axe-core, which looks at our pages, what the page /verify is built from (draw/web/build.mjs), the
+# libraries of the console, which make generate copies into it, and what the TypeScript client is generated,
+# built and tested with (clients/typescript). It needs Node.js 18 or newer and npm, and installs them on
+# Debian and Ubuntu.
 set -eu
 cd "$(dirname "$0")/npm"
 
