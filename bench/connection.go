@@ -22,6 +22,7 @@ type connection struct {
 	response fasthttp.Response
 	address  string
 	ids      *rand.ChaCha8
+	key      string // of each request; empty: a fresh one
 }
 
 // answer is one HTTP answer. The next answer on the connection overwrites body.
@@ -34,7 +35,7 @@ type answer struct {
 // answerTimeout is well above the Prefer: wait of requests.
 const answerTimeout = 60 * time.Second
 
-// dial connects. credential is a key or a token; prefer is the header of that name, empty:
+// dial connects. credential is a key or a token, empty: none; prefer is the header of that name, empty:
 // requests wait for the final answer.
 func dial(ctx context.Context, address, credential, prefer string) (*connection, error) {
 	conn, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "tcp", address)
@@ -48,7 +49,9 @@ func dial(ctx context.Context, address, credential, prefer string) (*connection,
 	c := &connection{conn: conn, address: "http://" + address, ids: rand.NewChaCha8(seed)}
 	c.client = fasthttp.HostClient{Addr: address, MaxConns: 1, MaxIdleConnDuration: time.Hour, MaxIdemponentCallAttempts: 1,
 		ReadTimeout: answerTimeout, WriteTimeout: answerTimeout, Dial: func(string) (net.Conn, error) { return conn, nil }}
-	c.request.Header.Set("Authorization", "Bearer "+credential)
+	if credential != "" {
+		c.request.Header.Set("Authorization", "Bearer "+credential)
+	}
 	c.request.Header.SetContentType("application/json")
 	c.request.Header.Set("Prefer", cmp.Or(prefer, "wait=30"))
 	return c, nil
@@ -91,10 +94,10 @@ func (c *connection) id() string {
 
 var location = []byte("/v1/jobs/")
 
-// send sends a request with a fresh key, and reads the answer.
+// send sends a request, and reads the answer.
 func (c *connection) send(method, path, body string) (a answer, err error) {
 	c.request.Header.SetMethod(method)
-	c.request.Header.Set("Idempotency-Key", c.id())
+	c.request.Header.Set("Idempotency-Key", cmp.Or(c.key, c.id()))
 	c.request.SetRequestURI(c.address + path)
 	c.request.SetBodyString(body)
 	if err := c.client.Do(&c.request, &c.response); err != nil {

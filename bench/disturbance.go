@@ -106,13 +106,13 @@ func (d *disturber) path(rest string) string { return "/v1/campaigns/" + d.noisy
 
 // hammer sends requests on n connections until ctx ends: on each one after the other, one
 // every so often; 0 is at once. A connection that was closed is opened again.
-func (d *disturber) hammer(ctx context.Context, n int, every time.Duration, path, body string) {
+func (d *disturber) hammer(ctx context.Context, n int, every time.Duration, key, method, path, body string) {
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() {
 			wait(ctx, every*time.Duration(i)/time.Duration(n), nil)
 			for ; ctx.Err() == nil; wait(ctx, every+10*time.Millisecond, nil) {
-				c, err := dial(ctx, d.sys.address, d.sys.setup.otherKey, "")
+				c, err := dial(ctx, d.sys.address, key, "")
 				if err != nil {
 					continue
 				}
@@ -120,7 +120,7 @@ func (d *disturber) hammer(ctx context.Context, n int, every time.Duration, path
 				for err == nil && ctx.Err() == nil {
 					start := time.Now()
 					var a answer
-					a, err = c.send("POST", path, body)
+					a, err = c.send(method, path, body)
 					if ctx.Err() == nil {
 						d.answers[min(a.status/100, 5)].Add(1)
 					}
@@ -138,9 +138,21 @@ func cancelOne(every time.Duration) func(ctx context.Context, d *disturber) erro
 	return func(ctx context.Context, d *disturber) error {
 		bought, err := d.sys.buyOne(ctx, d.noisy[0], d.sys.setup.otherKey)
 		if err == nil {
-			d.hammer(ctx, 200, every, "/v1/purchases/"+bought.Result.PurchaseID.String()+"/cancel", "")
+			d.hammer(ctx, 200, every, d.sys.setup.otherKey, "POST", "/v1/purchases/"+bought.Result.PurchaseID.String()+"/cancel", "")
 		}
 		return err
+	}
+}
+
+// readCampaign reads a campaign as fast as it can, on 200 connections, with the key of an app or without.
+func readCampaign(byApp bool) func(ctx context.Context, d *disturber) error {
+	return func(ctx context.Context, d *disturber) error {
+		key := ""
+		if byApp {
+			key = d.sys.setup.otherKey
+		}
+		d.hammer(ctx, 200, 0, key, "GET", d.path(""), "")
+		return nil
 	}
 }
 
@@ -224,7 +236,7 @@ func (d *disturber) afterLock(ctx context.Context, released time.Time) error {
 // posting sends purchases with a body, on 8 connections.
 func posting(body string) func(ctx context.Context, d *disturber) error {
 	return func(ctx context.Context, d *disturber) error {
-		d.hammer(ctx, 8, 0, d.path("/purchases"), body)
+		d.hammer(ctx, 8, 0, d.sys.setup.otherKey, "POST", d.path("/purchases"), body)
 		return nil
 	}
 }

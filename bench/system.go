@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/devkit/devstack"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/platform/config"
 	"triprize/sandbox/stripesim"
 )
@@ -98,7 +99,24 @@ func (sys *system) serve(ctx context.Context, workers int, env ...string) error 
 		return err
 	}
 	sys.address = strings.TrimPrefix(sys.fleet.URLs[0], "http://")
-	return sys.fleet.AwaitReady(ctx)
+	if err := sys.fleet.AwaitReady(ctx); err != nil {
+		return err
+	}
+	return sys.awaitAudit(ctx)
+}
+
+// awaitAudit waits until the scheduler has audited everything once: otherwise that falls into short windows.
+func (sys *system) awaitAudit(ctx context.Context) error {
+	checked := 0
+	for began := time.Now(); checked < len(upkeep.Invariants); wait(ctx, 20*time.Millisecond, nil) {
+		if err := sys.db.QueryRow(ctx, `SELECT count(*) FROM audit_checks`).Scan(&checked); err != nil {
+			return err
+		}
+		if time.Since(began) > time.Minute {
+			return fmt.Errorf("the scheduler has checked %d of %d invariants in a minute", checked, len(upkeep.Invariants))
+		}
+	}
+	return nil
 }
 
 // meter returns a meter of the processes of this system and those that all share.
