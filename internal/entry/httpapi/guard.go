@@ -49,67 +49,101 @@ func (s *server) mount(router fiber.Router) {
 	operations.RegisterHandlers(router, s)
 }
 
-// guard lets a request through to its operation. The order of its steps is a promise:
+// passage is a request on its way through the gates of its operation.
+type passage struct {
+	*fiber.Ctx
+
+	operation *openapi.Operation
+	within    body.Bounds
+	ctx       context.Context //nolint:containedctx // renewed by gates
+	cancel    context.CancelFunc
+	request   *call.Call
+	charged   ratelimit.Verdict // the limit of its sender
+	actsFor   string            // the user that the body names
+	actor     *trail.Actor
+}
+
+// gates decide about a request before its operation, each by one look-up. Their order is a promise:
 // first it is known who asks, then the request is charged to the rate limit of that
 // client, and only then anything else is checked, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
+var gates = []func(s *server, p *passage) error{
+	func(s *server, p *passage) error {
+		who, err := s.identify(p.ctx, p.Ctx, p.operation)
+		if err == nil {
+			p.request.Caller, p.request.Operation = who, p.operation.ID
+		}
+		return err
+	},
+	func(s *server, p *passage) error {
+		p.charged = s.charge(p.ctx, p.request.Caller, p.isRead())
+		err := overLimit(p.Ctx, p.charged)
+		if err != nil && p.request.User != "" { // one person, and not the backend of many
+			err = s.slowDown(p.ctx, err)
+		}
+		return err
+	},
+	func(_ *server, p *passage) error {
+		if p.request.Role == resource.Anonymous {
+			return nil
+		}
+		return p.request.May(p.operation.Roles)
+	},
+	func(s *server, p *passage) (err error) {
+		p.request.Prefer, p.request.IsRead, p.request.WantsCSV = p.Get("Prefer"), p.isRead(), p.isRead() && response.Accepted(p.Ctx, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV
+		p.request.Connection, p.request.Watch = p.Context().Conn(), s.keys.Watch
+		p.actsFor, err = s.check(p.ctx, p.Ctx, p.operation, p.request, p.within)
+		return err
+	},
+	func(s *server, p *passage) (err error) {
+		p.actor, err = s.actorOf(p.Ctx, p.operation, p.request.Caller)
+		return err
+	},
+	func(s *server, p *passage) error {
+		p.renew(s) // the body may have taken long to arrive
+		if p.isRead() || p.request.User != "" || p.actsFor == "" {
+			return nil
+		}
+		return overLimit(p.Ctx, s.limiter.User(p.ctx, p.request.Client, p.actsFor).Stricter(p.charged))
+	},
+	func(s *server, p *passage) (err error) {
+		p.request.Leave, err = s.shares.enterRequest(p.ctx, p.isRead(), p.request.Caller)
+		return err
+	},
+	func(s *server, p *passage) error {
+		p.renew(s) // its turn may have taken long to come
+		return s.requirePublished(p.ctx, p.Ctx, p.operation, p.request.Caller)
+	},
+}
+
+func (p *passage) isRead() bool { return p.operation.Method == http.MethodGet }
+
+// renew leaves the gates behind one that took long the whole time.
+func (p *passage) renew(s *server) {
+	if end, _ := p.ctx.Deadline(); time.Until(end) < s.settings.API.RequestTimeout*9/10 {
+		p.cancel()
+		p.ctx, p.cancel = s.contextOf(p.Ctx)
+	}
+}
+
+// guard lets a request through its gates to its operation.
 func (s *server) guard(o *openapi.Operation) fiber.Handler {
-	within, kind, isRead := body.BoundsOf(o, s.settings), transactionsOf(o.Path), o.Method == http.MethodGet
+	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
-		ctx, cancel := s.contextOf(c)
-		defer func() { cancel() }()
-		renew := func() { // a step that took long leaves those behind it the whole time
-			if end, _ := ctx.Deadline(); time.Until(end) < s.settings.API.RequestTimeout*9/10 {
-				cancel()
-				ctx, cancel = s.contextOf(c)
-			}
-		}
-		who, err := s.identify(ctx, c, o)
-		if err != nil {
-			return err
-		}
-		request, _ := callOf(c)
-		request.Caller, request.Operation = who, o.ID
-		charged := s.charge(ctx, who, isRead)
-		if err := overLimit(c, charged); err != nil {
-			if who.User != "" { // one person, and not the backend of many
-				err = s.slowDown(ctx, err)
-			}
-			return err
-		}
-		if who.Role != resource.Anonymous {
-			if err := who.May(o.Roles); err != nil {
+		p := &passage{Ctx: c, operation: o, within: within}
+		p.ctx, p.cancel = s.contextOf(c)
+		defer func() { p.cancel() }()
+		p.request, _ = callOf(c)
+		defer p.request.EndShare()
+		for _, pass := range gates {
+			if err := pass(s, p); err != nil {
 				return err
 			}
 		}
-		request.Prefer, request.IsRead, request.WantsCSV = c.Get("Prefer"), isRead, isRead && response.Accepted(c, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV
-		request.Connection, request.Watch = c.Context().Conn(), s.keys.Watch
-		actsFor, err := s.check(ctx, c, o, request, within)
-		if err != nil {
-			return err
-		}
-		actor, err := s.actorOf(c, o, who)
-		if err != nil {
-			return err
-		}
-		renew() // the body may have taken long to arrive
-		if !isRead && who.User == "" && actsFor != "" {
-			if err := overLimit(c, s.limiter.User(ctx, who.Client, actsFor).Stricter(charged)); err != nil {
-				return err
-			}
-		}
-		if request.Leave, err = s.shares.enterRequest(ctx, isRead, who); err != nil {
-			return err
-		}
-		defer request.EndShare()
-		renew() // its turn may have taken long to come
-		if err := s.requirePublished(ctx, c, o, who); err != nil {
-			return err
-		}
-		c.SetUserContext(postgres.As(trail.With(call.With(ctx, request), actor), kind))
-		err = c.Next()
-		if o.NeedsKey && request.Job == uuid.Nil && mayHavePassed(err) {
-			err = s.orEarlier(c, request, err)
+		c.SetUserContext(postgres.As(trail.With(call.With(p.ctx, p.request), p.actor), kind))
+		err := c.Next()
+		if o.NeedsKey && p.request.Job == uuid.Nil && mayHavePassed(err) {
+			err = s.orEarlier(c, p.request, err)
 		}
 		s.answers.Bound(c)
 		return err
