@@ -3,11 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,12 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"go.yaml.in/yaml/v3"
 
-	"triprize/api"
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/testkit/fleet"
@@ -156,42 +149,6 @@ func TestTheGuideNamesEveryCodeAndNoOther(t *testing.T) {
 	}
 	for code := range named {
 		t.Errorf("there is no code %s", code)
-	}
-}
-
-func TestTheSettingsThatAreNamedExist(t *testing.T) {
-	t.Parallel()
-	var settings map[string]map[string]any
-	servers.NoError(t, yaml.Unmarshal([]byte(document(t, "../configs/triprize.yaml")), &settings))
-	sections := strings.Join(slices.Collect(maps.Keys(settings)), "|")
-	for _, file := range []string{readme, guide, operations, walkThrough, "../docs/console.md", "../docs/settings.md", "../docs/deployment.md", "../docs/availability.md", "../docs/capacity.md"} {
-		for _, found := range regexp.MustCompile("`("+sections+`)\.([a-z_]+)`).FindAllStringSubmatch(document(t, file), -1) {
-			if _, ok := settings[found[1]][found[2]]; !ok {
-				t.Errorf("%s names the setting %s.%s", file, found[1], found[2])
-			}
-		}
-	}
-}
-
-// The capacity page asks for what can be seen, and figures are of scenarios that can be run again.
-func TestTheMetricsAndScenariosThatAreNamedExist(t *testing.T) {
-	t.Parallel()
-	served, scenarios := document(t, monitoring), chapter(t, "../bench/scenarios.go", "\nvar scenarios = ", "\n}\n")
-	for _, name := range regexp.MustCompile(`triprize_\w+`).FindAllString(document(t, "../docs/capacity.md"), -1) {
-		if !strings.Contains(served, "- `"+name) {
-			t.Errorf("the capacity page names the metric %s", name)
-		}
-	}
-	figures := regexp.MustCompile("(?m)^\\|.* \\| 20[0-9-]+ \\| `(.+)` \\|$").FindAllStringSubmatch(document(t, readme), -1)
-	if len(figures) < 7 {
-		t.Errorf("the README has %d figures", len(figures))
-	}
-	for _, figure := range figures {
-		for name := range strings.SplitSeq(figure[1], ",") {
-			if !strings.Contains(scenarios, "\n\t{\""+name+`", `) {
-				t.Errorf("the README names the scenario %s", name)
-			}
-		}
 	}
 }
 
@@ -403,91 +360,6 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 		if !regexp.MustCompile(one[1] + `\b`).MatchString(expressions) {
 			t.Errorf("no alert has %s", one[1])
 		}
-	}
-}
-
-// words returns the words that tests have in their texts, and in names of fields and constants of other packages: neither a
-// comment nor the name of a test is one. It has also the kebab form of what Go spells in one word: fault.NotFound.
-func words(t *testing.T) map[string]bool {
-	t.Helper()
-	all := make(map[string]bool)
-	note := func(text string) {
-		for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool {
-			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '-'
-		}) {
-			all[word] = true
-		}
-	}
-	upper := regexp.MustCompile(`([a-z])([A-Z])`)
-	for _, file := range files(t, "_test.go") {
-		source := document(t, file)
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, source, parser.SkipObjectResolution)
-		servers.NoError(t, err)
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.ImportSpec:
-				return false
-			case *ast.BasicLit:
-				note(n.Value)
-			case *ast.SelectorExpr:
-				note(upper.ReplaceAllString(n.Sel.Name, "$1-$2"))
-			}
-			return true
-		})
-	}
-	return all
-}
-
-// followed are the enums whose values are all reached in some test: schemas, and properties of schemas.
-var followed = []string{"ProblemCode", "CampaignState", "PositionState", "RefundState", "Hold.state", "Job.state", "Purchase.state", "Authorization.state",
-	"StreamEnd.reason", "WalletEvent.kind"}
-
-// A property of a request, a parameter, a code of a problem or a state that no test names has no test.
-func TestEveryPropertyCodeAndStateOfTheContractIsInATest(t *testing.T) {
-	t.Parallel()
-	document, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
-	servers.NoError(t, err)
-	promised := make(map[string]bool)
-	for _, item := range document.Paths.Map() {
-		for _, o := range item.Operations() {
-			for _, p := range o.Parameters {
-				promised[p.Value.Name] = true
-			}
-			if o.RequestBody != nil {
-				for _, media := range o.RequestBody.Value.Content {
-					addProperties(promised, media.Schema)
-				}
-			}
-		}
-	}
-	for _, name := range followed {
-		schema, property, _ := strings.Cut(name, ".")
-		found := document.Components.Schemas[schema].Value
-		if property != "" {
-			found = found.Properties[property].Value
-		}
-		for _, value := range found.Enum {
-			promised[value.(string)] = true
-		}
-	}
-	tested := words(t)
-	for _, name := range slices.Sorted(maps.Keys(promised)) {
-		if !tested[strings.ToLower(name)] {
-			t.Errorf("no test has %s: write one that fails without its effect", name)
-		}
-	}
-}
-
-func addProperties(all map[string]bool, schema *openapi3.SchemaRef) {
-	if schema == nil || schema.Value == nil {
-		return
-	}
-	for name, property := range schema.Value.Properties {
-		all[name] = true
-		addProperties(all, property)
-	}
-	for _, part := range slices.Concat(schema.Value.AllOf, schema.Value.AnyOf, schema.Value.OneOf, openapi3.SchemaRefs{schema.Value.Items}) {
-		addProperties(all, part)
 	}
 }
 
