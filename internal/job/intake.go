@@ -44,7 +44,7 @@ type IntakeOptions struct {
 	Triggered  func(messages ...Message)                            // notes messages of draws
 	Closed     func(ctx context.Context, campaignID uuid.UUID) bool // reports whether this process knows that a campaign never sells again
 	Reread     func(ctx context.Context, campaignID uuid.UUID)      // lets it know better
-	// Explain says why campaigns refuse purchases; one without an entry sells again.
+	// Explain says why campaigns never sell again; one that may has no entry.
 	Explain func(ctx context.Context, db postgres.DB, campaigns []uuid.UUID) (map[uuid.UUID]error, error)
 }
 
@@ -109,12 +109,12 @@ type application struct {
 	end     func()
 }
 
-// gate decides about a request: it may refuse it in the application, or end it by an error.
-type gate func(in *Intake, ctx context.Context, a *application, asked Asked) error
+// step decides about a request: it may refuse it in the application, or end it by an error.
+type step func(in *Intake, ctx context.Context, a *application, asked Asked) error
 
-// gates are what a request passes before its batch, in this order. Purchases of closed campaigns have batches of their
-// own: there, or with a refusal, it is only looked whether their keys have jobs.
-var gates = []gate{
+// steps are what a request passes before its batch, in this order. Purchases of campaigns that are known to be closed
+// have batches of their own. With a refusal a batch only looks whether the key has a job.
+var steps = []step{
 	func(in *Intake, ctx context.Context, a *application, asked Asked) error {
 		a.closed = a.Kind == KindPurchase && in.Closed(ctx, a.CampaignID)
 		return nil
@@ -143,7 +143,7 @@ var gates = []gate{
 
 func (a *application) makesJob() bool { return !a.closed && a.refusal == nil }
 
-// drop ends what the gates have begun.
+// drop ends what the steps have begun.
 func (a *application) drop() {
 	if a.waiter != nil {
 		a.waiter.Stop()
@@ -157,7 +157,7 @@ func (a *application) drop() {
 // returns a waiter of a new job, if the caller waits; it must be stopped.
 func (in *Intake) Accept(ctx context.Context, r Request, asked Asked) (Accepted, *Waiter, error) {
 	a := application{Request: r}
-	for _, pass := range gates {
+	for _, pass := range steps {
 		if err := pass(in, ctx, &a, asked); err != nil {
 			a.drop()
 			return Accepted{}, nil, err

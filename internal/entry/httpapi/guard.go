@@ -49,13 +49,13 @@ func (s *server) mount(router fiber.Router) {
 	operations.RegisterHandlers(router, s)
 }
 
-// passage is a request on its way through the gates of its operation.
+// passage is a request on its way through the steps of its guard.
 type passage struct {
 	*fiber.Ctx
 
 	operation *openapi.Operation
 	within    body.Bounds
-	ctx       context.Context //nolint:containedctx // renewed by gates
+	ctx       context.Context //nolint:containedctx // renewed by steps
 	cancel    context.CancelFunc
 	request   *call.Call
 	charged   ratelimit.Verdict // the limit of its sender
@@ -63,11 +63,11 @@ type passage struct {
 	actor     *trail.Actor
 }
 
-// gates decide about a request before its operation, each by one look-up. Their order is a promise:
+// steps decide about a request before its operation. Their order is a promise:
 // first it is known who asks, then the request is charged to the rate limit of that
 // client, and only then anything else is checked, the body last. So an unknown
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
-var gates = []func(s *server, p *passage) error{
+var steps = []func(s *server, p *passage) error{
 	func(s *server, p *passage) error {
 		who, err := s.identify(p.ctx, p.Ctx, p.operation)
 		if err == nil {
@@ -118,7 +118,7 @@ var gates = []func(s *server, p *passage) error{
 
 func (p *passage) isRead() bool { return p.operation.Method == http.MethodGet }
 
-// renew leaves the gates behind one that took long the whole time.
+// renew leaves the steps behind one that took long the whole time.
 func (p *passage) renew(s *server) {
 	if end, _ := p.ctx.Deadline(); time.Until(end) < s.settings.API.RequestTimeout*9/10 {
 		p.cancel()
@@ -126,7 +126,7 @@ func (p *passage) renew(s *server) {
 	}
 }
 
-// guard lets a request through its gates to its operation.
+// guard lets a request through the steps to its operation.
 func (s *server) guard(o *openapi.Operation) fiber.Handler {
 	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
@@ -135,7 +135,7 @@ func (s *server) guard(o *openapi.Operation) fiber.Handler {
 		defer func() { p.cancel() }()
 		p.request, _ = callOf(c)
 		defer p.request.EndShare()
-		for _, pass := range gates {
+		for _, pass := range steps {
 			if err := pass(s, p); err != nil {
 				return err
 			}

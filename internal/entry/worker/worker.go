@@ -89,8 +89,8 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.processor.Announce, Due: w.dispatchDue}, logger)
 	w.consumers = []queue.Consumer{
 		w.processor.OneByOne(job.KindDraw, postgres.TxDraw, settings.Worker.Draws, w.draw),
-		w.processor.Batcher(job.KindCancellation, slots, 0, w.batch(w.seller.Cancel)).Consumer(slots),
-		w.processor.Batcher(job.KindPurchase, slots, 0, w.batch(w.seller.Sell)).Consumer(slots),
+		w.processor.Batcher(job.KindCancellation, slots, 0, w.batch(w.seller.Cancel)).Consumer(),
+		w.processor.Batcher(job.KindPurchase, slots, 0, w.batch(w.seller.Sell)).Consumer(),
 		w.processor.OneByOne(job.KindCampaignCancellation, postgres.TxCampaign, campaignCancellationTasks, w.cancelCampaign),
 	}
 	return w
@@ -111,7 +111,7 @@ func (w *Worker) batch(do func(ctx context.Context, refs []job.Ref, wait job.Loc
 func (w *Worker) Describe(describe func() queue.Description) { w.heartbeat.Describe = describe }
 
 // Run consumes tasks until ctx ends. It then finishes running tasks within the shutdown timeout and
-// requeues the rest. While probe fails it takes no tasks: see outages.
+// requeues the rest. While probe fails it takes no tasks: see [delivery.Outages].
 func (w *Worker) Run(ctx context.Context, probe func(ctx context.Context) error) error {
 	w.outages.Probe = probe
 	for i, c := range w.consumers {

@@ -132,7 +132,7 @@ func groupSize(queued []job.Ref) int {
 // shards are blocked meanwhile.
 func (b *Batcher) group(ctx context.Context, jobs []job.Ref) error {
 	wait := job.SkipLocked
-	if ofOneCampaign(jobs) && b.processor.waits.allowed() {
+	if ofOneCampaign(jobs) && b.processor.shardOf(jobs[0].CampaignID).waits.allowed() {
 		wait.Campaign = campaignWait
 	}
 	result, err := b.run(ctx, jobs, wait)
@@ -150,7 +150,7 @@ func (b *Batcher) group(ctx context.Context, jobs []job.Ref) error {
 
 // counted makes one attempt at jobs with a lock held: with that of Processor.exclusive no batch and no other such
 // attempt runs in this process, but draws keep running: one may take a minute, and all shards would wait for it.
-// It first counts the attempt and commits that. If the count exceeds job.MaxDeliveries, the jobs fail instead. If the
+// It first counts the attempt and commits that. If the count exceeds the setting MaxDeliveries, the jobs fail instead. If the
 // attempt ends with a transient error or a snooze, the count is reverted.
 func (p *Processor) counted(ctx context.Context, kind job.Kind, jobs []job.Ref, lock sync.Locker, try func(ctx context.Context) error) (err error) {
 	begun := false // the attempt may have been counted

@@ -341,7 +341,7 @@ func TestRedeliveredJobsOfLockedCampaignsWaitInVainOnce(t *testing.T) {
 		deliveredBefore(t, w, 2, ref.ID) // each is a group of its own
 	}
 	made := record(w.cancellations, nil)
-	w.waits.pause = time.Hour
+	w.shards[0].waits.pause = time.Hour
 	for range 2 {
 		if err := w.cancellations.jobs(t.Context(), jobs, true); !errors.Is(err, ErrLocked) {
 			t.Errorf("got %v", err)

@@ -38,7 +38,7 @@ const (
 	shardDrain   = time.Second      // how long a batch may run at shutdown after the last task was released. If it is canceled, its jobs are still in the outbox.
 
 	// A transaction that waits for a locked row blocks its shard. So every wait is short, a batch waits
-	// maxWaits times at most, and after a wait that timed out no batch waits for waitPause: many
+	// maxWaits times at most, and after a wait that timed out none in the shard waits for waitPause: many
 	// campaigns may be locked at once.
 	campaignWait = 100 * time.Millisecond
 	walletWait   = 50 * time.Millisecond // with the campaign locked
@@ -52,13 +52,14 @@ type Batcher struct {
 	processor *Processor
 	kind      job.Kind
 	do        job.Batch
-	retries   *semaphore.Weighted // half of the kind's slots, for tasks that retry jobs
+	slots     int
+	retries   *semaphore.Weighted // half of the slots, for tasks that retry jobs
 }
 
 // Batcher adds a kind, whose transactions are do's. There is at least minInterval between the starts of two
 // batches in a shard.
 func (p *Processor) Batcher(kind job.Kind, slots int, minInterval time.Duration, do job.Batch) *Batcher {
-	b := &Batcher{processor: p, kind: kind, do: do, retries: semaphore.NewWeighted(int64(max(slots/2, 1)))}
+	b := &Batcher{processor: p, kind: kind, do: do, slots: slots, retries: semaphore.NewWeighted(int64(max(slots/2, 1)))}
 	p.metrics.expect(kind)
 	p.metrics.snoozed.WithLabelValues(string(kind))
 	for _, l := range p.shards {
@@ -68,9 +69,9 @@ func (p *Processor) Batcher(kind job.Kind, slots int, minInterval time.Duration,
 }
 
 // Consumer returns the consumer of the kind's messages.
-func (b *Batcher) Consumer(slots int) queue.Consumer {
+func (b *Batcher) Consumer() queue.Consumer {
 	b.processor.metrics.expectMessages(b.kind)
-	return queue.Consumer{Kind: string(b.kind), Concurrency: slots, Handle: b.processor.handle(postgres.Transaction(b.kind), b.jobs)}
+	return queue.Consumer{Kind: string(b.kind), Concurrency: b.slots, Handle: b.processor.handle(postgres.Transaction(b.kind), b.jobs)}
 }
 
 // ErrLocked is the error of jobs whose campaign, wallet or payment stays locked.
@@ -200,7 +201,7 @@ func (b *Batcher) run(ctx context.Context, refs []job.Ref, wait job.LockWait) (j
 		p.Logger.Error("a wallet is broken: its job failed", "kind", b.kind, "error", err.Error()) // as text, so that each wallet has its own line
 	}
 	if result.TimedOut {
-		p.waits.timedOut()
+		p.shardOf(refs[0].CampaignID).waits.timedOut()
 	}
 	p.Dispatch(result.Messages...)
 	p.Due(result.Due)
@@ -231,6 +232,7 @@ type shard struct {
 	processor *Processor
 	batches   map[job.Kind]*batch.Coalescer[*item, verdict]
 	running   sync.Mutex // held by the running batch; locked after Processor.exclusive
+	waits     lockWaits
 }
 
 // item is one job on its way through a shard.
@@ -321,7 +323,7 @@ func (b *Batcher) try(ctx context.Context, refs []job.Ref, wallets bool, waits *
 		return nil
 	}
 	wait := job.SkipLocked
-	if *waits > 0 && ofOneCampaign(refs) && b.processor.waits.allowed() {
+	if *waits > 0 && ofOneCampaign(refs) && b.processor.shardOf(refs[0].CampaignID).waits.allowed() {
 		*waits--
 		wait.Campaign = campaignWait
 		if wallets {

@@ -49,7 +49,6 @@ type Processor struct {
 	redisTimeout time.Duration // of each optional call to Redis
 	metrics      *metrics
 	shards       []*shard
-	waits        lockWaits
 	exclusive    sync.RWMutex // batches hold the read lock, attempts that are made alone the write lock
 
 	announcements, deletions *batch.Coalescer[uuid.UUID, struct{}] // of jobs and messages, after a commit
@@ -64,7 +63,7 @@ type Options struct {
 	Redis      redis.UniversalClient
 	Namespace  string
 	Heartbeat  *queue.Heartbeat
-	Dispatcher *queue.Dispatcher
+	Dispatcher *queue.Dispatcher // closed by Close
 	Logger     *slog.Logger
 	Triggered  func(messages ...job.Message) // notes messages of draws; it must not block
 	Due        func(items []lease.Item)      // dispatches items that a commit has made due; it must not block
@@ -75,13 +74,13 @@ const redisTimeout = time.Second
 
 // New returns a Processor without kinds; add them before the first task. Close it.
 func New(settings config.Worker, o Options, registry prometheus.Registerer) *Processor {
-	p := &Processor{Options: o, settings: settings, redisTimeout: cmp.Or(settings.OptionalTimeout, redisTimeout), metrics: newMetrics(registry), waits: lockWaits{pause: waitPause}}
+	p := &Processor{Options: o, settings: settings, redisTimeout: cmp.Or(settings.OptionalTimeout, redisTimeout), metrics: newMetrics(registry)}
 	p.settings.MaxDeliveries = cmp.Or(settings.MaxDeliveries, job.MaxDeliveries)
 	p.draining, p.drain = context.WithCancel(context.Background())
 	p.announcements = p.newAnnouncements()
 	p.deletions = p.newDeletions(cmp.Or(settings.OptionalTimeout, deleteTimeout))
 	for range settings.Shards {
-		p.shards = append(p.shards, &shard{processor: p, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict])})
+		p.shards = append(p.shards, &shard{processor: p, waits: lockWaits{pause: waitPause}, batches: make(map[job.Kind]*batch.Coalescer[*item, verdict])})
 	}
 	return p
 }
@@ -197,7 +196,7 @@ func (p *Processor) Faulted() { p.metrics.faults.Inc() }
 // IsTransient reports whether an error is transient and not caused by the job.
 func IsTransient(err error) bool { return postgres.IsTransient(err) || errors.Is(err, batch.ErrFull) }
 
-// Committed does the work after the commit of outcomes.
+// committed does the work after the commit of outcomes.
 func (p *Processor) committed(ctx context.Context, kind job.Kind, outcomes []job.Outcome) {
 	for _, o := range outcomes {
 		p.Announce(o.ID)

@@ -208,24 +208,24 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 				t.Errorf("%s: the transactions waited %+v", s.kind, got)
 			}
 		}
-		w.waits.pause = time.Hour
-		w.waits.timedOut()
+		w.shards[0].waits.pause = time.Hour
+		w.shards[0].waits.timedOut()
 		for range 3 {
 			flush(campaignLocked, job.SkipLocked, job.SkipLocked, job.SkipLocked, job.SkipLocked)
 		}
-		w.waits.resume.Store(nil)
+		w.shards[0].waits.resume.Store(nil)
 		flush(campaignLocked, forCampaign, forCampaign, job.SkipLocked, job.SkipLocked) // first the free one, then in vain
-		if w.waits.allowed() {
+		if w.shards[0].waits.allowed() {
 			t.Errorf("%s: after a wait in vain it would wait again at once", s.kind)
 		}
 		alone := []*item{{Ref: held[0].Ref}}
-		w.waits.pause = time.Hour
-		w.waits.timedOut()
+		w.shards[0].waits.pause = time.Hour
+		w.shards[0].waits.timedOut()
 		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []job.LockWait{job.SkipLocked}) {
 			t.Errorf("%s: a batch of one campaign waited, %v", s.kind, err)
 		}
-		w.waits.resume.Store(nil)
-		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []job.LockWait{forCampaign}) || w.waits.allowed() {
+		w.shards[0].waits.resume.Store(nil)
+		if _, err := l.flush(t.Context(), s, alone); err != nil || !slices.Equal(waitsOf(made), []job.LockWait{forCampaign}) || w.shards[0].waits.allowed() {
 			t.Errorf("%s: a batch of one campaign, later: %v", s.kind, err)
 		}
 		for _, unlock := range unlocks {
@@ -245,7 +245,7 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 	refs := fixture.Accept(t, w.db, fixture.WalletRequest(t, id, "mina", 6, 1), fixture.PurchaseRequest(t, id, "otto", 6, 1), fixture.PurchaseRequest(t, other, "otto", 6, 1))
 	items := []*item{{Ref: refs[0], retries: walletRetry - 1, verdict: walletLocked}, {Ref: refs[1]}, {Ref: refs[2]}}
 	made := record(w.purchases, nil)
-	w.waits.pause = time.Hour
+	w.shards[0].waits.pause = time.Hour
 	unlock := fixture.LockWallet(t, w.db, mina)
 	flush := func(items []*item, want []verdict, waits ...job.LockWait) {
 		t.Helper()

@@ -63,7 +63,7 @@ func newWorkerOn(t *testing.T, registry *prometheus.Registry, change ...func(s *
 	w.purchases = w.Batcher(job.KindPurchase, settings.Worker.Concurrency, 0, batchOf(seller.Sell))
 	w.cancellations = w.Batcher(job.KindCancellation, settings.Worker.Concurrency, 0, batchOf(seller.Cancel))
 	w.drawer = drawing.NewDrawer(gate.Retry(drawing.RowWait), fixture.Key(t), settings.Draw, drawing.DrawerOptions{Registry: registry, Holder: "us", AtOnce: 1}, logger)
-	w.consumers = []queue.Consumer{w.purchases.Consumer(settings.Worker.Concurrency), w.cancellations.Consumer(settings.Worker.Concurrency)}
+	w.consumers = []queue.Consumer{w.purchases.Consumer(), w.cancellations.Consumer()}
 	t.Cleanup(w.Close)
 	return w
 }

@@ -42,3 +42,24 @@ func TestOnlyTheSameKeyAndRowOpen(t *testing.T) {
 		}
 	}
 }
+
+func TestAMACOpensWhatItSealedAtThatKeyOnly(t *testing.T) {
+	mac := NewMAC("secret")
+	sealed := mac.Seal("key", []byte("value"))
+	if value, ok := mac.Open("key", sealed); !ok || string(value) != "value" {
+		t.Errorf("got %q, %t", value, ok)
+	}
+	changed := append(bytes.Clone(sealed[:len(sealed)-1]), 'x')
+	for name, got := range map[string]func() ([]byte, bool){
+		"another secret":  func() ([]byte, bool) { return NewMAC("other").Open("key", sealed) },
+		"another key":     func() ([]byte, bool) { return mac.Open("kez", sealed) },
+		"a changed value": func() ([]byte, bool) { return mac.Open("key", changed) },
+		"a value cut off": func() ([]byte, bool) { return mac.Open("key", sealed[:len(sealed)-1]) },
+		"no MAC":          func() ([]byte, bool) { return mac.Open("key", append(make([]byte, 32), "value"...)) },
+		"less than a MAC": func() ([]byte, bool) { return mac.Open("key", sealed[:8]) },
+	} {
+		if value, ok := got(); ok {
+			t.Errorf("%s: got %q", name, value)
+		}
+	}
+}

@@ -1,5 +1,6 @@
 // Package keyring encrypts small secrets for storage in a row, with AES-256-GCM. A sealed secret can be opened only
-// with the same key and row. A [Keyring] has the keys of a process during a key rotation.
+// with the same key and row. A [Keyring] has the keys of a process during a key rotation. A [MAC] authenticates what is
+// stored in Redis.
 package keyring
 
 import (

@@ -25,7 +25,7 @@ import (
 
 // The tests of what has keys in Redis, and of all that workers and sweeps do with it, on other kinds of servers.
 func TestSentinelAndAClusterCarryEverythingThatOneServerDoes(t *testing.T) {
-	packages := []string{"platform/queue", "job", "platform/ratelimit", "platform/lock", "platform/sweep", "entry/upkeep", "entry/worker"}
+	packages := []string{"platform/queue", "job", "job/delivery", "platform/ratelimit", "platform/lock", "platform/sweep", "entry/upkeep", "entry/worker"}
 	for kind, packages := range map[string][]string{devstack.RedisCluster: packages, devstack.RedisSentinel: packages[:2]} { // Sentinel's client is that of one server
 		t.Run(kind, func(t *testing.T) {
 			stack, err := devstack.Start(t.Context(), devstack.Options{Unsafe: true, Redis: kind})
