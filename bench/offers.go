@@ -48,7 +48,7 @@ func (s *setup) publish(ctx context.Context, db *pgxpool.Pool, baseLengths []int
 	}
 	for i, base := range baseLengths {
 		d := campaign.Draft{Name: fmt.Sprintf("Campaign %d", i+1), BaseLength: base, Currency: "JPY",
-			Policies: campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay}}
+			Policies: campaign.Policies{Unsold: campaign.UnsoldStay}}
 		for layer := 1; layer <= base; layer++ {
 			d.Layers = append(d.Layers, campaign.Layer{Layer: layer, Price: 500, Prizes: []campaign.PrizeGroup{{Name: "A prize", Count: 1}}})
 		}

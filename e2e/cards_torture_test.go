@@ -89,7 +89,7 @@ func tortureWith(t *testing.T, seed uint64) {
 		Retry: 100 * time.Millisecond, Processing: 3 * time.Second,
 	}}, "TRIPRIZE_PAYMENTS_RESERVATION=12s", "TRIPRIZE_PAYMENTS_MAX_EXTENSION=12s")
 	to := &torture{s: s, dice: rand.New(rand.NewPCG(seed, 0))}
-	to.campaigns = []uuid.UUID{s.Campaign(10), s.Campaign(10), lenient(s, 10)}
+	to.campaigns = []uuid.UUID{s.Campaign(10), s.Campaign(10), s.Campaign(10)}
 	to.faults = stripesim.Faults{Seed: seed, Decline: 0.05, ErrorBefore: 0.03, ErrorAfter: 0.03, TimeoutBefore: 0.01, TimeoutAfter: 0.02, TooMany: 0.02,
 		WebhookLost: 0.2, WebhookTwice: 0.2, WebhookLate: 0.2}
 	s.Sandbox.Set(to.faults)
@@ -113,16 +113,6 @@ func tortureWith(t *testing.T, seed uint64) {
 	to.disturb()
 	to.calm()
 	to.expectEnds()
-}
-
-// lenient makes a campaign that gives late money other positions.
-func lenient(s *fleet.System, base int) uuid.UUID {
-	s.T.Helper()
-	draft := fleet.CampaignBody(base)
-	draft["policies"] = map[string]any{"late_payment": "reassign"}
-	made := s.Post("/v1/campaigns", draft)
-	fleet.Want(s.T, http.StatusOK, s.Post("/v1/campaigns/"+made.ID.String()+"/publish", nil))
-	return made.ID
 }
 
 // buy buys two positions, retries until it is promised, does what the buyer does, brings other cards

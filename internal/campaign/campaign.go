@@ -91,19 +91,16 @@ func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold - c.Block
 // Policies are the campaign's rules for special cases. They are stored with the
 // campaign from the start, so that they are known before the first sale.
 type Policies struct {
-	LatePayment       string     `json:"late_payment"` // refund or reassign
-	Unsold            string     `json:"unsold"`       // stay, cancel or draw
+	Unsold            string     `json:"unsold"` // stay, cancel or draw
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 	Beacon            bool       `json:"beacon"` // the draw waits for public randomness
 }
 
-// The values of the policies; the first of each is the default.
+// What becomes of unsold positions; the first is the default.
 const (
-	LatePaymentRefund   = "refund"
-	LatePaymentReassign = "reassign"
-	UnsoldStay          = "stay"
-	UnsoldCancel        = "cancel"
-	UnsoldDraw          = "draw"
+	UnsoldStay   = "stay"
+	UnsoldCancel = "cancel"
+	UnsoldDraw   = "draw"
 )
 
 // Layer is one layer of a campaign: how many positions it has, what they cost, and what can

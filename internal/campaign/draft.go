@@ -81,9 +81,6 @@ func checkTime(t *time.Time, pointer string) []fault.Field {
 }
 
 func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
-	if p.LatePayment != LatePaymentRefund && p.LatePayment != LatePaymentReassign {
-		bad("/policies/late_payment", "must be %s or %s", LatePaymentRefund, LatePaymentReassign)
-	}
 	if p.Unsold != UnsoldStay && p.Unsold != UnsoldCancel && p.Unsold != UnsoldDraw {
 		bad("/policies/unsold", "must be %s, %s or %s", UnsoldStay, UnsoldCancel, UnsoldDraw)
 	}

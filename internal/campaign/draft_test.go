@@ -66,9 +66,6 @@ func TestADraftIsCheckedFieldByField(t *testing.T) {
 		{"an end after the start", func(d draft) { d.SaleStartsAt, d.SaleEndsAt = &noon, pointer(noon.Add(time.Microsecond)) }, ""},
 		{"an end at the start", func(d draft) { d.SaleStartsAt, d.SaleEndsAt = &noon, &noon }, "/sale_ends_at"},
 		{"an end before the start", func(d draft) { d.SaleStartsAt, d.SaleEndsAt = &noon, pointer(noon.Add(-time.Second)) }, "/sale_ends_at"},
-		{"late payment: reassign", func(d draft) { d.Policies.LatePayment = campaign.LatePaymentReassign }, ""},
-		{"late payment: nothing", func(d draft) { d.Policies.LatePayment = "" }, "/policies/late_payment"},
-		{"late payment: something else", func(d draft) { d.Policies.LatePayment = "keep" }, "/policies/late_payment"},
 		{"unsold: cancel, without an end", func(d draft) { d.Policies.Unsold = campaign.UnsoldCancel }, "/policies/unsold"},
 		{"unsold: cancel", func(d draft) {
 			end := time.Now().Add(time.Hour)

@@ -51,17 +51,16 @@ func QueueMissing(b *pgx.Batch, ids []uuid.UUID, each func(id uuid.UUID)) {
 
 // Status is what decisions on purchases and holds need to know of a campaign.
 type Status struct {
-	ID          uuid.UUID
-	State       State
-	Paused      bool
-	Open        bool       // it is between the start and the end of the sale
-	DrawsAt     *time.Time // the end of the sale, if what is sold by then is drawn
-	Ended       bool       // DrawsAt has come: nothing new is sold, held or reserved, ever
-	Terms                  // without the shape until Facts.Fill has set it
-	Currency    string
-	LatePayment string // what becomes of late money: LatePaymentRefund or LatePaymentReassign
-	Counts      Counts
-	Board       int64 // the board_version; a transaction that changes positions makes it one more, see Changes
+	ID       uuid.UUID
+	State    State
+	Paused   bool
+	Open     bool       // it is between the start and the end of the sale
+	DrawsAt  *time.Time // the end of the sale, if what is sold by then is drawn
+	Ended    bool       // DrawsAt has come: nothing new is sold, held or reserved, ever
+	Terms               // without the shape until Facts.Fill has set it
+	Currency string
+	Counts   Counts
+	Board    int64 // the board_version; a transaction that changes positions makes it one more, see Changes
 }
 
 // CheckOnSale returns nil while positions can be sold and held, or an Error that
@@ -120,10 +119,10 @@ func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),
 		       draws_at, coalesce(draws_at <= t.now, false),
-		       currency, purchase_limit, coalesce(policies ->> 'late_payment', 'refund'), positions_total, positions_reserved, positions_sold, positions_blocked, board_version
+		       currency, purchase_limit, positions_total, positions_reserved, positions_sold, positions_blocked, board_version
 		FROM campaigns, (SELECT clock_timestamp() AS now) t
 		WHERE id = ANY($1)`, ids).Query(postgres.Each(func() { into[s.ID] = new(s) }, &s.ID, &s.State, &s.Paused, &s.Open, &s.DrawsAt, &s.Ended, &s.Currency, &s.PurchaseLimit,
-		&s.LatePayment, &s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board))
+		&s.Counts.Total, &s.Counts.Reserved, &s.Counts.Sold, &s.Counts.Blocked, &s.Board))
 }
 
 // Locker is a session of Postgres that has locked the row of a campaign.

@@ -15,7 +15,7 @@ import (
 func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	draft, currency, layers := fullDraft(), money.Currency("USD"), fixture.Draft(5).Layers
-	policies := campaign.Policies{LatePayment: campaign.LatePaymentReassign, Unsold: campaign.UnsoldCancel}
+	policies := campaign.Policies{Unsold: campaign.UnsoldCancel}
 	if got := draft.Apply(campaign.Patch{}); !reflect.DeepEqual(got, draft) {
 		t.Errorf("an empty patch: %+v", got)
 	}

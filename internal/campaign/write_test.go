@@ -27,7 +27,7 @@ func fullDraft() campaign.Draft {
 	d := fixture.Draft(4)
 	d.Name, d.Currency, d.PurchaseLimit = "A campaign with everything", "EUR", pointer(3)
 	d.SaleStartsAt, d.SaleEndsAt = pointer(noon), pointer(noon.Add(time.Hour))
-	d.Policies = campaign.Policies{LatePayment: campaign.LatePaymentReassign, Unsold: campaign.UnsoldCancel, CancellationUntil: &noon}
+	d.Policies = campaign.Policies{Unsold: campaign.UnsoldCancel, CancellationUntil: &noon}
 	d.PublicPage, d.EmbedOrigins = campaign.PublicPageEmbed, []string{"https://shop.example"}
 	d.Layers[1].Prizes = nil
 	d.Layers[3].Prizes = []campaign.PrizeGroup{{Name: "Gold", Count: 1}, {Name: "Silver", Count: 2}, {Name: "Gold", Count: 1}}

@@ -10,7 +10,7 @@ var Invariants = []audit.Invariant{
 		FROM holds h LEFT JOIN purchases p ON p.id = h.purchase_id
 		WHERE h.state = 'used'
 		  AND ((p.campaign_id, p.user_id) IS DISTINCT FROM (h.campaign_id, h.user_id)
-		       OR NOT EXISTS (SELECT FROM payment_steps s WHERE s.purchase_id = p.id AND s.event = 'reassigned') AND EXISTS (SELECT layer, "column" FROM jsonb_to_recordset(h.positions) AS w (layer int, "column" int)
+		       OR EXISTS (SELECT layer, "column" FROM jsonb_to_recordset(h.positions) AS w (layer int, "column" int)
 		                  EXCEPT (SELECT layer, col FROM purchase_items WHERE purchase_id = p.id
 		                          UNION ALL SELECT (x ->> 'layer')::int, (x ->> 'column')::int FROM jsonb_path_query(p.partial_cancellations, '$[*].positions[*]') x))
 		       OR h.size <> (SELECT count(*) FROM purchase_items WHERE purchase_id = p.id) + (SELECT count(*) FROM jsonb_path_query(p.partial_cancellations, '$[*].positions[*]')))`},

@@ -21,8 +21,8 @@
 //	    positions (settled) or a refund (refund_due).
 //	  - expiring: given up, for the reason in ending. The intent is being cancelled, and its
 //	    positions stay reserved until that is certain.
-//	  - late: the provider will not cancel it. Its positions are free, and the campaign's
-//	    policy late_payment decides about late money.
+//	  - late: the provider will not cancel it. Its positions are free, and late money is
+//	    refunded.
 //	  - ended: it was cancelled at the provider, or there never was an intent. Its positions
 //	    can be freed.
 //	  - settled, refund_due, cancelled: final. Only money on a cancelled one makes it captured
@@ -304,7 +304,6 @@ const (
 	StepReleased        = "released"         // the positions are free again
 	StepHeldAgain       = "held-again"       // the hold that the purchase used keeps the positions again
 	StepLate            = "payment-late"     // money that came after the release
-	StepReassigned      = "reassigned"       // other positions for late money
 	StepResolved        = "payment-resolved" // by hand
 	StepRefundOpen      = "refund-requested"
 	StepRefundPending   = "refund-pending"

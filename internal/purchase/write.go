@@ -103,17 +103,6 @@ func QueueEnd(b *pgx.Batch, ends []End, from ...State) {
 		WHERE p.id = e.id AND p.state = ANY($6)`, ids, states, failures, by, reasons, from).Exec(postgres.Exactly(n, fmt.Sprint(from, " purchases")))
 }
 
-// QueueReassign replaces the items of purchases by as many others, at the same prices. It
-// belongs to QueueComplete, which makes sure that they were open.
-func QueueReassign(b *pgx.Batch, purchases []Purchase) {
-	ids, n := make([]uuid.UUID, len(purchases)), 0
-	for i, p := range purchases {
-		ids[i], n = p.ID, n+len(p.Items)
-	}
-	b.Queue(`DELETE FROM purchase_items WHERE purchase_id = ANY($1)`, ids).Exec(postgres.Exactly(n, "items"))
-	queueItems(b, purchases)
-}
-
 // QueueNotAwaiting makes open purchases pending that wait for their buyers.
 func QueueNotAwaiting(b *pgx.Batch, ids []uuid.UUID) {
 	b.Queue(`UPDATE purchases SET state = 'pending' WHERE id = ANY($1) AND state = 'awaiting_action'`, ids)

@@ -41,13 +41,11 @@ func endSale(t *testing.T, db *pgxpool.Pool, id uuid.UUID, want string) {
 }
 
 // endingSale is a sale that is drawn at its end, of which some positions are sold and two are reserved for a
-// while. It gives late money other positions.
+// while.
 func endingSale(t *testing.T, sold int, ttl time.Duration) (db *pgxpool.Pool, clock *servers.Clock, id, bought uuid.UUID, ref job.Ref) {
 	t.Helper()
 	db, clock = servers.DBWithClock(t)
-	draft := fixture.DrawnAtEnd(4, aLongSale)
-	draft.Policies.LatePayment = campaign.LatePaymentReassign
-	id = fixture.Campaign(t, db, draft)
+	id = fixture.Campaign(t, db, fixture.DrawnAtEnd(4, aLongSale))
 	fixture.Sell(t, db, id, sold)
 	bought, ref = fixture.Reserve(t, db, id, "a", 2, ttl)
 	return db, clock, id, bought, ref
@@ -179,7 +177,7 @@ func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testin
 }
 
 // Between the end and the draw, too: nothing new is sold.
-func TestLateMoneyAfterTheEndIsRefundedWhateverThePolicy(t *testing.T) {
+func TestLateMoneyAfterTheEndIsRefunded(t *testing.T) {
 	t.Parallel()
 	db, clock, id, kept, keptRef := endingSale(t, 0, 2*aLongSale) // what is kept keeps it from being drawn
 	bought, ref := late(t, db, fixture.CardRequest(t, id, "a", 0, 1))

@@ -21,7 +21,7 @@ import (
 //
 //   - captured: the positions are sold; or they are freed and the money is refunded,
 //     because the campaign or the purchase was cancelled meanwhile. Late money, whose
-//     positions are free again, gets others where the campaign says so.
+//     positions are free again, is refunded.
 //   - ended: the positions are free again, and the job fails or is cancelled. Positions of a
 //     hold whose time is not over are its again, unless the buyer or the campaign has cancelled.
 //   - expiring, over, and not to be cancelled: the positions are free again, and the
@@ -40,21 +40,8 @@ func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref
 	if err := in.findHolds(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	var late []*finalization
 	for _, c := range in.payments {
-		isLate, err := in.decide(c)
-		if err != nil {
-			return Report{}, err
-		}
-		if isLate {
-			late = append(late, c)
-		}
-	}
-	if len(late) > 0 {
-		if err := s.facts.Fill(ctx, tx, in.campaigns); err != nil {
-			return Report{}, err
-		}
-		if err := in.reassign(ctx, tx, late); err != nil {
+		if err := in.decide(c); err != nil {
 			return Report{}, err
 		}
 	}

@@ -8,9 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
-	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/purchase"
@@ -41,21 +39,10 @@ func late(t *testing.T, db *pgxpool.Pool, request job.Request) (bought uuid.UUID
 	return bought, ref
 }
 
-// reassigning is a draft of a campaign that gives late money other positions.
-func reassigning(limit int) campaign.Draft {
-	draft := fixture.Draft(4)
-	draft.Policies.LatePayment = campaign.LatePaymentReassign
-	if limit > 0 {
-		draft.PurchaseLimit = &limit
-	}
-	return draft
-}
-
 // A buyer wants 2/1, 3/1 and 3/2.
 func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	service := fixture.Holds(t, db, nil, nil)
 	bought3 := now{purchase.Completed, payment.Settled, job.Succeeded, "", "", 0, 3}
 	refunding := func(code fault.Code, reason payment.RefundReason) now {
 		return now{purchase.Refunding, payment.RefundDue, job.Failed, code, reason, 0, 0}
@@ -65,7 +52,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		return now{state, payment.Cancelled, job.Failed, code, "", 0, 0}
 	}
 	const released, refunded = "reserved released", "reserved released refund-requested"
-	const lateSold, lateBack = "reserved released payment-late reassigned", "reserved released payment-late refund-requested"
+	const lateBack = "reserved released payment-late refund-requested"
 	type bought struct { // a purchase and its job, which has begun
 		campaign, id uuid.UUID
 		ref          job.Ref
@@ -84,63 +71,40 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 	ended := func(b bought) { endCampaign(t, db, b.campaign) }
 	isLate := func(b bought) { outOfTime(t, db, b.id, b.ref) }
 	captured := advance(payment.Captured)
-	sold := func(what inventory.Selection) func(b bought) {
-		return func(b bought) {
-			fixture.Finalize(t, db, fixture.ChosenRequest(t, b.campaign, "b", what.Positions...))
-		}
-	}
-	held := func(over bool) func(b bought) {
-		return func(b bought) {
-			if h := fixture.Hold(t, service, fixture.HoldRequest(b.campaign, "h", at(2, 1), at(2, 2))); over {
-				fixture.EndHold(t, db, h)
-			}
-		}
-	}
-	fourth := func(b bought) { fixture.Buy(t, db, b.campaign, "a", 4, 1) }
 	set := func(sql string) func(b bought) {
 		return func(b bought) { setPayment(t, db, b.id, sql) }
 	}
 	for name, c := range map[string]struct {
-		limit   int
 		happens []func(b bought)
 		want    now
 		steps   string
 	}{
-		"captured":                                                   {0, []func(bought){captured}, bought3, "reserved"},
-		"captured though its time was over":                          {0, []func(bought){advance(payment.Expiring, payment.Captured)}, bought3, "reserved"},
-		"captured in a cancelled campaign":                           {0, []func(bought){captured, ended}, refunding(fault.CampaignNotActive, payment.RefundCampaignCancelled), refunded},
-		"captured and cancelled meanwhile":                           {0, []func(bought){advance(payment.Capturing), cancels, captured}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
-		"captured after its buyer gave it up":                        {0, []func(bought){advance(payment.Confirming), cancels, captured}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
-		"captured, and cancelled by its buyer and with its campaign": {0, []func(bought){captured, cancels, ended}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
-		"expired":                    {0, []func(bought){endsAs(payment.Expired)}, ends(purchase.Failed, fault.ReservationExpired), released},
-		"declined":                   {0, []func(bought){endsAs(payment.Declined)}, ends(purchase.Failed, fault.PaymentDeclined), released},
-		"refused":                    {0, []func(bought){endsAs(payment.Refused)}, ends(purchase.Failed, fault.PaymentRefused), released},
-		"given up with its campaign": {0, []func(bought){endsAs(payment.CampaignCancelled), ended}, ends(purchase.Failed, fault.CampaignNotActive), released},
-		"given up by its buyer":      {0, []func(bought){cancels, advance(payment.Ended)}, ends(purchase.Cancelled, fault.PurchaseCancelled), released},
-		"cancelled while it was captured, which did not succeed": {0, []func(bought){advance(payment.Capturing), cancels, endsAs(payment.Expired)}, ends(purchase.Cancelled, fault.PurchaseCancelled), released},
-		"over, and not to be cancelled":                          {0, []func(bought){advance(payment.Processing, payment.Expiring), set(`uncancellable = true, deadline = clock_timestamp()`)}, now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}, released},
-		"not to be cancelled, and not over yet":                  {0, []func(bought){advance(payment.Processing, payment.Expiring), set(`uncancellable = true`)}, now{purchase.Pending, payment.Expiring, job.Queued, "", "", 3, 0}, "reserved"},
-		"late, and its money does not come":                      {0, []func(bought){isLate, endsAs(payment.Expired)}, ends(purchase.Failed, fault.ReservationExpired), released},
-		"late, and all is free":                                  {0, []func(bought){isLate, captured}, bought3, lateSold},
-		"late, and others are free":                              {0, []func(bought){isLate, sold(fixture.Chosen(at(2, 1), at(3, 1))), captured}, bought3, lateSold},
-		"late, and a layer is short":                             {0, []func(bought){isLate, sold(fixture.Chosen(at(3, 1), at(3, 3))), captured}, tooLate, lateBack},
-		"late, and others hold it":                               {0, []func(bought){isLate, held(false), captured}, tooLate, lateBack},
-		"late, and a hold of it is over":                         {0, []func(bought){isLate, held(true), captured}, bought3, lateSold},
-		"late, and another has reserved it": {0, []func(bought){isLate, func(b bought) {
+		"captured":                                                   {[]func(bought){captured}, bought3, "reserved"},
+		"captured though its time was over":                          {[]func(bought){advance(payment.Expiring, payment.Captured)}, bought3, "reserved"},
+		"captured in a cancelled campaign":                           {[]func(bought){captured, ended}, refunding(fault.CampaignNotActive, payment.RefundCampaignCancelled), refunded},
+		"captured and cancelled meanwhile":                           {[]func(bought){advance(payment.Capturing), cancels, captured}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
+		"captured after its buyer gave it up":                        {[]func(bought){advance(payment.Confirming), cancels, captured}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
+		"captured, and cancelled by its buyer and with its campaign": {[]func(bought){captured, cancels, ended}, refunding(fault.PurchaseCancelled, payment.RefundPurchaseCancelled), refunded},
+		"expired":                    {[]func(bought){endsAs(payment.Expired)}, ends(purchase.Failed, fault.ReservationExpired), released},
+		"declined":                   {[]func(bought){endsAs(payment.Declined)}, ends(purchase.Failed, fault.PaymentDeclined), released},
+		"refused":                    {[]func(bought){endsAs(payment.Refused)}, ends(purchase.Failed, fault.PaymentRefused), released},
+		"given up with its campaign": {[]func(bought){endsAs(payment.CampaignCancelled), ended}, ends(purchase.Failed, fault.CampaignNotActive), released},
+		"given up by its buyer":      {[]func(bought){cancels, advance(payment.Ended)}, ends(purchase.Cancelled, fault.PurchaseCancelled), released},
+		"cancelled while it was captured, which did not succeed": {[]func(bought){advance(payment.Capturing), cancels, endsAs(payment.Expired)}, ends(purchase.Cancelled, fault.PurchaseCancelled), released},
+		"over, and not to be cancelled":                          {[]func(bought){advance(payment.Processing, payment.Expiring), set(`uncancellable = true, deadline = clock_timestamp()`)}, now{purchase.Pending, payment.Late, job.Queued, "", "", 0, 0}, released},
+		"not to be cancelled, and not over yet":                  {[]func(bought){advance(payment.Processing, payment.Expiring), set(`uncancellable = true`)}, now{purchase.Pending, payment.Expiring, job.Queued, "", "", 3, 0}, "reserved"},
+		"late, and its money does not come":                      {[]func(bought){isLate, endsAs(payment.Expired)}, ends(purchase.Failed, fault.ReservationExpired), released},
+		"late, and its positions are free":                       {[]func(bought){isLate, captured}, tooLate, lateBack},
+		"late, and another has reserved its positions": {[]func(bought){isLate, func(b bought) {
 			fixture.ReserveFor(t, db, fixture.CardRequest(t, b.campaign, "b", 2, 2), time.Hour)
 		}, captured}, tooLate, lateBack},
-		"late, and the limit allows it":  {4, []func(bought){isLate, fourth, captured}, bought3, lateSold},
-		"late, and the limit forbids it": {3, []func(bought){isLate, fourth, captured}, tooLate, lateBack},
-		"late, and the sale is paused": {0, []func(bought){isLate, func(b bought) {
+		"late, and the sale is paused": {[]func(bought){isLate, func(b bought) {
 			servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, b.campaign)
-		}, captured}, bought3, lateSold},
-		"late, and it is sold out":            {0, []func(bought){isLate, func(b bought) { fixture.SellOut(t, db, b.campaign) }, captured}, tooLate, lateBack},
-		"late, and its campaign is cancelled": {0, []func(bought){isLate, ended, captured}, refunding(fault.CampaignNotActive, payment.RefundCampaignCancelled), refunded},
-		"late, and the policy is to refund": {0, []func(bought){isLate, func(b bought) {
-			servers.Exec(t, db, `UPDATE campaigns SET policies = policies || '{"late_payment": "refund"}' WHERE id = $1`, b.campaign)
 		}, captured}, tooLate, lateBack},
+		"late, and it is sold out":            {[]func(bought){isLate, func(b bought) { fixture.SellOut(t, db, b.campaign) }, captured}, tooLate, lateBack},
+		"late, and its campaign is cancelled": {[]func(bought){isLate, ended, captured}, refunding(fault.CampaignNotActive, payment.RefundCampaignCancelled), refunded},
 	} {
-		b := bought{campaign: fixture.Campaign(t, db, reassigning(c.limit))}
+		b := bought{campaign: fixture.Campaign(t, db, fixture.Draft(4))}
 		b.id, b.ref = fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, b.campaign, sale.Order{UserID: "a", Selection: fixture.Chosen(at(2, 1), at(3, 1), at(3, 2)),
 			Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm"}}), time.Hour)
 		for _, happens := range c.happens {
@@ -313,24 +277,4 @@ func TestADeclineIsToldInTheWordsOfTheProvider(t *testing.T) {
 	if p.Code != fault.PaymentDeclined || p.Detail != "Your card has insufficient funds." || p.DeclineCode != "insufficient_funds" || p.Advice != "try_again_later" {
 		t.Errorf("%+v", p)
 	}
-}
-
-// Several late payments share what is free, in their order, and the last position begins
-// the draw.
-func TestLatePaymentsShareWhatIsFreeAndTheLastOneEndsTheSale(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	id := fixture.Campaign(t, db, reassigning(2))
-	_, first := late(t, db, fixture.CardRequest(t, id, "a", 4, 2))
-	_, second := late(t, db, fixture.CardRequest(t, id, "a", 4, 1)) // over the limit with the first
-	_, third := late(t, db, fixture.CardRequest(t, id, "b", 4, 2))
-	_, fourth := late(t, db, fixture.CardRequest(t, id, "c", 4, 1)) // nothing is left
-	fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "d", 1, 1), fixture.PurchaseRequest(t, id, "e", 2, 2), fixture.PurchaseRequest(t, id, "f", 3, 2), fixture.PurchaseRequest(t, id, "g", 3, 1))
-	report := fixture.FinalizePayments(t, db, first, second, third, fourth)
-	if report.Sold != 4 || len(report.Refunds) != 2 || len(report.Messages) != 1 {
-		t.Errorf("%+v", report)
-	}
-	expectCodes(t, db, []job.Ref{first, second, third, fourth}, "", fault.ReservationExpired, "", fault.ReservationExpired)
-	expectState(t, db, id, campaign.Drawing)
-	fixture.Sound(t, db)
 }

@@ -111,7 +111,6 @@ func newModel(t *testing.T, rt *rapid.T, db *pgxpool.Pool, clock *servers.Clock)
 		m.end = clock.Ahead() + shortSale
 		draft = fixture.DrawnAtEnd(m.base, m.end)
 	}
-	draft.Policies.LatePayment = rapid.SampledFrom([]string{campaign.LatePaymentRefund, campaign.LatePaymentReassign}).Draw(rt, "late payment")
 	if limit := rapid.IntRange(0, 4).Draw(rt, "limit"); limit > 0 {
 		draft.PurchaseLimit = &limit
 	}

@@ -17,30 +17,27 @@ import (
 	"triprize/internal/purchase"
 )
 
-// decide decides about one payment. late means that its money came when its positions were
-// free again, and that the campaign wants others for it: see reassign.
-func (e *effects) decide(c *finalization) (late bool, err error) {
+// decide decides about one payment. Money that came when its positions were free again is refunded.
+func (e *effects) decide(c *finalization) error {
 	switch {
 	case c.Phase == payment.Captured && !c.open():
-		return false, e.refundLate(c)
+		return e.refundLate(c)
 	case c.Phase == payment.Captured && c.cancelled():
-		return false, e.endWithRefund(c, payment.RefundPurchaseCancelled)
+		return e.endWithRefund(c, payment.RefundPurchaseCancelled)
 	case c.Phase == payment.Captured && c.campaign.State == campaign.Cancelled:
-		return false, e.endWithRefund(c, payment.RefundCampaignCancelled)
+		return e.endWithRefund(c, payment.RefundCampaignCancelled)
 	case c.Phase == payment.Captured && c.reserved:
-		return false, e.sellReserved(c)
-	case c.Phase == payment.Captured && c.campaign.State == campaign.Active && !c.campaign.Ended && c.campaign.LatePayment == campaign.LatePaymentReassign:
-		return true, nil
+		return e.sellReserved(c)
 	case c.Phase == payment.Captured:
-		return false, e.endWithRefund(c, payment.RefundLatePayment)
+		return e.endWithRefund(c, payment.RefundLatePayment)
 	case c.Phase == payment.Ended && c.open():
-		return false, e.end(c)
+		return e.end(c)
 	case c.Phase == payment.Ended:
 		e.setPhase(c, payment.Cancelled)
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
-		return false, e.setLate(c)
+		return e.setLate(c)
 	}
-	return false, nil
+	return nil
 }
 
 // setLate frees positions that are not paid in time. What its buyer has cancelled ends at once.

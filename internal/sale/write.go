@@ -50,13 +50,12 @@ type effects struct {
 	restoredHolds []inventory.Owned
 	freedSold     []inventory.Owned // that were sold
 
-	purchases  []purchase.Purchase // new ones
-	completed  []uuid.UUID
-	reassigned []purchase.Purchase
-	ends       []purchase.End // of open purchases
-	lateEnds   []purchase.End // of purchases that had ended before
-	cancelled  []purchase.End // of completed purchases
-	parts      map[uuid.UUID][]purchase.PartialCancellation
+	purchases []purchase.Purchase // new ones
+	completed []uuid.UUID
+	ends      []purchase.End // of open purchases
+	lateEnds  []purchase.End // of purchases that had ended before
+	cancelled []purchase.End // of completed purchases
+	parts     map[uuid.UUID][]purchase.PartialCancellation
 
 	wallets     *wallet.Buyers
 	waiting     []uuid.UUID // jobs that wait for the end of a payment from now on
@@ -133,7 +132,6 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	inventory.QueueChange(&b, e.freedSold, inventory.Sold, inventory.Available)
 	queueSome(&b, e.purchases, purchase.QueueInsert)
 	queueSome(&b, e.completed, purchase.QueueComplete)
-	queueSome(&b, e.reassigned, purchase.QueueReassign)
 	purchase.QueueEnd(&b, e.ends, purchase.Pending, purchase.AwaitingAction)
 	purchase.QueueEnd(&b, e.lateEnds, purchase.Failed, purchase.Cancelled)
 	if len(e.parts) > 0 {

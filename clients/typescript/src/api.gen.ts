@@ -1953,12 +1953,6 @@ export interface components {
         /** @description Rules for special cases. Omitted members have their defaults. */
         PoliciesDraft: {
             /**
-             * @description What happens to a payment that arrives after its reservation expired.
-             * @default refund
-             * @enum {string}
-             */
-            late_payment?: "refund" | "reassign";
-            /**
              * @description What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
              * @default stay
              * @enum {string}
@@ -2036,8 +2030,6 @@ export interface components {
             blocked: number;
         };
         Policies: {
-            /** @enum {string} */
-            late_payment: "refund" | "reassign";
             /** @enum {string} */
             unsold: "stay" | "cancel" | "draw";
             /**
@@ -2446,7 +2438,7 @@ export interface components {
         TimelineEntry: {
             at: components["schemas"]["Time"];
             /** @enum {string} */
-            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "payment-method-changed" | "released" | "held-again" | "payment-late" | "payment-resolved" | "reassigned" | "completed" | "partially-cancelled" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
+            event: "created" | "reserved" | "payment-started" | "action-required" | "action-done" | "processing" | "authorized" | "captured" | "declined" | "expired" | "reservation-extended" | "payment-method-changed" | "released" | "held-again" | "payment-late" | "payment-resolved" | "completed" | "partially-cancelled" | "cancelled" | "refund-requested" | "refund-pending" | "refund-requires-action" | "refunded" | "refund-failed" | "refund-resolved" | "refunded-out-of-band" | "out-of-band-refund-failed" | "disputed" | "dispute-closed";
             /** @description Human-readable; omitted if the event needs none. */
             detail?: string;
         };

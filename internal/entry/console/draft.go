@@ -28,8 +28,6 @@ var draftFields = []field{
 	{Name: "/purchase_limit", Label: "Limit for a user", Hint: "positions; empty: none", Type: "number"},
 	{Name: "/sale_starts_at", Label: "Sale begins (UTC)", Hint: "empty: with the publication", Type: "datetime-local"},
 	{Name: "/sale_ends_at", Label: "Sale ends (UTC)", Hint: "empty: when everything is sold", Type: "datetime-local"},
-	{Name: "/policies/late_payment", Label: "Late payment", Type: "select", Options: []string{"refund", "reassign"},
-		Hint: "by card, after its reservation has ended: refund it, or reassign positions that are free"},
 	{Name: "/policies/unsold", Label: "Unsold at the end", Type: "select", Options: []string{"stay", "cancel", "draw"},
 		Hint: "stay: nothing happens; cancel: everything is refunded; draw: the sold positions are drawn"},
 	{Name: "/policies/beacon", Label: "Beacon", Type: "select", Options: []string{"default", "yes", "no"},
@@ -110,8 +108,7 @@ func valuesOf(c client.Campaign) map[string]string {
 	}
 	return map[string]string{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"),
 		"/purchase_limit": number(c.PurchaseLimit), "/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt),
-		"/policies/late_payment": c.Policies.LatePayment, "/policies/unsold": c.Policies.Unsold,
-		"/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil),
+		"/policies/unsold": c.Policies.Unsold, "/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil),
 		"/public_page": string(c.PublicPage), "/embed_origins": strings.Join(c.EmbedOrigins, " ")}
 }
 
@@ -126,8 +123,7 @@ func draftOf(t *form) client.CampaignDraft {
 	}
 	d := client.CampaignDraft{PublicPage: client.PublicPage(t.text("/public_page")), EmbedOrigins: strings.Fields(t.text("/embed_origins")), Name: t.text("/name"), Currency: t.text("/currency"), BaseLength: count("/base_length"),
 		PurchaseLimit: count("/purchase_limit"), SaleStartsAt: t.time("/sale_starts_at"), SaleEndsAt: t.time("/sale_ends_at")}
-	d.Policies = client.PoliciesDraft{LatePayment: client.PoliciesDraftLatePayment(t.text("/policies/late_payment")),
-		Unsold: client.PoliciesDraftUnsold(t.text("/policies/unsold")), CancellationUntil: t.time("/policies/cancellation_until")}
+	d.Policies = client.PoliciesDraft{Unsold: client.PoliciesDraftUnsold(t.text("/policies/unsold")), CancellationUntil: t.time("/policies/cancellation_until")}
 	if beacon := t.text("/policies/beacon"); beacon == "yes" || beacon == "no" {
 		d.Policies.Beacon = new(beacon == "yes")
 	}
@@ -253,8 +249,7 @@ func summary(d client.CampaignDraft) []fact {
 		{"Prices", moneyText(lowest, d.Currency) + " to " + moneyText(highest, d.Currency)},
 		{"Income if everything is sold", moneyText(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)},
 		{"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
-		{"Policies", fmt.Sprintf("late payment: %s; unsold: %s; users cancel until: %s; beacon: %s", d.Policies.LatePayment, d.Policies.Unsold,
-			utc(d.Policies.CancellationUntil, "the end"), beacon)}}
+		{"Policies", fmt.Sprintf("unsold: %s; users cancel until: %s; beacon: %s", d.Policies.Unsold, utc(d.Policies.CancellationUntil, "the end"), beacon)}}
 }
 
 // utc writes a time, or what is said without one.

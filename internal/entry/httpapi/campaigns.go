@@ -158,7 +158,7 @@ func (s *server) places(ctx context.Context, id uuid.UUID, chosen []contract.Pla
 // defaultPolicies are those of a request that does not say, in an installation with these
 // settings.
 func defaultPolicies(settings config.Settings) campaign.Policies {
-	return campaign.Policies{LatePayment: campaign.LatePaymentRefund, Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default}
+	return campaign.Policies{Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default}
 }
 
 // draftOf is a requested campaign. Policies that it does not name are as in defaults.
@@ -205,9 +205,6 @@ func optional[T any](n nullable.Nullable[T]) campaign.Optional[T] {
 func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campaign.Policies {
 	if draft == nil {
 		return policies
-	}
-	if draft.LatePayment != nil {
-		policies.LatePayment = string(*draft.LatePayment)
 	}
 	if draft.Unsold != nil {
 		policies.Unsold = string(*draft.Unsold)

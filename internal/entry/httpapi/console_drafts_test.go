@@ -53,7 +53,7 @@ func fill(b browser, page string, changes ...string) fleet.Answer {
 // hall is a draft with two rows.
 func hall(name string, changes ...string) []string {
 	return append([]string{"/name", name, "/currency", "EUR", "/layers", "2 | Row A | 1500 | aisles 1 | Gold x1, Gold, big x1\n\n 3||700", "/sale_ends_at", "2130-01-02T03:04",
-		"/policies/late_payment", "reassign", "/policies/unsold", "draw", "/policies/beacon", "no", "/reason", "spring"}, changes...)
+		"/policies/unsold", "draw", "/policies/beacon", "no", "/reason", "spring"}, changes...)
 }
 
 // created is the page of a campaign that a form has created.
@@ -78,7 +78,7 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 	page := created(t, submit(b, "/campaigns/new", form))
 	wantEqual(t, "the page after the same form", created(t, submit(b, "/campaigns/new", form)), page)
 	wantEqual(t, "campaigns of one form", count(s, `SELECT count(*) FROM campaigns WHERE name = $1`, name), 1)
-	wantAnswer(t, "the campaign", read(page), 200, `"state":"pending"`, `"purchase_limit":2`, `"sale_ends_at":"2130-01-02T03:04:00Z"`, `"late_payment":"reassign"`, `"unsold":"draw"`,
+	wantAnswer(t, "the campaign", read(page), 200, `"state":"pending"`, `"purchase_limit":2`, `"sale_ends_at":"2130-01-02T03:04:00Z"`, `"unsold":"draw"`,
 		`"beacon":false`, `"label":"Row A"`, `"aisles":[1]`, `"price":1500`, `{"name":"Gold, big","count":1}`)
 
 	edit := page + "/edit"
@@ -94,17 +94,17 @@ func TestADraftIsPreviewedCreatedOnceAndEdited(t *testing.T) {
 	wantAnswer(t, "an edit of nothing", fill(b, edit, "/reason", "none"), 400, "Nothing differs")
 
 	wantAnswer(t, "a triangle", fill(b, edit, "/reason", "shape", "/base_length", "4", "/layers", "|Top|500|Gold x1\n||100", "/purchase_limit", "", "/policies/unsold", "stay", "/sale_ends_at", ""), 303)
-	wantAnswer(t, "the triangle", read(page), `"base_length":4`, `"total":10`, `"purchase_limit":null`, `"sale_ends_at":null`, `"unsold":"stay"`, `"late_payment":"reassign"`)
-	fraction := fleet.Fields{"late_payment": "refund", "cancellation_until": "2130-01-01T00:00:00.123456Z"}
+	wantAnswer(t, "the triangle", read(page), `"base_length":4`, `"total":10`, `"purchase_limit":null`, `"sale_ends_at":null`, `"unsold":"stay"`, `"beacon":false`)
+	fraction := fleet.Fields{"unsold": "draw", "cancellation_until": "2130-01-01T00:00:00.123456Z"}
 	layers := []fleet.Fields{{"layer": 1, "positions": 3, "price": 7, "label": "A|B ¦ x2, ", "prizes": []fleet.Fields{{"name": "Cup x2, gold", "count": 1}}}}
 	patch(fleet.Fields{"policies": fraction, "sale_ends_at": "2131-01-01T00:00:00.5Z", "layers": layers, "public_page": "embed", "embed_origins": []string{"https://a.example"}})
-	form = formOf(b.get(edit), "/reason", "what was not typed", "/policies/late_payment", "reassign")
+	form = formOf(b.get(edit), "/reason", "what was not typed", "/policies/unsold", "cancel")
 	if _, has := form["/layers"]; has {
 		t.Errorf("the form has layers that it cannot hold: %q", form["/layers"])
 	}
 	wantAnswer(t, "its preview", submit(b, edit, with(form, "preview", "1")), 200, "A|B ¦ x2, ")
 	wantAnswer(t, "another policy", submit(b, edit, form), 303)
-	wantAnswer(t, "the rest of it", read(page), `"late_payment":"reassign"`, `"cancellation_until":"2130-01-01T00:00:00.123456Z"`, `"sale_ends_at":"2131-01-01T00:00:00.5Z"`, `"label":"A|B ¦ x2, "`, `"Cup x2, gold"`)
+	wantAnswer(t, "the rest of it", read(page), `"unsold":"cancel"`, `"cancellation_until":"2130-01-01T00:00:00.123456Z"`, `"sale_ends_at":"2131-01-01T00:00:00.5Z"`, `"label":"A|B ¦ x2, "`, `"Cup x2, gold"`)
 	patch(fleet.Fields{"layers": []fleet.Fields{{"layer": 1, "positions": 2, "price": 8}}})
 	form = formOf(b.get(edit), "/reason", "late", "/layers", "3 | | 8")
 	patch(fleet.Fields{"layers": []fleet.Fields{{"layer": 1, "positions": 4, "price": 8}}})
@@ -137,7 +137,6 @@ func TestAWrongFieldOfADraftIsMarkedAndKeepsWhatWasTyped(t *testing.T) {
 		{"/purchase_limit", "0", "must be at least 1"},
 		{"/sale_starts_at", "tomorrow", "must be a time"},
 		{"/sale_ends_at", "1990-01-01T00:00", "must be in the years"},
-		{"/policies/late_payment", "keep", ""},
 		{"/policies/unsold", "burn", ""},
 		{"/policies/cancellation_until", "1990-01-01T00:00", "must be in the years"},
 		{"/reason", "", "is required"},

@@ -73,7 +73,7 @@ func TestACampaignThatDoesNotSayHasTheBeaconThatTheInstallationSays(t *testing.T
 				if a, d := draft(t, s, path, map[string]any{"beacon": !c.want}); a.Status != http.StatusOK || d.Policies.Beacon == c.want {
 					t.Errorf("%v, and the opposite: %v, beacon %v", c.policies, a, d.Policies.Beacon)
 				}
-				if a, d := draft(t, s, path, map[string]any{"late_payment": "reassign"}); a.Status != http.StatusOK || d.Policies.Beacon != standard {
+				if a, d := draft(t, s, path, map[string]any{"unsold": "stay"}); a.Status != http.StatusOK || d.Policies.Beacon != standard {
 					t.Errorf("policies that do not say: %v, beacon %v", a, d.Policies.Beacon)
 				}
 			}

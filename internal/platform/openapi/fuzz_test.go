@@ -21,7 +21,7 @@ import (
 var documents = []string{
 	`{"name":"Summer triangle","base_length":3,"currency":"JPY","purchase_limit":2,"layers":[{"layer":1,"price":1000,"prizes":[{"name":"Grand prize","count":1}]},{"layer":2,"price":500},{"layer":3,"price":100,"prizes":[]}]}`,
 	`{"user_id":"user-1","selection":{"layer":3,"quantity":2},"payment":{"method":"external","reference":"order-4711"}}`,
-	`{"policies":{"late_payment":"refund","unsold":"burn","cancellation_until":"2030-01-01t00:00:00z","beacon":1}}`,
+	`{"policies":{"unsold":"burn","cancellation_until":"2030-01-01t00:00:00z","beacon":1}}`,
 	`{"user_id":"Ä本","selection":{"positions":[{"layer":1,"column":1},{"column":2,"layer":1}]},"payment":{"reference":"o","method":"external"}}`,
 	` { "payment" : {"method":"wallet"} , "selection" : { "quantity" : 1 } , "user_id" : "a" } `, `{"user_id":"a","selection":{"positions":[{"layer":1,"column":1},{"column":1,"layer":1}]},"payment":{"method":"wallet"}}`,
 	`{"user_id":"a","selection":{"layer":1},"payment":{"method":"wallet"}}`, `{"user_id":"a","selection":{"quantity":01},"payment":{"method":"wallet"}}`, `{"user_id":"a","selection":{"quantity":1,"positions":[]},"payment":{"method":"wallet"}}`,

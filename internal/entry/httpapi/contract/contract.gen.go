@@ -184,12 +184,6 @@ const (
 	Unpaid        PaymentOutcome = "unpaid"
 )
 
-// Defines values for PoliciesDraftLatePayment.
-const (
-	PoliciesDraftLatePaymentReassign PoliciesDraftLatePayment = "reassign"
-	PoliciesDraftLatePaymentRefund   PoliciesDraftLatePayment = "refund"
-)
-
 // Defines values for PoliciesDraftUnsold.
 const (
 	PoliciesDraftUnsoldCancel PoliciesDraftUnsold = "cancel"
@@ -320,7 +314,6 @@ const (
 	TimelineEntryEventPaymentResolved       TimelineEntryEvent = "payment-resolved"
 	TimelineEntryEventPaymentStarted        TimelineEntryEvent = "payment-started"
 	TimelineEntryEventProcessing            TimelineEntryEvent = "processing"
-	TimelineEntryEventReassigned            TimelineEntryEvent = "reassigned"
 	TimelineEntryEventRefundFailed          TimelineEntryEvent = "refund-failed"
 	TimelineEntryEventRefundPending         TimelineEntryEvent = "refund-pending"
 	TimelineEntryEventRefundRequested       TimelineEntryEvent = "refund-requested"
@@ -1744,7 +1737,6 @@ type Policies struct {
 
 	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil *time.Time `json:"cancellation_until"`
-	LatePayment       string     `json:"late_payment"`
 	Unsold            string     `json:"unsold"`
 }
 
@@ -1756,15 +1748,9 @@ type PoliciesDraft struct {
 	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
 
-	// LatePayment What happens to a payment that arrives after its reservation expired.
-	LatePayment *PoliciesDraftLatePayment `json:"late_payment,omitempty"`
-
 	// Unsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 	Unsold *PoliciesDraftUnsold `json:"unsold,omitempty"`
 }
-
-// PoliciesDraftLatePayment What happens to a payment that arrives after its reservation expired.
-type PoliciesDraftLatePayment string
 
 // PoliciesDraftUnsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 type PoliciesDraftUnsold string
