@@ -3337,7 +3337,7 @@ func streamCampaign(campaign CampaignID, params StreamCampaignParams) request {
 //
 // The holds and held positions of a user are limited. So is the total time for which a user may occupy a
 // position, over all its holds and unpaid card purchases (by default 20 minutes, then not for 10). After a
-// release or expiry, the user cannot hold the same positions for some seconds. Both are rejected with
+// release or expiry, the user cannot hold the same positions for up to 10 seconds. Both are rejected with
 // `hold-limit-exceeded` and `retry_at`.
 //
 // `position-taken` names the taken positions in `errors`. A request that is rejected before the hold is
@@ -3580,8 +3580,7 @@ func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption
 // Moves `expires_at` by `ttl_seconds`, to at most `holds.max_ttl` (10 minutes by default) from now, and never
 // to an earlier time. If that limit, the end of a sale with `policies.unsold` `draw`, or the user's total time
 // for these positions allows less, the hold gets what is allowed; `expires_at` has the result. If nothing can
-// be added, the request is rejected with `hold-limit-exceeded`. Only active holds can be extended, once by
-// default.
+// be added, the request is rejected with `hold-limit-exceeded`. Only active holds can be extended, once.
 //
 // For app, user, operator.
 func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension, options ...CallOption) (Hold, error) {

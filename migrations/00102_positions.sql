@@ -89,7 +89,7 @@ CREATE TABLE held_times (
     col           integer     NOT NULL,
     held_seconds  float8      NOT NULL CHECK (held_seconds >= 0),
     ended_at      timestamptz NOT NULL,                                    -- the last of them
-    pause_seconds float8      NOT NULL CHECK (pause_seconds >= 0),         -- before the next hold: the duration of the last one, unlimited if it expired; at most holds.cool_down
+    pause_seconds float8      NOT NULL CHECK (pause_seconds >= 0),         -- before the next hold: the duration of the last one, unlimited if it expired; at most 10 s count
     PRIMARY KEY (campaign_id, user_id, layer, col)
 ) WITH (fillfactor = 80);
 

@@ -1,10 +1,8 @@
 package inventory
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -147,8 +145,6 @@ func (s *Holds) decide(ctx context.Context, tx pgx.Tx, tasks []*task) (*effects,
 	if err := postgres.Send(ctx, tx, &ends); err != nil {
 		return nil, fmt.Errorf("inventory.Holds.decide: %w", err)
 	}
-	// Users who free positions in this transaction choose last: they have no head start.
-	slices.SortStableFunc(created, func(x, y *task) int { return cmp.Compare(f.usages[x.user()].late, f.usages[y.user()].late) })
 	if err := s.create(ctx, tx, f, out, created); err != nil {
 		return nil, err
 	}
@@ -174,12 +170,11 @@ func (s *Holds) decide(ctx context.Context, tx pgx.Tx, tasks []*task) (*effects,
 // effects is what a transaction writes, and what the process caches after its commit.
 type effects struct {
 	over     []*Hold // holds that it ends
-	extended []*Hold // each once
+	extended []*Hold
 	released []*Hold
 	made     []newHold
 	changes  campaign.Changes
 	named    map[PositionID]*Found // positions that requests named, as they were before
-	extends  int                   // extensions: a hold may have several
 }
 
 // cache caches, after the commit, which positions are taken and which are free
@@ -202,6 +197,6 @@ func (s *Holds) cache(e *effects, began time.Time) {
 	}
 	s.metrics.Count(holdsMade, len(e.made))
 	s.metrics.Count(HoldsReclaimed, len(e.over))
-	s.metrics.Count(holdsExtended, e.extends)
+	s.metrics.Count(holdsExtended, len(e.extended))
 	s.metrics.Count(HoldsReleased, len(e.released))
 }

@@ -22,7 +22,6 @@ type usage struct {
 	owned int // positions: held, reserved and sold
 	holds int // active ones
 	held  int // positions in them
-	late  int // 1: it frees positions in this transaction, and others choose first
 }
 
 // snapshot is what decisions on requests need, except the positions themselves. Holds
@@ -33,7 +32,6 @@ type snapshot struct {
 	campaigns map[uuid.UUID]*campaign.Status
 	usages    map[User]*usage
 	heldTimes map[User]HeldTimes  // lately
-	held      map[uuid.UUID]int   // positions held in a campaign, by all users; only counted when their share is limited
 	over      []*Hold             // in active campaigns
 	holds     map[uuid.UUID]*Hold // that are to be extended or released, as they are when the others are over
 }
@@ -45,12 +43,10 @@ const usageSQL = `
 	CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(sum(size), 0) AS size FROM holds
 	                    WHERE campaign_id = u.campaign_id AND user_id = u.user_id AND state = 'active') h`
 
-const heldSQL = `SELECT campaign_id, sum(size) FROM holds WHERE campaign_id = ANY($1) AND state = 'active' GROUP BY campaign_id`
-
 // readSnapshot reads what decisions on requests for new holds, and on other holds, need, in statements
 // after those of b. Behind that of a lock they see what was committed before it was granted.
 func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, campaigns []uuid.UUID, requests []HoldRequest, holds []uuid.UUID) (*snapshot, error) {
-	f := &snapshot{quota: HoldQuotaOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[User]*usage), heldTimes: make(map[User]HeldTimes), held: make(map[uuid.UUID]int),
+	f := &snapshot{quota: HoldQuotaOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[User]*usage), heldTimes: make(map[User]HeldTimes),
 		holds: make(map[uuid.UUID]*Hold)}
 	var users []User
 	for _, r := range requests {
@@ -64,11 +60,6 @@ func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, 
 	QueueFindOver(b, campaigns, &f.over)
 	if len(holds) > 0 {
 		QueueGetHolds(b, holds, func(h *Hold) { f.holds[h.ID] = h })
-	}
-	if len(requests) > 0 && s.settings.MaxSharePercent < 100 { // the query adds up every hold of the campaign
-		var id uuid.UUID
-		var n int
-		b.Queue(heldSQL, campaigns).Query(postgres.Each(func() { f.held[id] = n }, &id, &n))
 	}
 	if len(requests) > 0 {
 		var who User
@@ -105,12 +96,10 @@ func (f *snapshot) discountOver() {
 }
 
 func (f *snapshot) end(h *Hold) {
-	f.held[h.CampaignID] -= len(h.Positions)
 	if u := f.usages[User{CampaignID: h.CampaignID, ID: h.UserID}]; u != nil {
 		u.owned -= len(h.Positions)
 		u.holds--
 		u.held -= len(h.Positions)
-		u.late = 1
 	}
 }
 
@@ -176,23 +165,18 @@ func (s *Holds) decideOne(f *snapshot, stock *Stock, r HoldRequest) (newHold, er
 	}
 	u := f.usages[r.user()]
 	u.owned, u.holds, u.held = u.owned+len(picked), u.holds+1, u.held+len(picked)
-	f.held[c.ID] += len(picked)
 	return made, nil
 }
 
-// checkUsage checks the limits on what one user, and all users together, may hold.
+// checkUsage checks the limits on what a user may hold.
 func (f *snapshot) checkUsage(r HoldRequest, settings config.Holds) error {
 	c, u, n := f.campaigns[r.Job.CampaignID], f.usages[r.user()], r.Size()
-	share := c.Counts.Total * settings.MaxSharePercent / 100
 	switch {
 	case u.holds >= settings.MaxPerUser:
 		return fault.New(fault.HoldLimitExceeded, "this user has %d holds in this campaign, which is the maximum", u.holds)
 	case u.held+n > settings.MaxPositionsPerUser:
 		return fault.New(fault.HoldLimitExceeded, "a user may hold %d positions at a time; this user holds %d and requests %d more",
 			settings.MaxPositionsPerUser, u.held, n)
-	case settings.MaxSharePercent < 100 && f.held[c.ID]+n > share: // with 100 % there is no limit
-		return fault.New(fault.HoldLimitExceeded, "all users together may hold %d of %d positions at a time, and hold %d",
-			share, c.Counts.Total, f.held[c.ID])
 	}
 	if err := c.CheckLimit(u.owned, n); err != nil {
 		return err
@@ -205,8 +189,8 @@ func (s *Holds) extend(f *snapshot, out *effects, r *task) job.Answer {
 	if err != nil {
 		return job.Answer{Refusal: err}
 	}
-	if most := s.settings.MaxExtensions; h.Extensions >= most {
-		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended %d times, and this one has been", most)}
+	if h.Extensions >= maxExtensions {
+		return job.Answer{Refusal: fault.New(fault.HoldLimitExceeded, "a hold can be extended once, and this one has been")}
 	}
 	deadline, bound := s.extended(f, h, r.TTL)
 	if !deadline.After(h.ExpiresAt) {
@@ -214,10 +198,7 @@ func (s *Holds) extend(f *snapshot, out *effects, r *task) job.Answer {
 	}
 	h.ExpiresAt = deadline
 	h.Extensions++
-	out.extends++
-	if !slices.Contains(out.extended, h) {
-		out.extended = append(out.extended, h)
-	}
+	out.extended = append(out.extended, h)
 	return job.Answer{Body: s.render(*h, r.Viewer)}
 }
 

@@ -220,7 +220,7 @@ func queueHold(b *pgx.Batch, holds []newHold, quota HoldQuota) error {
 		WHERE p.campaign_id = k.campaign_id AND p.layer = k.layer AND p.col = k.col
 		  AND p.state = $12 AND p.version = k.version AND `+mayHold, // not 'available': an index of the free positions would fit, without their keys
 		campaigns, layers, cols, versions, users, holdIDs, deadlines, created,
-		quota.Rest.Seconds(), quota.CoolDown.Seconds(), quota.Max.Seconds(), Available).Exec(postgres.Exactly(len(campaigns), "free positions"))
+		quota.Rest.Seconds(), coolDown.Seconds(), quota.Max.Seconds(), Available).Exec(postgres.Exactly(len(campaigns), "free positions"))
 	return queueInsert(b, holds)
 }
 

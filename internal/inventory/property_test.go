@@ -43,10 +43,10 @@ import (
 // Cancellations of purchases belong here as one more step.
 func TestRandomHistoriesOfHoldsFollowTheModel(t *testing.T) {
 	t.Parallel()
-	db := servers.DB(t)
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser, s.MaxExtensions = maxHolds, maxHeld, 1 })
+	db, clock := servers.DBWithClock(t)
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = maxHolds, maxHeld })
 	property.Check(t, func(rt *rapid.T) {
-		m := &model{t: t, rt: rt, db: db, service: service, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[shape.Position]string), kept: make(map[shape.Position]*held)}
+		m := &model{t: t, rt: rt, db: db, clock: clock, service: service, base: rapid.IntRange(3, 4).Draw(rt, "base"), owner: make(map[shape.Position]string), kept: make(map[shape.Position]*held)}
 		draft := fixture.Draft(m.base)
 		if m.limit = rapid.SampledFrom([]int{0, 2, 4}).Draw(rt, "limit"); m.limit > 0 {
 			draft.PurchaseLimit = &m.limit
@@ -154,6 +154,7 @@ func (m *model) release() {
 	}
 	if released {
 		m.letGo(h, inventory.HoldReleased)
+		m.clock.MoveOn(11 * time.Second) // its user may hold the positions again
 	}
 }
 
@@ -249,6 +250,7 @@ type model struct {
 	t       *testing.T
 	rt      *rapid.T
 	db      *pgxpool.Pool
+	clock   *servers.Clock
 	service *inventory.Holds
 	id      uuid.UUID
 	base    int

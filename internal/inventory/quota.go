@@ -17,16 +17,23 @@ import (
 // HoldQuota limits how long one user holds one position without buying it, in all its holds
 // and unpaid reservations of it together.
 type HoldQuota struct {
-	Max      time.Duration // the longest time; the user may hold it again after a Rest
-	Rest     time.Duration // without the position
-	CoolDown time.Duration // the longest pause before a hold, after one that ended without a sale
+	Max  time.Duration // the longest time; the user may hold it again after a Rest
+	Rest time.Duration // without the position
 }
+
+const (
+	// coolDown is the longest pause before a hold, after one that ended without a sale.
+	coolDown = 10 * time.Second
+
+	// maxExtensions is how often a hold can be extended.
+	maxExtensions = 1
+)
 
 // HeldTime is how long a user has held a position lately.
 type HeldTime struct {
 	Held    time.Duration
 	EndedAt time.Time     // the last hold or reservation
-	Pause   time.Duration // before the next hold; HoldQuota.CoolDown bounds it
+	Pause   time.Duration // before the next hold; coolDown bounds it
 }
 
 // HeldTimes are those of a user in a campaign, by position.
@@ -47,6 +54,7 @@ type Allowance struct {
 	HeldTimes HeldTimes     // lately
 	Now       time.Time     // by the database's clock
 	For       time.Duration // the least time of the new hold
+	ByCard    bool          // it is a reservation: a buyer whose card was declined tries another without a pause
 }
 
 // again returns when the user may hold a position again, and false if it may now.
@@ -55,7 +63,9 @@ func (q Allowance) again(p shape.Position) (again time.Time, wait bool) {
 	if !ok {
 		return again, false
 	}
-	again = held.EndedAt.Add(min(held.Pause, q.CoolDown))
+	if !q.ByCard {
+		again = held.EndedAt.Add(min(held.Pause, coolDown))
+	}
 	if rested := held.EndedAt.Add(q.Rest); held.Held+q.For > q.Max && rested.After(again) {
 		again = rested
 	}
@@ -137,7 +147,7 @@ func QueueHeldTimes(b *pgx.Batch, quota HoldQuota, users []User, into map[User]H
 			SELECT (p ->> 'layer')::int, (p ->> 'column')::int, `+heldSeconds+`, h.expires_at, 'Infinity'
 			FROM holds h CROSS JOIN LATERAL jsonb_array_elements(h.positions) p
 			WHERE h.campaign_id = u.campaign_id AND h.user_id = u.user_id AND h.state = 'active' AND h.expires_at <= (SELECT clock_timestamp())) t`,
-		campaigns, ids, max(quota.Rest+quota.Max, quota.CoolDown).Seconds(), quota.CoolDown.Seconds()).Query(postgres.Each(func() {
+		campaigns, ids, max(quota.Rest+quota.Max, coolDown).Seconds(), coolDown.Seconds()).Query(postgres.Each(func() {
 		t.Held, t.Pause = seconds(held), seconds(pause)
 		into[u].add(p, t)
 	}, &u.CampaignID, &u.ID, &p.Layer, &p.Column, &held, &t.EndedAt, &pause))
@@ -230,12 +240,12 @@ func queueDropHeldTimes(b *pgx.Batch, quota HoldQuota, campaigns []uuid.UUID, la
 		USING unnest($1::uuid[], $2::int[], $3::int[], $4::text[], $5::timestamptz[]) AS k (campaign_id, layer, col, user_id, created_at)
 		WHERE t.campaign_id = k.campaign_id AND t.user_id = k.user_id AND t.layer = k.layer AND t.col = k.col
 		  AND t.ended_at <= k.created_at - $6 * interval '1 second'`,
-		campaigns, layers, cols, users, created, max(quota.Rest, quota.CoolDown).Seconds())
+		campaigns, layers, cols, users, created, max(quota.Rest, coolDown).Seconds())
 }
 
 // HoldQuotaOf returns how long one user holds one position: as long as one hold that is
 // extended as often as is allowed, in however many holds and unpaid reservations. After
 // that it leaves the position to others for as long as a hold may last.
 func HoldQuotaOf(settings config.Holds) HoldQuota {
-	return HoldQuota{Max: settings.MaxTTL * time.Duration(1+settings.MaxExtensions), Rest: settings.MaxTTL, CoolDown: settings.CoolDown}
+	return HoldQuota{Max: settings.MaxTTL * (1 + maxExtensions), Rest: settings.MaxTTL}
 }

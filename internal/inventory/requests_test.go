@@ -229,7 +229,7 @@ func TestNoHoldOutlastsASaleThatIsDrawnAtItsEnd(t *testing.T) {
 	if err != nil || c.DrawsAt == nil {
 		t.Fatal(c, err)
 	}
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL, s.MaxExtensions = 100*time.Hour, 9 })
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxTTL = 100 * time.Hour })
 	request := fixture.HoldRequest(id, "a", at(4, 1))
 	request.TTL = 25 * time.Hour
 	cut := fixture.Hold(t, service, request)
@@ -253,26 +253,6 @@ func TestNoHoldOutlastsASaleThatIsDrawnAtItsEnd(t *testing.T) {
 	fixture.Sound(t, db)
 }
 
-func TestOnlyAShareOfACampaignIsHeld(t *testing.T) {
-	db, id := campaignOn(t, 4)
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxSharePercent = 45 }) // 4 of 10
-	mine := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 3))
-	_, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "b", 0, 2))
-	expectCode(t, "a fifth", err, fault.HoldLimitExceeded)
-	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "b", 0, 1))
-	_, err = fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "c", 0, 1))
-	expectCode(t, "one more", err, fault.HoldLimitExceeded)
-	if jobs := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "c", 0, 2), fixture.HeldRequest(t, id, "a", mine.ID)); jobs[0].Problem != nil || jobs[1].Problem != nil {
-		t.Errorf("a purchase is no hold: %+v", jobs)
-	}
-	last := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "c", 0, 3)) // what is sold is held no more
-	_, err = fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "d", 0, 1))
-	expectCode(t, "the share is used up", err, fault.HoldLimitExceeded)
-	fixture.EndHold(t, db, last)
-	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "d", 0, 2))
-	fixture.Sound(t, db)
-}
-
 // Each limit alone, and how much of it one user gets that asks for two positions at a time.
 var limits = map[string]struct {
 	change func(*config.Holds)
@@ -282,7 +262,6 @@ var limits = map[string]struct {
 }{
 	"holds":          {func(s *config.Holds) { s.MaxPerUser = 4 }, false, 8, fault.HoldLimitExceeded},
 	"positions":      {func(s *config.Holds) { s.MaxPerUser, s.MaxPositionsPerUser = 100, 11 }, false, 10, fault.HoldLimitExceeded},
-	"share":          {func(s *config.Holds) { s.MaxPerUser, s.MaxSharePercent = 100, 15 }, false, 4, fault.HoldLimitExceeded}, // 5 of 36
 	"purchase limit": {func(s *config.Holds) { s.MaxPerUser = 100 }, true, 6, fault.PurchaseLimitExceeded},
 }
 
@@ -344,9 +323,9 @@ func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(7)) // 28 positions
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown, s.MaxPerUser = time.Hour, 20 })
+	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxPerUser = 20 })
 	lapsed := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "cooling", 0, 4)) // the first by rank
-	fixture.EndHold(t, db, lapsed)
+	fixture.MoveDeadline(t, db, lapsed, -time.Millisecond)
 	fixture.Hold(t, service, fixture.HoldAnyRequest(id, "cooling", 0, 1))
 	requests := []inventory.HoldRequest{fixture.HoldRequest(id, "chooser", fixture.Free(t, db, id)[0], fixture.Free(t, db, id)[20]), fixture.HoldAnyRequest(id, "cooling", 0, 9)}
 	for i := range 5 {
@@ -369,13 +348,13 @@ func TestInOneTransactionNobodyIsRefusedForWhatOthersTook(t *testing.T) {
 
 func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 	db, id := campaignOn(t, 4)
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.CoolDown = time.Hour })
+	service := fixture.Holds(t, db, nil, nil)
 	hot := []shape.Position{at(3, 1), at(3, 2)}
 	lapsed := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(4, 1)))
-	fixture.EndHold(t, db, lapsed)
+	fixture.MoveDeadline(t, db, lapsed, -time.Millisecond)
 	fixture.Hold(t, service, fixture.HoldRequest(id, "b", at(4, 1))) // what another has let expire, and no sweep has ended
 	lapsed = fixture.Hold(t, service, fixture.HoldRequest(id, "a", hot...))
-	fixture.EndHold(t, db, lapsed)
+	fixture.MoveDeadline(t, db, lapsed, -time.Millisecond)
 	for range 2 { // the first time it has not been tidied up yet
 		_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(1, 1), hot[1]))
 		expectCode(t, "what it let expire", err, fault.HoldLimitExceeded)
@@ -392,8 +371,8 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 	if everything := fixture.Hold(t, service, fixture.HoldAnyRequest(id, "a", 0, 6)); len(everything.Positions) != 6 {
 		t.Errorf("anywhere: %v", everything.Positions)
 	}
-	fixture.MoveDeadline(t, db, fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0])), -2*time.Hour) // for another user it is like any
-	fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0]))                                            // its cool-down has ended
+	fixture.EndHold(t, db, fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0]))) // for another user it is like any
+	fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0]))                         // its cool-down has ended
 	if jobs := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
 		t.Errorf("buying is not holding: %+v", jobs[0].Problem)
 	}
@@ -403,7 +382,7 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 // turns are settings by which a user keeps a position for 20 minutes at most, and then
 // leaves it to others for 10.
 func turns(s *config.Holds) {
-	s.MaxTTL, s.MaxExtensions, s.CoolDown = 10*time.Minute, 1, 10*time.Second
+	s.MaxTTL = 10 * time.Minute
 }
 
 // keeper is a user who wants to keep position 3/1 for ever.
@@ -550,22 +529,20 @@ func TestAnExtensionGetsWhatTheBoundsLeave(t *testing.T) {
 // that of somebody else. It was released to others.
 func TestWhoReleasesAPositionHasNoHeadStartForIt(t *testing.T) {
 	t.Parallel()
-	for name, pause := range map[string]time.Duration{"with a pause": 10 * time.Second, "without": 0} {
-		settings, clock := servers.NewClock(t, servers.Patient(servers.Settings(t)))
-		db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
-		id := fixture.Campaign(t, db, fixture.Draft(4))
-		service := fixture.Holds(t, db, nil, func(s *config.Holds) { turns(s); s.CoolDown = pause })
-		h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
-		clock.MoveOn(time.Minute)
-		queue, letGo := queueing(t, elsewhere, service, id)
-		var mine, others error
-		queue(func() { _, _ = service.Release(t.Context(), id, h.ID) })
-		queue(func() { _, mine = fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(3, 1))) })
-		queue(func() { _, others = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1))) })
-		letGo()
-		if mine == nil || others != nil {
-			t.Errorf("%s: the one who released it: %v; another: %v", name, mine, others)
-		}
-		fixture.Sound(t, db)
+	settings, clock := servers.NewClock(t, servers.Patient(servers.Settings(t)))
+	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
+	id := fixture.Campaign(t, db, fixture.Draft(4))
+	service := fixture.Holds(t, db, nil, turns)
+	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
+	clock.MoveOn(time.Minute)
+	queue, letGo := queueing(t, elsewhere, service, id)
+	var mine, others error
+	queue(func() { _, _ = service.Release(t.Context(), id, h.ID) })
+	queue(func() { _, mine = fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(3, 1))) })
+	queue(func() { _, others = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", at(3, 1))) })
+	letGo()
+	if mine == nil || others != nil {
+		t.Errorf("the one who released it: %v; another: %v", mine, others)
 	}
+	fixture.Sound(t, db)
 }

@@ -90,7 +90,7 @@ func ExpireHolds(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID
 
 // Prunes delete holds that ended long ago, and positions that will never be published.
 func Prunes(db postgres.Pool, settings config.Holds) []sweep.Prune {
-	keep := max(24*time.Hour, settings.MaxTTL*time.Duration(2+settings.MaxExtensions)) // or it would be forgotten for how long users have held positions
+	keep := max(24*time.Hour, settings.MaxTTL*(2+maxExtensions)) // or it would be forgotten for how long users have held positions
 	return []sweep.Prune{
 		sweep.OlderThan("holds_deleted", db, keep, deleteEnded("holds")),
 		sweep.OlderThan("held_times_deleted", db, keep, deleteEnded("held_times")), // they count no more

@@ -12,7 +12,6 @@ import (
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/inventory"
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/fixture"
@@ -25,7 +24,7 @@ func TestRequestsAboutOneHoldInOneTransactionAreDecidedInTheirOrder(t *testing.T
 	settings := servers.Patient(servers.Settings(t))
 	db, elsewhere := servers.Pool(t, settings), servers.Pool(t, settings)
 	id := fixture.Campaign(t, db, fixture.Draft(4))
-	service := fixture.Holds(t, db, nil, func(s *config.Holds) { s.MaxExtensions = 2 })
+	service := fixture.Holds(t, db, nil, nil)
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1), at(3, 2)))
 	var commits atomic.Int32
 	defer failpoint.Set("holds.commit", id.String(), func() { commits.Add(1) })()
@@ -41,13 +40,8 @@ func TestRequestsAboutOneHoldInOneTransactionAreDecidedInTheirOrder(t *testing.T
 		retry = string(done.Job.Result)
 	})
 	queue(func() {
-		if h, err := extendAt(t, service, h.ID, 30*time.Minute); err != nil || h.Extensions != 2 {
-			t.Errorf("a second extension: %+v, %v", h, err)
-		}
-	})
-	queue(func() {
 		if _, err := extendAt(t, service, h.ID, time.Hour); true {
-			expectCode(t, "a third extension", err, "hold-limit-exceeded")
+			expectCode(t, "a second extension", err, "hold-limit-exceeded")
 		}
 	})
 	var released [2]bool
@@ -69,7 +63,7 @@ func TestRequestsAboutOneHoldInOneTransactionAreDecidedInTheirOrder(t *testing.T
 	if first == "" || first != retry {
 		t.Errorf("the retry was answered with %s, the first request with %s", retry, first)
 	}
-	if now := fixture.HoldNow(t, db, h.ID); !released[0] || released[1] || now.State != inventory.HoldReleased || now.Extensions != 2 {
+	if now := fixture.HoldNow(t, db, h.ID); !released[0] || released[1] || now.State != inventory.HoldReleased || now.Extensions != 1 {
 		t.Errorf("released: %v; it is %+v", released, now)
 	}
 	if n := commits.Load(); n > 2 { // the first is that of what was outside

@@ -198,7 +198,7 @@ const minReserved = 3 * time.Minute
 // allowance is how long the buyer of an order by card may reserve which positions. Other orders have
 // no limit.
 func (in *inputs) allowance(o *Order) inventory.Allowance {
-	q := inventory.Allowance{HoldQuota: in.reservations.HoldQuota, Now: in.now, For: min(minReserved, in.reservations.For)}
+	q := inventory.Allowance{HoldQuota: in.reservations.HoldQuota, Now: in.now, For: min(minReserved, in.reservations.For), ByCard: true}
 	if o.Payment.Method == purchase.Card {
 		q.HeldTimes = in.heldTimes[o.buyer()]
 	}

@@ -46,7 +46,7 @@ type checkout struct {
 func openCheckout(t *testing.T) *checkout {
 	t.Helper()
 	db, clock := servers.DBWithClock(t)
-	turns := func(s *config.Holds) { s.MaxTTL, s.MaxExtensions, s.CoolDown = 10*time.Minute, 1, 10*time.Second }
+	turns := func(s *config.Holds) { s.MaxTTL = 10 * time.Minute }
 	settings := servers.Defaults(t).Holds
 	turns(&settings)
 	return &checkout{t: t, db: db, clock: clock, id: fixture.Campaign(t, db, fixture.Draft(4)), holds: fixture.Holds(t, db, nil, turns), reserved: make(map[string][]shape.Position),

@@ -77,7 +77,6 @@ type Reservations struct {
 // NewSeller returns a Seller. jobRetention is that of the draw jobs that it makes.
 func NewSeller(db postgres.Beginner, jobRetention time.Duration, reservations Reservations) *Seller {
 	reservations.HoldQuota.Max = max(reservations.HoldQuota.Max, reservations.For)
-	reservations.HoldQuota.CoolDown = 0 // a buyer whose card was declined tries another at once
 	return &Seller{db: db, jobRetention: jobRetention, reservations: reservations, facts: campaign.NewFacts()}
 }
 

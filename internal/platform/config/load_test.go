@@ -215,7 +215,7 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 	required(t)
 	t.Setenv("TRIPRIZE_API_ASYNQMON_READ_ONLY", "false")
 	t.Setenv("TRIPRIZE_WORKER_LISTEN", "") // empty is a value where a text may be empty
-	t.Setenv("TRIPRIZE_HOLDS_COOL_DOWN", "0")
+	t.Setenv("TRIPRIZE_HOLDS_MAX_PER_USER", "7")
 	t.Setenv("TRIPRIZE_POSTGRES_MAX_CONNECTIONS", "20")
 	t.Setenv("TRIPRIZE_REDIS_URL", "rediss://:pw@localhost:6379/0")
 	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgresql:///triprize?host=/run/postgresql")
@@ -223,7 +223,7 @@ func TestEveryWayToWriteAValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Holds.CoolDown != 0 || s.Postgres.MaxConnections != 20 || s.Worker.Shards != 3 ||
+	if s.API.AsynqmonReadOnly || s.Worker.Listen != "" || s.Holds.MaxPerUser != 7 || s.Postgres.MaxConnections != 20 || s.Worker.Shards != 3 ||
 		s.Locks.URLs() != nil ||
 		s.Tokens.MaxLifetime != 1500*time.Millisecond || s.Postgres.StartWait != 0 || s.Campaigns.MaxPositions != 500_500 {
 		t.Errorf("got %+v", s)

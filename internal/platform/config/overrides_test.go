@@ -21,7 +21,7 @@ func TestAFileOverridesAnotherButNotWhatIsReserved(t *testing.T) {
 	if err != nil || !own.Has("api.cors_origins") || own.Has("api.listen") {
 		t.Fatalf("%v", err)
 	}
-	text, err := own.Over([]byte("postgres: {url: 'postgres://a/b'}\nredis: {url: 'redis://a'}\nholds: {ttl: 1m, max_extensions: 3}\n"))
+	text, err := own.Over([]byte("postgres: {url: 'postgres://a/b'}\nredis: {url: 'redis://a'}\nholds: {ttl: 1m, max_per_user: 3}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestAFileOverridesAnotherButNotWhatIsReserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := LoadFrom(file, nil)
-	if err != nil || s.Holds.TTL.Minutes() != 5 || s.Holds.MaxExtensions != 3 || s.API.CORSOrigins != "https://shop.example" || s.Postgres.URL != "postgres://a/b" {
+	if err != nil || s.Holds.TTL.Minutes() != 5 || s.Holds.MaxPerUser != 3 || s.API.CORSOrigins != "https://shop.example" || s.Postgres.URL != "postgres://a/b" {
 		t.Errorf("%v: %s", err, text)
 	}
 	for text, reason := range map[string]string{

@@ -170,12 +170,9 @@ type Campaigns struct {
 type Holds struct {
 	TTL                 time.Duration `mapstructure:"ttl"                    validate:"min=1s,ltefield=MaxTTL"`
 	MaxTTL              time.Duration `mapstructure:"max_ttl"                validate:"min=1s,max=24h"`
-	MaxExtensions       int           `mapstructure:"max_extensions"         validate:"min=0,max=100"`
 	MaxPositions        int           `mapstructure:"max_positions"          validate:"min=1,max=1000"`
 	MaxPerUser          int           `mapstructure:"max_per_user"           validate:"min=1,max=1000"`
 	MaxPositionsPerUser int           `mapstructure:"max_positions_per_user" validate:"gtefield=MaxPositions,max=100000"`
-	MaxSharePercent     int           `mapstructure:"max_share_percent"      validate:"min=1,max=100"`
-	CoolDown            time.Duration `mapstructure:"cool_down"              validate:"min=0,max=1h"`
 	BatchSize           int           `mapstructure:"-"`
 	Timeout             time.Duration `mapstructure:"-"`
 }
