@@ -2093,7 +2093,8 @@ export interface components {
             reason: string;
         };
         /** @description A campaign in full. */
-        Campaign: components["schemas"]["CampaignSummary"] & {
+        Campaign: components["schemas"]["CampaignSummary"] & components["schemas"]["CampaignDetails"];
+        CampaignDetails: {
             layers: components["schemas"]["Layer"][];
             /**
              * Format: int64
@@ -4209,6 +4210,7 @@ export type Layer = components['schemas']['Layer'];
 export type CampaignSummary = components['schemas']['CampaignSummary'];
 export type CampaignCancellation = components['schemas']['CampaignCancellation'];
 export type Campaign = components['schemas']['Campaign'];
+export type CampaignDetails = components['schemas']['CampaignDetails'];
 export type CampaignEvent = components['schemas']['CampaignEvent'];
 export type StreamEnd = components['schemas']['StreamEnd'];
 export type CampaignPage = components['schemas']['CampaignPage'];

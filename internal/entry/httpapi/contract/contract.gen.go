@@ -612,70 +612,7 @@ type Board struct {
 }
 
 // Campaign A campaign in full.
-type Campaign struct {
-	// ID A UUID.
-	ID   ID     `json:"id"`
-	Name string `json:"name"`
-
-	// State pending → active → drawing → completed; cancelled from pending or active, and from drawing if the draw is void.
-	State  CampaignState `json:"state"`
-	Paused bool          `json:"paused"`
-
-	// Waiting What the campaign waits for after its sale: payments, or its draw. Null: nothing.
-	Waiting *CampaignWait `json:"waiting"`
-
-	// BaseLength The number of layers of a triangle. Null: another shape, see the `positions` of each of its `layers`.
-	BaseLength   *int       `json:"base_length"`
-	CancelReason *string    `json:"cancel_reason"`
-	CancelledAt  *time.Time `json:"cancelled_at"`
-
-	// CancelledBy Who cancelled it: `role:client`, or `system` for `policies.unsold`. Operators only.
-	CancelledBy string `json:"cancelled_by,omitempty"`
-
-	// CardMinimum The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
-	CardMinimum *int64 `json:"card_minimum"`
-
-	// Commitment The commitment to the draw's secret, in hex; null before publication.
-	Commitment *string `json:"commitment"`
-
-	// CreatedAt RFC 3339.
-	CreatedAt Time `json:"created_at"`
-
-	// Currency An ISO 4217 code (list one) with minor units.
-	Currency        Currency   `json:"currency"`
-	DrawCompletedAt *time.Time `json:"draw_completed_at"`
-	DrawStartedAt   *time.Time `json:"draw_started_at"`
-
-	// DrawsAt The end of the sale, when the sold positions are drawn (`policies.unsold` `draw`; set from publication on). The draw begins then, or when everything is sold, or a little later, when the last open card payment has ended. Null: the campaign is drawn only when sold out.
-	DrawsAt *time.Time `json:"draws_at"`
-
-	// Freeze Only in the webhook `campaign.frozen`; otherwise see the draw.
-	Freeze   *Freeze  `json:"freeze,omitempty"`
-	Layers   []Layer  `json:"layers"`
-	Policies Policies `json:"policies"`
-
-	// Positions Positions by state.
-	Positions     Counts     `json:"positions"`
-	PublishedAt   *time.Time `json:"published_at"`
-	PurchaseLimit *int       `json:"purchase_limit"`
-
-	// Rules The rules of the draw, fixed at publication.
-	Rules        json.RawMessage `json:"rules"`
-	SaleEndsAt   *time.Time      `json:"sale_ends_at"`
-	SaleStartsAt *time.Time      `json:"sale_starts_at"`
-
-	// VoidsAt Only in the webhook `campaign.void_announced`; otherwise see the draw.
-	VoidsAt *time.Time `json:"voids_at,omitempty"`
-
-	// Metadata An app's own data on a resource: up to 20 pairs, keys of 1 to 40 and values of up to 200 characters, 2 KiB in total in UTF-8, no control characters. It is returned unchanged and has no effect. Only apps and operators can set and see it. Do not store secrets or card numbers in it.
-	Metadata *Metadata `json:"metadata,omitempty"`
-
-	// PublicPage By default `none`. Whether anybody can watch the published campaign at `/c/{campaign}`. `embed`: pages of the `embed_origins` can also show it in a frame. `/` lists the newest public campaigns.
-	PublicPage PublicPage `json:"public_page"`
-
-	// EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
-	EmbedOrigins EmbedOrigins `json:"embed_origins"`
-}
+type Campaign = FullCampaign
 
 // CampaignCancellation Why a campaign is cancelled.
 type CampaignCancellation struct {
@@ -706,6 +643,25 @@ type CampaignCancellationResult struct {
 
 // CampaignCancellationResultState defines model for CampaignCancellationResult.State.
 type CampaignCancellationResultState string
+
+// CampaignDetails defines model for CampaignDetails.
+type CampaignDetails struct {
+	// CardMinimum The least amount of a purchase by card, in minor units, as the provider documents it for the currency. A purchase that costs less fails with `payment-refused`: positions with a lower `price` are sold by card only with others. Null: no minimum is known.
+	CardMinimum *int64 `json:"card_minimum"`
+
+	// Commitment The commitment to the draw's secret, in hex; null before publication.
+	Commitment *string `json:"commitment"`
+
+	// Freeze Only in the webhook `campaign.frozen`; otherwise see the draw.
+	Freeze *Freeze `json:"freeze,omitempty"`
+	Layers []Layer `json:"layers"`
+
+	// Rules The rules of the draw, fixed at publication.
+	Rules json.RawMessage `json:"rules"`
+
+	// VoidsAt Only in the webhook `campaign.void_announced`; otherwise see the draw.
+	VoidsAt *time.Time `json:"voids_at,omitempty"`
+}
 
 // CampaignDraft A campaign to be created.
 type CampaignDraft struct {

@@ -4,3 +4,9 @@
 package contract
 
 //go:generate go tool -modfile=../../../../tools/go.mod oapi-codegen -config oapi-codegen.yaml ../../../../api/openapi.yaml
+
+// FullCampaign is the type of a Campaign: a summary, and what a list does not show.
+type FullCampaign struct {
+	CampaignSummary
+	CampaignDetails
+}

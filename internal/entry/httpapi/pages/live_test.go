@@ -106,12 +106,12 @@ func TestWhatAStateMeansDependsOnTheTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	earlier, later := now.Add(-time.Second), now.Add(time.Second)
-	for want, c := range map[string]contract.Campaign{
+	for want, c := range map[string]contract.CampaignSummary{
 		"on_sale": {State: "active", SaleStartsAt: &now, SaleEndsAt: &later}, "upcoming": {State: "active", SaleStartsAt: &later},
 		"paused": {State: "active", Paused: true, SaleStartsAt: &later}, "ended": {State: "active", Paused: true, SaleEndsAt: &now},
 		"drawing": {State: "drawing", SaleEndsAt: &earlier}, "completed": {State: "completed"}, "cancelled": {State: "cancelled"},
 	} {
-		if got := phaseOf(c, now); got != want {
+		if got := phaseOf(contract.Campaign{CampaignSummary: c}, now); got != want {
 			t.Errorf("%+v is %s, not %s", c, got, want)
 		}
 	}

@@ -38,13 +38,7 @@ func counts(c campaign.Counts) contract.Counts {
 
 // Campaign is a campaign with its layers, counts and commitment.
 func Campaign(c lifecycle.Details, who Role) contract.Campaign {
-	summary := CampaignSummary(c.Campaign, who)
-	document := contract.Campaign{ID: summary.ID, Name: summary.Name, BaseLength: summary.BaseLength, Currency: summary.Currency,
-		PurchaseLimit: summary.PurchaseLimit, State: summary.State, Paused: summary.Paused, SaleStartsAt: summary.SaleStartsAt,
-		SaleEndsAt: summary.SaleEndsAt, DrawsAt: summary.DrawsAt, Policies: summary.Policies, Positions: summary.Positions, CreatedAt: summary.CreatedAt,
-		PublishedAt: summary.PublishedAt, DrawStartedAt: summary.DrawStartedAt, DrawCompletedAt: summary.DrawCompletedAt,
-		CancelledAt: summary.CancelledAt, CancelledBy: summary.CancelledBy, CancelReason: summary.CancelReason, Metadata: summary.Metadata, Waiting: summary.Waiting,
-		PublicPage: summary.PublicPage, EmbedOrigins: summary.EmbedOrigins}
+	document := contract.Campaign{CampaignSummary: CampaignSummary(c.Campaign, who)}
 	if minimum, ok := stripe.Takes(c.Currency); ok && minimum > 0 {
 		document.CardMinimum = new(int64(minimum))
 	}
