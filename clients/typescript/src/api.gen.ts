@@ -3556,11 +3556,10 @@ export interface components {
          */
         ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "decline-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "wallet-exists" | "internal-error";
         /**
-         * @description Sweeps may be added.
+         * @description `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
          * @example lost-jobs
-         * @enum {string}
          */
-        SweepName: "lost-jobs" | "expired-holds" | "expired-authorizations" | "expired-reservations" | "due-items" | "missed-events" | "missing-permissions" | "reconciliation" | "stale-locks" | "stuck-draws" | "ended-sales" | "old-records" | "audit" | "trail-seals";
+        SweepName: string;
         Sweep: {
             name: components["schemas"]["SweepName"];
             interval_seconds: number;

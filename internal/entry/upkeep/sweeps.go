@@ -1,24 +1,7 @@
 // Package upkeep joins the sweeps and the invariants of all topics.
 //
-// A [Sweeper] runs the sweeps:
-//
-//	expired-holds           end holds that have expired
-//	expired-authorizations  end authorizations that have expired
-//	expired-reservations    expire payments past their deadline
-//	due-items               enqueue tasks for leased rows that are due, and for events of the provider that wait; escalate what waits too long
-//	missed-events           ask the provider for events whose webhooks did not come
-//	missing-permissions     ask the provider what its key may do
-//	reconciliation          compare the provider's balance of closed days with our ledger
-//	stale-locks             release execution locks that are not renewed
-//	ended-sales             begin the draw of a campaign whose sale has ended, or cancel it, as its policy says
-//	stuck-draws             make a draw job for campaigns to be drawn that have none
-//	lost-jobs               issue messages again whose task is neither queued nor with a live worker, or whose campaign is unlocked
-//	old-records             delete records past their retention, and positions that will never be published
-//	audit                   check the invariants on a part of the rows, and store violations
-//	trail-seals             seal the new rows of the audit trail
-//
-// A new sweep is a constructor in the sweep.go of its topic, a line in [New], and its name in the
-// contract.
+// A [Sweeper] runs the sweeps, of which docs/architecture.md has a list. A new sweep is a constructor in the sweep.go of its
+// topic, a line in [New], its case in the tests, and a line in that list.
 package upkeep
 
 import (

@@ -2323,7 +2323,7 @@ type StripeReceipt struct {
 
 // Sweep defines model for Sweep.
 type Sweep struct {
-	// Name Sweeps may be added.
+	// Name `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
 	Name            SweepName    `json:"name"`
 	IntervalSeconds float32      `json:"interval_seconds"`
 	LastReport      *SweepReport `json:"last_report"`
@@ -2334,12 +2334,12 @@ type SweepList struct {
 	Sweeps []Sweep `json:"sweeps"`
 }
 
-// SweepName Sweeps may be added.
+// SweepName `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
 type SweepName = string
 
 // SweepReport defines model for SweepReport.
 type SweepReport struct {
-	// Sweep Sweeps may be added.
+	// Sweep `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
 	Sweep SweepName `json:"sweep"`
 
 	// StartedAt RFC 3339.
@@ -2888,7 +2888,7 @@ type PurchaseID = ID
 // RefundID A UUID.
 type RefundID = ID
 
-// SweepPath Sweeps may be added.
+// SweepPath `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
 type SweepPath = SweepName
 
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
