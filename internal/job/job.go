@@ -37,6 +37,7 @@ package job
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,12 +74,13 @@ const (
 	KindCampaignCancellation Kind = "campaign-cancellation"
 )
 
-// The kinds of tasks about leased rows, see package lease. Like kinds of jobs, they have queues and
-// slots of their own.
+// The kinds of tasks about leased rows, see package lease.
 const (
-	KindPayment Kind = "payment"
-	KindRefund  Kind = "refund"
-	KindEvent   Kind = "payment-event"
+	KindPayment     Kind = "payment"
+	KindRefund      Kind = "refund"
+	KindEvent       Kind = "payment-event"
+	KindWebhook     Kind = "webhook"
+	KindWebhookSlow Kind = "webhook-slow" // of endpoints that fail, or answer slowly
 )
 
 // The kinds of commands.
@@ -115,9 +117,12 @@ const (
 	KindDeliveriesReplay Kind = "webhook-deliveries-replay"
 )
 
-// QueueKinds lists the kinds that workers handle. Each has a queue and a share of every
-// worker, so that none waits for another.
-var QueueKinds = []Kind{KindDraw, KindCancellation, KindPurchase}
+// QueueKinds are the kinds of jobs that workers handle.
+var QueueKinds = []Kind{KindPurchase, KindCancellation, KindCampaignCancellation, KindDraw}
+
+// TaskKinds are the kinds of tasks. Each has a queue and a share of every worker, so that none
+// waits for another.
+var TaskKinds = append(slices.Clip(QueueKinds), KindPayment, KindRefund, KindEvent, KindWebhook, KindWebhookSlow)
 
 // System is the client of jobs that Triprize makes itself.
 const System = "system"

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/webhook/sender"
@@ -22,12 +23,11 @@ var Leases = lease.Table{Name: "webhook_endpoints", As: "p", Key: "id", Kind: `C
 
 // The kinds of tasks.
 const (
-	Kind     = "webhook"
-	KindSlow = "webhook-slow"
-)
+	Kind     = string(job.KindWebhook)
+	KindSlow = string(job.KindWebhookSlow)
 
-// ReenqueueAfter is after how long an endpoint whose task was lost gets another one. More tasks than one do no harm.
-const ReenqueueAfter = 10 * time.Second
+	ReenqueueAfter = 10 * time.Second // then an endpoint whose task was lost gets another one. More tasks than one do no harm.
+)
 
 // DueNotice is the notice with which a commit names endpoints that something may be due for. Its
 // detail are their ids, with commas between them.

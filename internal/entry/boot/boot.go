@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"triprize/internal/domain/buildinfo"
+	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/lock"
@@ -227,8 +228,8 @@ func (p *Process) checkRedis(ctx context.Context) error {
 	namespace := p.Settings.Redis.Namespace
 	keys := []string{namespace + ":health"}
 	if _, ok := p.Redis.(*redis.ClusterClient); ok {
-		for _, kind := range taskKinds {
-			keys = append(keys, namespace+":health:{"+queue.Name(namespace, kind)+"}")
+		for _, kind := range job.TaskKinds {
+			keys = append(keys, namespace+":health:{"+queue.Name(namespace, string(kind))+"}")
 		}
 	}
 	_, err := p.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {

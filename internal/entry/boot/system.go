@@ -18,7 +18,6 @@ import (
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/telemetry"
-	"triprize/internal/webhook"
 )
 
 // The causes that degrade the whole system; docs/operations.md says what to do about each.
@@ -193,10 +192,6 @@ func (s *snapshot) add(name, help string, value float64, label ...string) {
 	s.gauges = append(s.gauges, telemetry.SystemGauge(name, help, value, label...))
 }
 
-// taskKinds are the kinds of tasks, each with a queue.
-var taskKinds = []string{string(job.KindDraw), string(job.KindCancellation), string(job.KindPurchase), string(job.KindCampaignCancellation),
-	string(job.KindPayment), string(job.KindRefund), string(job.KindEvent), webhook.Kind, webhook.KindSlow}
-
 // readRedis returns nothing while Redis does not answer, or takes no writes: then no process can
 // announce itself, and all of them would seem to be away.
 func (p *Process) readRedis(ctx context.Context) (s snapshot) {
@@ -209,7 +204,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if err != nil {
 		return snapshot{}
 	}
-	unleased, err := queue.CountUnleased(ctx, p.Redis, p.Settings.Redis.Namespace, taskKinds)
+	unleased, err := queue.CountUnleased(ctx, p.Redis, p.Settings.Redis.Namespace, job.TaskKinds)
 	if err != nil {
 		return snapshot{}
 	}
@@ -236,21 +231,18 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say
 		s.add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
 	}
-	for i, kind := range taskKinds {
+	for i, kind := range job.TaskKinds {
 		s.add("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.",
-			float64(unleased[i]), "kind", kind)
+			float64(unleased[i]), "kind", string(kind))
 	}
 	return s
 }
-
-// queuedKinds are the kinds of jobs whose backlog is measured.
-var queuedKinds = []job.Kind{job.KindDraw, job.KindCancellation, job.KindPurchase, job.KindCampaignCancellation}
 
 // readPostgres returns nothing while Postgres does not answer.
 func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	backlog, err := job.ReadBacklog(ctx, p.apart, queuedKinds...)
+	backlog, err := job.ReadBacklog(ctx, p.apart, job.QueueKinds...)
 	if err != nil {
 		return snapshot{}
 	}
@@ -274,7 +266,7 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 		s.causes = append(s.causes, replication...)
 	}
 	s.standbyAway = replication[1].Holds
-	for _, kind := range queuedKinds {
+	for _, kind := range job.QueueKinds {
 		s.add("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.",
 			float64(backlog[kind].Jobs), "kind", string(kind))
 		s.add("jobs_queued_age_seconds", "For how long the oldest job of a kind has waited for workers; 0 when none waits. A card payment that waits for its buyer or its provider does not count.",

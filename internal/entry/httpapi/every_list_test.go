@@ -285,7 +285,7 @@ func TestTheValuesOfTheContractAreThoseOfTheProgram(t *testing.T) {
 		codes = append(codes, string(code))
 	}
 	kinds := slices.DeleteFunc(constantsOf(t, "job", "Kind", ""), func(kind string) bool { // tasks, of which there are no jobs
-		return slices.Contains([]job.Kind{job.KindPayment, job.KindRefund, job.KindEvent}, job.Kind(kind))
+		return slices.Contains(job.TaskKinds[len(job.QueueKinds):], job.Kind(kind))
 	})
 	schema, err := migrations.Files.ReadFile("00105_payments.sql")
 	servers.NoError(t, err)

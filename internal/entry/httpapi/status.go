@@ -204,15 +204,12 @@ func (st *status) readProcesses(all []queue.Process) {
 	}
 }
 
-// queuedKinds are the kinds of jobs whose backlog is told.
-var queuedKinds = []job.Kind{job.KindPurchase, job.KindCancellation, job.KindCampaignCancellation, job.KindDraw}
-
 func (s *server) readPostgres(ctx context.Context, st *status) {
 	if rates, err := sale.ReadRates(ctx, s.db); st.could("postgres", err) {
 		st.Figures.PurchasesPerSecond, st.Figures.RefusalsPerSecond, st.Figures.FinalP50Ms, st.Figures.FinalP99Ms = &rates.Completed, &rates.Refused, rates.P50, rates.P99
 	}
-	if waiting, err := job.ReadBacklog(ctx, s.db, queuedKinds...); st.could("postgres", err) {
-		for _, kind := range queuedKinds {
+	if waiting, err := job.ReadBacklog(ctx, s.db, job.QueueKinds...); st.could("postgres", err) {
+		for _, kind := range job.QueueKinds {
 			st.Figures.Backlog = append(st.Figures.Backlog, contract.Backlog{Kind: string(kind), Count: int64(waiting[kind].Jobs), AgeSeconds: float32(waiting[kind].Oldest.Seconds())})
 			if kind != job.KindDraw && kind != job.KindCampaignCancellation { // they wait for their beacon, and for refunds
 				st.values["jobs"] = max(st.values["jobs"], waiting[kind].Oldest.Seconds())

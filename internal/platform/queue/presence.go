@@ -305,12 +305,12 @@ func ReadFleet(ctx context.Context, rdb redis.UniversalClient, namespace string)
 }
 
 // CountUnleased counts the active tasks without a lease of each kind. The leases end by the clocks of the workers.
-func CountUnleased(ctx context.Context, rdb redis.UniversalClient, namespace string, kinds []string) (unleased []int64, err error) {
+func CountUnleased[K ~string](ctx context.Context, rdb redis.UniversalClient, namespace string, kinds []K) (unleased []int64, err error) {
 	active, leased := make([]*redis.IntCmd, len(kinds)), make([]*redis.IntCmd, len(kinds))
 	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, kind := range kinds {
-			active[i] = pipe.LLen(ctx, asynqKey(namespace, kind, "active"))
-			leased[i] = pipe.ZCount(ctx, asynqKey(namespace, kind, "lease"), strconv.FormatInt(time.Now().Unix(), 10), "+inf")
+			active[i] = pipe.LLen(ctx, asynqKey(namespace, string(kind), "active"))
+			leased[i] = pipe.ZCount(ctx, asynqKey(namespace, string(kind), "lease"), strconv.FormatInt(time.Now().Unix(), 10), "+inf")
 		}
 		return nil
 	})
