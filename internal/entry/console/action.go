@@ -12,6 +12,7 @@ import (
 
 	"triprize.example/client"
 	"triprize/internal/domain/fault"
+	"triprize/internal/platform/openapi"
 )
 
 // action is a command of an operator, as a form: it stands alone on a page, where it is shown again if it was refused.
@@ -40,6 +41,8 @@ type field struct {
 	Value             any
 	Options           []string // of a select
 	Required          bool
+
+	member openapi.Member // of a campaign
 }
 
 // fact is what must be known before a command.

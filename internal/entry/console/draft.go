@@ -4,39 +4,81 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"triprize.example/client"
+	"triprize/api"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/shape"
+	"triprize/internal/platform/openapi"
 )
 
-// draftFields are the fields of a campaign: valuesOf writes them, draftOf reads them.
-var draftFields = []field{
-	{Name: "/name", Label: "Name", Type: "text", Required: true},
-	{Name: "/currency", Label: "Currency", Hint: "ISO 4217, such as JPY", Type: "text", Required: true},
-	{Name: "/base_length", Label: "Base length of a triangle", Hint: "its layer k has k positions; empty: another shape", Type: "number"},
-	{Name: "/layers", Label: "Layers", Type: "textarea", Required: true,
-		Hint: "one a line: positions | label | price in minor units | aisles 10,20 | Gold x1, Silver x2. Label, aisles and prizes may be left out. " +
-			"A triangle needs no positions, and may have fewer lines: the last price is that of all further layers."},
-	{Name: "/purchase_limit", Label: "Limit for a user", Hint: "positions; empty: none", Type: "number"},
-	{Name: "/sale_starts_at", Label: "Sale begins (UTC)", Hint: "empty: with the publication", Type: "datetime-local"},
-	{Name: "/sale_ends_at", Label: "Sale ends (UTC)", Hint: "empty: when everything is sold", Type: "datetime-local"},
-	{Name: "/policies/unsold", Label: "Unsold at the end", Type: "select", Options: []string{"stay", "cancel", "draw"},
-		Hint: "stay: nothing happens; cancel: everything is refunded; draw: the sold positions are drawn"},
-	{Name: "/policies/beacon", Label: "Beacon", Type: "select", Options: []string{"default", "yes", "no"},
-		Hint: "the draw waits for public randomness; default: as this installation does"},
-	{Name: "/policies/cancellation_until", Label: "Users cancel until (UTC)", Hint: "empty: as long as the campaign is active", Type: "datetime-local"},
-	{Name: "/public_page", Label: "Public page", Type: "select", Options: []string{"none", "page", "embed"},
-		Hint: "page: anybody can watch the campaign once it is published; embed: pages of the origins below can also show it in a frame"},
-	{Name: "/embed_origins", Label: "Origins that can frame it", Hint: "such as https://shop.example, separated by spaces", Type: "text"},
+// draftTexts are what the form of a campaign calls its fields, in their order. The contract has the rest.
+var draftTexts = []struct{ pointer, label, hint string }{
+	{"/name", "Name", ""},
+	{"/currency", "Currency", "ISO 4217, such as JPY"},
+	{"/base_length", "Base length of a triangle", "its layer k has k positions; empty: another shape"},
+	{"/layers", "Layers", "one a line: positions | label | price in minor units | aisles 10,20 | Gold x1, Silver x2. Label, aisles and prizes may be left out. " +
+		"A triangle needs no positions, and may have fewer lines: the last price is that of all further layers."},
+	{"/purchase_limit", "Limit for a user", "positions; empty: none"},
+	{"/sale_starts_at", "Sale begins (UTC)", "empty: with the publication"},
+	{"/sale_ends_at", "Sale ends (UTC)", "empty: when everything is sold"},
+	{"/policies/unsold", "Unsold at the end", "stay: nothing happens; cancel: everything is refunded; draw: the sold positions are drawn"},
+	{"/policies/beacon", "Beacon", "the draw waits for public randomness; default: as this installation does"},
+	{"/policies/cancellation_until", "Users cancel until (UTC)", "empty: as long as the campaign is active"},
+	{"/public_page", "Public page", "page: anybody can watch the campaign once it is published; embed: pages of the origins below can also show it in a frame"},
+	{"/embed_origins", "Origins that can frame it", "such as https://shop.example, separated by spaces"},
 }
+
+// draftFields are the fields of a campaign: the members that the contract lets a new one have. What has no text above is
+// called as in the contract, and comes last.
+var draftFields = sync.OnceValue(func() (fields []field) {
+	document, err := openapi.Load(api.OpenAPI, nil)
+	if err != nil {
+		panic(err) // no api begins with such a contract
+	}
+	found := make(map[string]openapi.Member)
+	for _, o := range document.Operations {
+		if o.ID == "createCampaign" {
+			for _, m := range o.Members() {
+				found[m.Pointer] = m
+			}
+		}
+	}
+	add := func(m openapi.Member, label, hint string) {
+		one := field{Name: m.Pointer, Label: label, Hint: hint, Type: "text", Options: m.Enum, Required: m.Required, member: m}
+		switch {
+		case m.Pointer == "/layers":
+			one.Type = "textarea"
+		case m.Type == "boolean":
+			one.Type, one.Options = "select", []string{"default", "yes", "no"}
+		case m.Enum != nil:
+			one.Type = "select"
+		case m.Type == "integer":
+			one.Type = "number"
+		case m.Format == "date-time":
+			one.Type = "datetime-local"
+		}
+		fields = append(fields, one)
+		delete(found, m.Pointer)
+	}
+	for _, text := range draftTexts {
+		add(found[text.pointer], text.label, text.hint)
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		add(found[name], strings.ReplaceAll(path.Base(name), "_", " "), "")
+	}
+	return fields
+})
 
 // draftForm is the form that creates or changes a campaign.
 func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
@@ -57,7 +99,7 @@ func draftForm(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action,
 			delete(now, "/base_length")
 		}
 	}
-	for _, one := range slices.Concat(draftFields, []field{reason}) {
+	for _, one := range slices.Concat(draftFields(), []field{reason}) {
 		value, isHeld := now[one.Name]
 		if one.Value = value; isHeld || now == nil || one.Name == reason.Name {
 			a.Fields = append(a.Fields, one)
@@ -92,8 +134,6 @@ func layersOf(c client.Campaign) (layers []client.LayerDraft) {
 
 // valuesOf returns the fields of a campaign as a browser sends them.
 func valuesOf(c client.Campaign) map[string]string {
-	number := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") } // 0: none
-	at := func(t time.Time) string { return strings.TrimSuffix(strings.Replace(utc(t, ""), " ", "T", 1), ":00") }
 	var lines []string
 	for _, layer := range c.Layers {
 		line, mark := fmt.Sprintf("%d | %s | %d", layer.Positions.Total, layer.Label, layer.Price), " | aisles "
@@ -106,34 +146,77 @@ func valuesOf(c client.Campaign) map[string]string {
 		}
 		lines = append(lines, line)
 	}
-	return map[string]string{"/name": c.Name, "/currency": c.Currency, "/base_length": number(c.BaseLength), "/layers": strings.Join(lines, "\n"),
-		"/purchase_limit": number(c.PurchaseLimit), "/sale_starts_at": at(c.SaleStartsAt), "/sale_ends_at": at(c.SaleEndsAt),
-		"/policies/unsold": c.Policies.Unsold, "/policies/beacon": map[bool]string{true: "yes", false: "no"}[c.Policies.Beacon], "/policies/cancellation_until": at(c.Policies.CancellationUntil),
-		"/public_page": string(c.PublicPage), "/embed_origins": strings.Join(c.EmbedOrigins, " ")}
+	members, policies, values := membersOf(c), membersOf(c.Policies), make(map[string]string)
+	for _, one := range draftFields() {
+		policy, isPolicy := strings.CutPrefix(one.Name, "/policies/")
+		if values[one.Name] = one.written(members[one.Name[1:]]); isPolicy {
+			values[one.Name] = one.written(policies[policy])
+		}
+	}
+	values["/layers"] = strings.Join(lines, "\n")
+	return values
+}
+
+// written returns a member of a campaign as a browser sends it.
+func (f field) written(member json.RawMessage) string {
+	var value any
+	_ = json.Unmarshal(member, &value)
+	switch value := value.(type) {
+	case bool:
+		return map[bool]string{true: "yes", false: "no"}[value]
+	case float64:
+		return strings.TrimPrefix(string(member), "0") // 0: none
+	case []any:
+		return strings.Trim(fmt.Sprint(value), "[]")
+	case string:
+		if at, err := time.Parse(time.RFC3339, value); err == nil && f.Type == "datetime-local" {
+			return strings.TrimSuffix(strings.Replace(utc(at, ""), " ", "T", 1), ":00")
+		}
+		return value
+	}
+	return ""
 }
 
 // draftOf reads what the fields of a form have, and marks those that cannot be read.
-func draftOf(t *form) client.CampaignDraft {
-	count := func(pointer string) int {
-		n := t.number(pointer)
-		if n < 1 && t.text(pointer) != "" {
-			t.mark(pointer, "must be at least 1, or empty")
+func draftOf(t *form) (d client.CampaignDraft) {
+	members, policies := make(map[string]any), make(map[string]any)
+	for _, one := range draftFields() {
+		if policy, isPolicy := strings.CutPrefix(one.Name, "/policies/"); isPolicy {
+			policies[policy] = t.read(one)
+		} else if one.Type != "textarea" {
+			members[one.Name[1:]] = t.read(one)
 		}
-		return int(n)
 	}
-	d := client.CampaignDraft{PublicPage: client.PublicPage(t.text("/public_page")), EmbedOrigins: strings.Fields(t.text("/embed_origins")), Name: t.text("/name"), Currency: t.text("/currency"), BaseLength: count("/base_length"),
-		PurchaseLimit: count("/purchase_limit"), SaleStartsAt: t.time("/sale_starts_at"), SaleEndsAt: t.time("/sale_ends_at")}
-	d.Policies = client.PoliciesDraft{Unsold: client.PoliciesDraftUnsold(t.text("/policies/unsold")), CancellationUntil: t.time("/policies/cancellation_until")}
-	if beacon := t.text("/policies/beacon"); beacon == "yes" || beacon == "no" {
-		d.Policies.Beacon = new(beacon == "yes")
-	}
+	members["policies"] = policies
+	body, _ := json.Marshal(members)
+	_ = json.Unmarshal(body, &d)
 	d.Layers = t.layers(d.BaseLength)
 	return d
 }
 
+// read reads a member of a campaign.
+func (t *form) read(one field) any {
+	switch text := t.text(one.Name); {
+	case one.Type == "number":
+		n := t.number(one.Name)
+		if float64(n) < one.member.Least && text != "" {
+			t.mark(one.Name, fmt.Sprintf("must be at least %.0f, or empty", one.member.Least))
+		}
+		return n
+	case one.Type == "datetime-local":
+		return t.time(one.Name)
+	case one.member.Type == "boolean":
+		return map[string]any{"yes": true, "no": false}[text]
+	case one.member.Type == "array":
+		return strings.Fields(text)
+	default:
+		return text
+	}
+}
+
 var (
-	layerLine = regexp.MustCompile(`^(\d{0,6})\s*\|([^|]*)\|\s*(\d{1,13})\s*(?:\|\s*aisles ([\d, ]+))?(?:\|([^|]*))?$`)
-	prizeText = regexp.MustCompile(`\s*([^|]*?\S) x(\d{1,5})\s*(?:,|$)`)
+	layerLine = regexp.MustCompile(`^(\d*)\s*\|([^|]*)\|\s*(\d+)\s*(?:\|\s*aisles ([\d, ]+))?(?:\|([^|]*))?$`)
+	prizeText = regexp.MustCompile(`\s*([^|]*?\S) x(\d+)\s*(?:,|$)`)
 )
 
 // layers reads a layer from each line. The price of the last line goes on to the base of a triangle.
@@ -177,7 +260,7 @@ func patchOf(typed, now map[string]string, d client.CampaignDraft, c client.Camp
 	members, changed := membersOf(d), make(map[string]json.RawMessage)
 	policies, typedPolicies := membersOf(c.Policies), membersOf(d.Policies)
 	differs := func(name string) bool { return typed["was"+name] != typed[name] }
-	for _, one := range draftFields {
+	for _, one := range draftFields() {
 		if !differs(one.Name) {
 			continue
 		}

@@ -190,6 +190,33 @@ func (r *reader) named(name string) (*rule, error) {
 	return is, err
 }
 
+// Member is a member of a body, as a form needs to know it.
+type Member struct {
+	Pointer      string
+	Type, Format string // integer, boolean, string or array; of an object there are its members, if it names them
+	Enum         []string
+	Least        float64 // of a number
+	Required     bool
+}
+
+// Members returns the members of an operation's body, and of the objects in it.
+func (o *Operation) Members() []Member { return o.body.members("") }
+
+func (is *rule) members(at string) (all []Member) {
+	for name, of := range is.fields {
+		if of.kind == "object" {
+			all = append(all, of.members(at+"/"+name)...)
+			continue
+		}
+		m := Member{Pointer: at + "/" + name, Type: of.kind, Format: of.format, Enum: of.enum, Required: slices.Contains(is.required, name)}
+		if of.least != nil {
+			m.Least = *of.least
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
 // mismatch returns the fault of a value of another type.
 func (is *rule) mismatch(got string) string {
 	if is.orNull {
