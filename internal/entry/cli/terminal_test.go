@@ -17,9 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
-	"triprize/internal/platform/queue"
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -162,7 +160,9 @@ func diagnosis(t *testing.T, exit int) map[string]string {
 
 // wrongs lists what is wrong.
 func wrongs(found map[string]string) string {
-	return strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(found)), func(name string) bool { return !strings.HasPrefix(name, "wrong") }), ", ")
+	return strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(found)), func(name string) bool {
+		return !strings.HasPrefix(name, "warning") && !strings.HasPrefix(name, "critical")
+	}), ", ")
 }
 
 func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
@@ -175,7 +175,7 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 	found := diagnosis(t, 0)
 	newest, err := schema.Newest()
 	servers.NoError(t, err)
-	for name, want := range map[string]string{"ok settings": "valid", "ok postgres": "version 1", "ok role of postgres": "a primary", "ok encoding of the database": "UTF8", "ok collation": "version", "ok triggers": "origin", "ok clock of postgres": "s ahead", "note standbys": "0 standbys", "note processes": "none", "ok writes to postgres": "written", "ok connections": "triprize-cli",
+	for name, want := range map[string]string{"ok settings": "valid", "ok postgres": "version 1", "ok role of postgres": "a primary", "ok encoding of the database": "UTF8", "ok collation": "version", "ok triggers": "origin", "ok clock of postgres": "s ahead", "info standbys": "0 standbys", "ok writes to postgres": "written", "ok connections": "triprize-cli",
 		"ok schema": fmt.Sprint("version ", newest), "ok locks": "none", "ok draw key": "of 2 unfinished", "ok redis": "deleted", "ok channels of redis": "published", "ok clock of redis": "s ahead", "ok durability of redis": "noeviction true"} {
 		if text, ok := found[name]; !ok || !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q; found %q", name, text, want, found)
@@ -185,42 +185,29 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 		t.Errorf("wrong are %q; the keys %q are left", wrongs(found), keys)
 	}
 
-	rdb := servers.Redis(t, settings)
-	for _, role := range []string{queue.RoleWorker, queue.RoleScheduler} { // and the only api is frozen
-		beat := queue.NewHeartbeat(rdb, settings.Redis.Namespace, role, "host/1/"+role, config.Worker{HeartbeatInterval: 50 * time.Millisecond, HeartbeatTTL: time.Hour})
-		go beat.Run(t.Context(), servers.Logger(t))
-	}
-	servers.Eventually(t, "both are alive", func() bool {
-		found, err := queue.ReadFleet(t.Context(), rdb, settings.Redis.Namespace)
-		return err == nil && len(found.Processes) == 2 && found.Processes[0].State == queue.Alive && found.Processes[1].State == queue.Alive
-	})
-	if found := diagnosis(t, 1); wrongs(found) != "wrong processes" || !strings.Contains(found["wrong processes"], "no api is alive") {
-		t.Errorf("without an api: %q", found)
-	}
-	t.Setenv("TRIPRIZE_REDIS_NAMESPACE", settings.Redis.Namespace+"-none")
 	servers.Exec(t, db, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
-	if found := diagnosis(t, 1); wrongs(found) != "wrong writes to postgres" {
+	if found := diagnosis(t, 1); wrongs(found) != "critical writes to postgres" {
 		t.Errorf("a Postgres that does not write: %q", found)
 	}
 	servers.Exec(t, db, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database()); END $$`)
 
 	servers.Exec(t, db, `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest+1)
-	if found := diagnosis(t, 0); found["note schema"] == "" {
+	if found := diagnosis(t, 0); found["info schema"] == "" {
 		t.Errorf("a newer schema: %q", found)
 	}
 	servers.Exec(t, db, `DELETE FROM goose_db_version WHERE version_id >= $1`, newest)
-	if found := diagnosis(t, 1); wrongs(found) != "wrong schema" {
+	if found := diagnosis(t, 1); wrongs(found) != "critical schema" {
 		t.Errorf("an older schema: %q", found)
 	}
 	servers.Exec(t, db, `INSERT INTO goose_db_version (version_id, is_applied) VALUES ($1, true)`, newest)
 
 	t.Setenv("TRIPRIZE_DRAW_SECRET_KEY", keyring.NewKey())
 	servers.Exec(t, db, `UPDATE campaigns SET state = 'cancelled', cancelled_at = now(), cancelled_by = 'a test', cancel_reason = 'it ends' WHERE id = $1`, first)
-	if found := diagnosis(t, 1); wrongs(found) != "wrong draw key" || !strings.Contains(found["wrong draw key"], second.String()) || strings.Contains(found["wrong draw key"], first.String()) {
+	if found := diagnosis(t, 1); wrongs(found) != "critical draw key" || !strings.Contains(found["critical draw key"], second.String()) || strings.Contains(found["critical draw key"], first.String()) {
 		t.Errorf("another key: %q", found)
 	}
 	t.Setenv("TRIPRIZE_DRAW_SECRET_KEY", "")
-	if found := diagnosis(t, 0); found["note draw key"] == "" || wrongs(found) != "" {
+	if found := diagnosis(t, 0); found["info draw key"] == "" || wrongs(found) != "" {
 		t.Errorf("no key: %q", found)
 	}
 
@@ -229,17 +216,17 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 	settings.Redis.URL = full.URL()
 	admin := servers.Redis(t, settings)
 	servers.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "resetchannels", "-info", "-time").Err())
-	if found := diagnosis(t, 1); wrongs(found) != "wrong channels of redis" || found["note durability of redis"] == "" || found["note clock of redis"] == "" {
+	if found := diagnosis(t, 1); wrongs(found) != "critical channels of redis" || found["unknown durability of redis"] == "" || found["unknown clock of redis"] == "" {
 		t.Errorf("a user without channels, INFO and TIME: %q", found)
 	}
 	servers.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "default", "allchannels", "+@all").Err())
 	servers.NoError(t, servers.Redis(t, settings).ConfigSet(t.Context(), "maxmemory", "1").Err())
-	if found := diagnosis(t, 1); wrongs(found) != "wrong redis" || !strings.Contains(found["wrong redis"], "OOM") {
+	if found := diagnosis(t, 1); wrongs(found) != "critical redis" || !strings.Contains(found["critical redis"], "OOM") {
 		t.Errorf("a full Redis: %q", found)
 	}
 	t.Setenv("TRIPRIZE_REDIS_URL", "redis://127.0.0.1:1")
 	t.Setenv("TRIPRIZE_POSTGRES_URL", "postgres://somebody:hunter2@127.0.0.1:1/triprize")
-	if found := diagnosis(t, 1); wrongs(found) != "wrong postgres, wrong redis" || len(found) != 3 {
+	if found := diagnosis(t, 1); wrongs(found) != "critical postgres, critical redis" || len(found) != 3 {
 		t.Errorf("without servers: %q", found)
 	}
 	says(t, 2, "doctor --config /nowhere", "/nowhere")
@@ -264,7 +251,7 @@ func TestTheDoctorNamesWhoBlocksWhomWithoutLiterals(t *testing.T) {
 	}()
 	servers.AwaitBlocked(t, db, 1)
 	found := diagnosis(t, 0)
-	if text := found["note locks"] + found["wrong locks"]; !strings.Contains(text, fmt.Sprintf("pid %d (triprize-test) blocks 1 sessions", pid)) || !strings.Contains(text, "SELECT id, … AS n, …") {
+	if text := found["info locks"] + found["critical locks"]; !strings.Contains(text, fmt.Sprintf("pid %d (triprize-test) blocks 1 sessions", pid)) || !strings.Contains(text, "SELECT id, … AS n, …") {
 		t.Errorf("%q", found)
 	}
 	servers.NoError(t, tx.Rollback(t.Context()))
