@@ -152,11 +152,11 @@ contract: go ## Check generated code and unlisted breaking changes of the contra
 	@tools/contract-changes.sh $(SINCE)
 
 .PHONY: generate
-generate: go npm ## Generate code from the contract (api/openapi.yaml), and copy the console's libraries
+generate: go npm ## Generate code from the contract (api/openapi.yaml) and the rules of Prometheus, and copy the console's libraries
 	$(call libraries,cp)
 	@for module in . client; do (cd $$module && go generate ./...) || exit 1; done
 	clients/typescript/generate.sh
-	go test -count=1 -run TestTheMapOfThePackages ./internal -update
+	go test -count=1 -run 'TestTheMapOfThePackages|TestTheRulesOfPrometheus' ./internal ./internal/entry/checks -update
 
 .PHONY: pin
 pin: ## Pin third-party images by their current digests (needs docker and the network)

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
 
 	"triprize/internal/domain/fault"
+	"triprize/internal/entry/checks"
 	"triprize/internal/entry/httpapi"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -294,26 +294,6 @@ func runbooks(t *testing.T) (text string) {
 	return text
 }
 
-// rule is an alert of Prometheus.
-type rule struct {
-	Alert       string
-	Expr        string
-	For         string
-	Labels      map[string]string
-	Annotations map[string]string
-}
-
-// alerts returns the alerts that are shipped.
-func alerts(t *testing.T) (all []rule) {
-	t.Helper()
-	var file struct{ Groups []struct{ Rules []rule } }
-	servers.NoError(t, yaml.Unmarshal([]byte(document(t, "../deploy/prometheus/rules.yml")), &file))
-	for _, group := range file.Groups {
-		all = append(all, slices.DeleteFunc(group.Rules, func(r rule) bool { return r.Alert == "" })...)
-	}
-	return all
-}
-
 // Each alert leads to a section that says what an operator needs, is in the index with its
 // severity, and was rehearsed; no section and no route is about an alert that there is not; and what must stay 0 has an alert.
 func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
@@ -321,23 +301,25 @@ func TestEveryAlertHasItsRunbookAndItsRehearsal(t *testing.T) {
 	index, rehearsals := document(t, "../docs/runbooks/README.md"), document(t, "rehearsals_soak_test.go")
 	words := regexp.MustCompile(`(?s)\*\*Meaning\.\*\*.+\*\*Check\.\*\*.+\x60\x60\x60sh\n.+\*\*Fix\.\*\*.+\*\*Resolved when\*\* .+`)
 	names, expressions := make(map[string]bool), ""
-	for _, a := range alerts(t) {
+	for _, a := range checks.All {
+		shown := map[checks.State]string{checks.Critical: "**page**", checks.Warning: "ticket"}[a.State]
+		if shown == "" { // it is no alert
+			continue
+		}
 		names[a.Alert] = true
 		expressions += a.Expr + "\n"
-		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
-		_, section, _ := strings.Cut(document(t, filepath.Join("..", page)), "\n## "+a.Alert+"\n")
+		page, anchor, _ := strings.Cut(a.Runbook(), "#")
+		_, section, _ := strings.Cut(document(t, "../docs/runbooks/"+page), "\n## "+a.Alert+"\n")
 		section, _, _ = strings.Cut(section, "\n## ")
-		if anchor != strings.ToLower(a.Alert) || !words.MatchString(section) {
-			t.Errorf("%s: %s lacks the meaning, the check, the fix or when it is resolved", a.Alert, a.Annotations["runbook_url"])
+		if !words.MatchString(section) {
+			t.Errorf("%s: %s lacks the meaning, the check, the fix or when it is resolved", a.Alert, a.Runbook())
 		}
-		severity := a.Labels["severity"]
-		shown := map[string]string{"page": "**page**", "ticket": "ticket"}[severity]
-		if severity == "ticket" && strings.Contains(a.Expr, ":ratio3d") { // the slow part of an alert that pages, too
+		if strings.Contains(a.Expr, ":ratio3d") { // the slow part of an alert that pages, too
 			shown = "**page**"
 		}
-		row := regexp.MustCompile(`(?m)^\| \[` + a.Alert + `\]\(` + filepath.Base(page) + `#` + anchor + `\) \|.*` + regexp.QuoteMeta(shown) + `.*\|$`)
-		if shown == "" || a.Annotations["summary"] == "" || !row.MatchString(index) {
-			t.Errorf("%s: severity %q; the index has to show it", a.Alert, severity)
+		row := regexp.MustCompile(`(?m)^\| \[` + a.Alert + `\]\(` + page + `#` + anchor + `\) \|.*` + regexp.QuoteMeta(shown) + `.*\|$`)
+		if !row.MatchString(index) {
+			t.Errorf("%s: %s; the index has to show it", a.Alert, a.State)
 		}
 		if objective := strings.Contains(a.Expr, ":ratio"); !objective && !regexp.MustCompile(`"`+a.Alert+`[" ]`).MatchString(rehearsals) {
 			t.Errorf("%s was never rehearsed", a.Alert)

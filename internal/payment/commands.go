@@ -77,14 +77,17 @@ func Waiting(ctx context.Context, db postgres.DB, waiter BlockedReason, after uu
 	return list, fault.At(err, "payment.Waiting(%s)", waiter)
 }
 
-// CountWaiting counts the payments that wait, by what for; those for the provider, if they have waited for some time.
-func CountWaiting(ctx context.Context, db postgres.DB, length time.Duration) (counts map[BlockedReason]int, err error) {
+// CountWaiting counts the payments that wait, by what for; unanswered are those that have waited for the provider for three
+// minutes, if it has taken no money for two.
+func CountWaiting(ctx context.Context, db postgres.DB) (counts map[BlockedReason]int, unanswered int, err error) {
 	counts = map[BlockedReason]int{WaitsForOperator: 0, WaitsForKey: 0, WaitsForProvider: 0}
 	var waiter BlockedReason
 	var n int
-	err = postgres.Scan(ctx, db, func() { counts[waiter] = n }, []any{&waiter, &n}, `SELECT `+waiterSQL+`, count(*) FROM payments
-		WHERE waiting_for IS NOT NULL AND (waiting_for IN ('operator', 'key') OR waiting_since <= clock_timestamp() - $1 * interval '1 second') GROUP BY 1`, length.Seconds())
-	return counts, fault.At(err, "payment.CountWaiting")
+	err = postgres.Scan(ctx, db, func() { counts[waiter] = n }, []any{&waiter, &n, &unanswered}, `SELECT `+waiterSQL+`, count(*),
+		sum(count(*) FILTER (WHERE waiting_for NOT IN ('operator', 'key') AND waiting_since <= clock_timestamp() - interval '3 minutes'
+			AND NOT EXISTS (SELECT FROM payments WHERE received > 0 AND finished_at > clock_timestamp() - interval '2 minutes'))) OVER ()::bigint
+		FROM payments WHERE waiting_for IS NOT NULL GROUP BY 1`)
+	return counts, unanswered, fault.At(err, "payment.CountWaiting")
 }
 
 // QueueWaiting notes why open payments wait, for people. It is no move of theirs, so

@@ -56,13 +56,13 @@ type Deliverer struct {
 	renderer Renderer
 	settings DelivererSettings
 	logger   *slog.Logger
-	metrics  *metrics
+	attempts *prometheus.CounterVec // by outcome
 }
 
 // NewDeliverer returns a Deliverer. keys open the secrets of endpoints.
 func NewDeliverer(db postgres.Pool, keys keyring.Keyring, sender *sender.Sender, renderer Renderer, settings DelivererSettings, logger *slog.Logger,
 	registry prometheus.Registerer) *Deliverer {
-	return &Deliverer{db: db, keys: keys, sender: sender, renderer: renderer, settings: settings, logger: logger, metrics: newMetrics(registry)}
+	return &Deliverer{db: db, keys: keys, sender: sender, renderer: renderer, settings: settings, logger: logger, attempts: newAttempts(registry)}
 }
 
 // Run claims an endpoint and sends what is due, unless another worker has it or it is not open.
@@ -153,7 +153,6 @@ func (d *run) record(ctx context.Context, r Round) error {
 	}
 	d.endpoint, d.leased = now, renewed
 	if now.DisabledAt != nil && now.DisabledReason != nil {
-		d.metrics.disabled.WithLabelValues(string(*now.DisabledReason)).Inc()
 		d.logger.Warn("a webhook endpoint is disabled: its client hears of nothing until it is enabled again",
 			"endpoint", now.ID, "client", now.Client, "reason", *now.DisabledReason)
 	}
@@ -254,7 +253,7 @@ func (d *run) sendOne(ctx context.Context, event DueEvent) Sent {
 		Traceparent: cmp.Or(span.Traceparent(), event.Traceparent)})
 	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
 	span.End(answer.Err)
-	d.metrics.attempts.WithLabelValues(outcome(answer)).Inc()
+	d.attempts.WithLabelValues(outcome(answer)).Inc()
 	s := Sent{Attempt: Attempt{EventID: event.ID, At: at, Duration: time.Since(at),
 		Status: postgres.Nullable(answer.Status), Failure: postgres.Nullable(answer.Failure)}, Due: event.Due, answer: answer}
 	if text := answer.Text(); text != "" {
@@ -277,24 +276,12 @@ func (d *run) hit(name string) {
 	failpoint.Hit(name, func() []string { return []string{d.endpoint.ID.String()} })
 }
 
-type metrics struct {
-	attempts *prometheus.CounterVec // by outcome
-	disabled *prometheus.CounterVec // by reason
-}
-
-func newMetrics(registry prometheus.Registerer) *metrics {
-	m := &metrics{
-		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_webhook_attempts_total",
-			Help: "Messages sent to endpoints of apps, by outcome: delivered, refused (by the answer), unanswered.",
-		}, []string{"outcome"}),
-		disabled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triprize_webhook_endpoints_disabled_total",
-			Help: "Endpoints that were disabled because of their answers, by reason: gone, failing. Their apps hear of nothing any more.",
-		}, []string{"reason"}),
-	}
-	registry.MustRegister(m.attempts, m.disabled)
-	telemetry.Expect(m.attempts, "delivered", "refused", "unanswered")
-	telemetry.Expect(m.disabled, Gone, Failing)
-	return m
+func newAttempts(registry prometheus.Registerer) *prometheus.CounterVec {
+	attempts := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "triprize_webhook_attempts_total",
+		Help: "Messages sent to endpoints of apps, by outcome: delivered, refused (by the answer), unanswered.",
+	}, []string{"outcome"})
+	registry.MustRegister(attempts)
+	telemetry.Expect(attempts, "delivered", "refused", "unanswered")
+	return attempts
 }

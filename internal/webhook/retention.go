@@ -81,7 +81,7 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 // Backlog is how many deliveries wait, and for how long the oldest has been due.
 type Backlog struct {
 	Endpoints   int // that something is due for, and that are not paused
-	Disabled    int
+	Disabled    int // because of their answers, in the last 24 hours
 	Paused      int
 	Oldest      time.Duration // of what is due for an endpoint that is not paused
 	Failing     time.Duration // for how long nothing has arrived at the endpoint that has failed for the longest time; 0: none fails
@@ -95,7 +95,7 @@ const mostBacklog = 20_000
 // backlog of those that fail.
 func CountWaiting(ctx context.Context, db postgres.DB) (w Backlog, err error) {
 	err = db.QueryRow(ctx, `
-		SELECT count(*) FILTER (WHERE d.next_at IS NOT NULL), count(*) FILTER (WHERE p.disabled_at IS NOT NULL),
+		SELECT count(*) FILTER (WHERE d.next_at IS NOT NULL), count(*) FILTER (WHERE p.disabled_reason IN ('gone', 'failing') AND p.disabled_at > clock_timestamp() - interval '24 hours'),
 		       count(*) FILTER (WHERE p.disabled_at IS NULL AND p.paused_until > clock_timestamp()),
 		       coalesce(extract(epoch FROM clock_timestamp() - min(d.next_at)), 0) * interval '1 second',
 		       coalesce(extract(epoch FROM clock_timestamp() - min(p.failing_since) FILTER (WHERE p.disabled_at IS NULL)), 0) * interval '1 second',

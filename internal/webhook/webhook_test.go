@@ -207,7 +207,7 @@ func TestNothingIsLeftOfWhatWasDeletedOrIsOld(t *testing.T) {
 		if c, err := webhook.CountWaiting(t.Context(), w.db); err != nil || c.Endpoints != 1-disabled || c.Disabled != disabled {
 			t.Errorf("%+v, %v", c, err)
 		}
-		w.tx(func(tx pgx.Tx) error { _, err := webhook.Disable(t.Context(), tx, kept.ID, webhook.Asked); return err })
+		w.tx(func(tx pgx.Tx) error { _, err := webhook.Disable(t.Context(), tx, kept.ID, webhook.Gone); return err })
 	}
 }
 
@@ -226,13 +226,16 @@ func TestTheBacklogOfEndpointsThatFailIsCounted(t *testing.T) {
 		set     string
 		least   time.Duration
 		backlog int
+		counted int // as disabled: lately, because of its answers
 	}{
-		{"off", 9, `, disabled_at = now(), disabled_reason = 'failing'`, 0, 0},
-		{"fails", 1, `, paused_until = now() + interval '1 hour'`, time.Hour, 3},
-		{"failed first", 2, ``, 2 * time.Hour, 6},
+		{"off", 9, `, disabled_at = now(), disabled_reason = 'asked'`, 0, 0, 0},
+		{"off", 9, `, disabled_at = now() - interval '25 hours', disabled_reason = 'failing'`, 0, 0, 0},
+		{"off", 9, `, disabled_at = now() - interval '23 hours'`, 0, 0, 1},
+		{"fails", 1, `, paused_until = now() + interval '1 hour'`, time.Hour, 3, 1},
+		{"failed first", 2, ``, 2 * time.Hour, 6, 1},
 	} {
 		servers.Exec(t, w.db, `UPDATE webhook_endpoints SET failing_since = clock_timestamp() - $1 * interval '1 hour', failures = 1`+c.set+` WHERE client = $2`, c.hours, c.client)
-		if got, err := webhook.CountWaiting(t.Context(), w.db); err != nil || got.Failing < c.least || got.Failing > c.least+time.Minute || got.Undelivered != c.backlog {
+		if got, err := webhook.CountWaiting(t.Context(), w.db); err != nil || got.Failing < c.least || got.Failing > c.least+time.Minute || got.Undelivered != c.backlog || got.Disabled != c.counted {
 			t.Errorf("%s: %+v, %v; want %s, %d", c.client, got, err, c.least, c.backlog)
 		}
 	}

@@ -3599,10 +3599,10 @@ export interface components {
             tasks_in_hand: number;
         };
         /**
-         * @description `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+         * @description `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
          * @enum {string}
          */
-        CheckState: "well" | "note" | "unknown" | "late" | "broken";
+        CheckState: "ok" | "info" | "unknown" | "warning" | "critical";
         StatusCheck: {
             /** @description Such as `postgres`, `redis`, `jobs`, `webhooks`, or a cause of /readyz. Names may be added. */
             name: string;

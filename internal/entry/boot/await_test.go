@@ -211,8 +211,8 @@ func TestARedisThatTakesNoWritesIsNotOKAndNamesNoCause(t *testing.T) {
 		}
 		var found snapshot
 		servers.Eventually(t, what+": it is read in time", func() bool { found = p.readRedis(t.Context()); return !writable || len(found.causes) > 0 })
-		if len(found.causes) > 0 != writable || len(found.gauges) > 0 != writable {
-			t.Errorf("%s: causes %v, %d gauges", what, found.causes, len(found.gauges))
+		if len(found.causes) > 0 != writable || len(found.Metrics()) > 0 != writable {
+			t.Errorf("%s: causes %v, %d gauges", what, found.causes, len(found.Metrics()))
 		}
 	}
 	run := func(command []any) {

@@ -55,8 +55,6 @@ type Process struct {
 	said       atomic.Pointer[queue.Description]
 	keyRefused func() bool // by the payment provider; nil: this process uses none
 	muteRedis  sync.Once   // logs that Redis is not asked whether it can fail over
-
-	ownGauges func(context.Context) ([]prometheus.Metric, error) // of this kind of process; nil: none
 }
 
 // gcPercent returns by how much the heap of a process grows above the memory in use before the

@@ -115,7 +115,6 @@ func Worker(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer closeCards()
-	p.ownGauges = w.Gauges
 	w.Describe(p.described)
 	defer p.watchEndpoints(append(pools, p.DB)...).close()
 	return p.serveAndWork(ctx, p.metrics("worker.listen", p.Settings.Worker.Listen), func(ctx context.Context) error {

@@ -1,20 +1,22 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/domain/buildinfo"
 	"triprize/internal/drawing"
+	"triprize/internal/entry/checks"
 	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/keyring"
+	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/telemetry"
@@ -36,8 +38,8 @@ const (
 	causeWritesFailing = "writes_failing" // of this process
 )
 
-// apiName is the name of the process that accepts jobs.
-const apiName = "api"
+// The names of the processes that accept jobs, and finalize them.
+const apiName, workerName = "api", "worker"
 
 // readEvery is how often a process reads the state of the whole system. The first time is after it, so
 // that processes that start together find each other. Tests wait for it.
@@ -55,9 +57,8 @@ const (
 
 // A snapshot is what a process has read about the whole system. What it could not read is missing.
 type snapshot struct {
-	causes []telemetry.Cause
-	gauges []prometheus.Metric
-
+	checks.Reading
+	causes      []telemetry.Cause
 	standbyAway bool // required or not
 }
 
@@ -111,7 +112,7 @@ func (p *Process) watch(ctx context.Context, causes *telemetry.Causes, gauges *t
 		}
 		if ctx.Err() == nil {
 			causes.Set(found...)
-			gauges.Set(slices.Concat(inRedis.gauges, inPostgres.gauges, p.readOwn(ctx))...)
+			gauges.Set(slices.Concat(inRedis.Metrics(), inPostgres.Metrics(), p.readOwn(ctx).Metrics())...)
 		}
 		said := p.describe() //nolint:contextcheck // it reads what is known
 		p.said.Store(&said)
@@ -148,14 +149,22 @@ func (p *Process) describe() queue.Description {
 	return said
 }
 
-// readOwn reads the gauges that only this kind of process has. They are missing while they cannot be read.
-func (p *Process) readOwn(ctx context.Context) []prometheus.Metric {
-	if p.ownGauges == nil {
-		return nil
+// readOwn reads the gauges that only workers have. A slow group delays the others, and does not end them.
+func (p *Process) readOwn(ctx context.Context) *checks.Reading {
+	own := new(checks.Reading)
+	if p.Name != workerName {
+		return own
 	}
-	own, err := p.ownGauges(ctx)
-	if err != nil && ctx.Err() == nil {
-		p.Logger.Warn("gauges cannot be read and are missing", "error", err)
+	reads := []func(context.Context, postgres.DB) error{own.ReadMoney, own.ReadLeases, own.ReadAudit, own.ReadWebhooks}
+	if p.Settings.Payments.Stripe.Enabled() {
+		reads = append(reads, own.ReadCards)
+	}
+	for _, read := range reads {
+		bounded, cancel := context.WithTimeout(ctx, 2*readTimeout)
+		if err := read(bounded, p.DB); err != nil && ctx.Err() == nil {
+			p.Logger.Warn("gauges cannot be read and are missing", "error", err)
+		}
+		cancel()
 	}
 	return own
 }
@@ -188,10 +197,6 @@ func (p *Process) readRedisStandbys(ctx context.Context) []telemetry.Cause {
 	return []telemetry.Cause{{Name: causeRedisStandby, Holds: lacks != "", Details: []any{"lacks", lacks}}}
 }
 
-func (s *snapshot) add(name, help string, value float64, label ...string) {
-	s.gauges = append(s.gauges, telemetry.SystemGauge(name, help, value, label...))
-}
-
 // readRedis returns nothing while Redis does not answer, or takes no writes: then no process can
 // announce itself, and all of them would seem to be away.
 func (p *Process) readRedis(ctx context.Context) (s snapshot) {
@@ -200,8 +205,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if p.checkRedis(ctx) != nil {
 		return snapshot{}
 	}
-	fleet, err := queue.ReadFleet(ctx, p.Redis, p.Settings.Redis.Namespace)
-	if err != nil {
+	if s.ReadFleet(ctx, p.Redis, p.Settings.Redis.Namespace) != nil {
 		return snapshot{}
 	}
 	unleased, err := queue.CountUnleased(ctx, p.Redis, p.Settings.Redis.Namespace, job.TaskKinds)
@@ -217,22 +221,15 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 	if err != nil {
 		return snapshot{}
 	}
-	workers, silent, schedulers := fleet.Named(queue.RoleWorker, queue.Alive), fleet.Named(queue.RoleWorker, queue.Silent), fleet.Named(queue.RoleScheduler, queue.Alive)
+	silent := s.Fleet.Named(queue.RoleWorker, queue.Silent)
 	s.causes = []telemetry.Cause{
-		{Name: causeNoScheduler, Holds: len(schedulers) == 0},
-		{Name: causeNoWorker, Holds: len(workers) == 0},
+		{Name: causeNoScheduler, Holds: len(s.Fleet.Named(queue.RoleScheduler, queue.Alive)) == 0},
+		{Name: causeNoWorker, Holds: len(s.Fleet.Named(queue.RoleWorker, queue.Alive)) == 0},
 		{Name: causeWorkerFrozen, Holds: len(silent) > 0, Details: []any{"workers", silent}},
 	}
-	s.add("workers_alive", "Workers that have sent two heartbeats, and send them.", float64(len(workers)))
-	s.add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(silent)))
-	s.add("worker_crashes", "Workers that ended without a shutdown, or within a minute of their start; 0 when one that started later has run for a minute, and an hour after the last.", float64(fleet.Crashes))
-	s.add("schedulers_alive", "Schedulers that lead and have sent two heartbeats: one.", float64(len(schedulers)))
-	s.add("redis_keys", "Keys in the database of Redis.", float64(keys.Load()))
-	if share, err := redisx.MemoryUse(ctx, p.Redis); err == nil { // a hosted Redis may refuse to say
-		s.add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
-	}
+	s.Add("redis_keys", "Keys in the database of Redis.", float64(keys.Load()))
 	for i, kind := range job.TaskKinds {
-		s.add("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.",
+		s.Add("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.",
 			float64(unleased[i]), "kind", string(kind))
 	}
 	return s
@@ -242,19 +239,14 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	backlog, err := job.ReadBacklog(ctx, p.apart, job.QueueKinds...)
-	if err != nil {
-		return snapshot{}
-	}
-	draws, err := drawing.CountUnderWay(ctx, p.apart)
-	if err != nil {
+	if cmp.Or(s.ReadBacklog(ctx, p.apart), s.ReadDraws(ctx, p.apart)) != nil {
 		return snapshot{}
 	}
 	failing, err := drawing.Failing(ctx, p.apart, mostNamed) // again and again
 	if err != nil {
 		return snapshot{}
 	}
-	purchases := backlog[job.KindPurchase]
+	purchases := s.Backlog[job.KindPurchase]
 	stuck := telemetry.Cause{Name: causeSalesStuck, Holds: purchases.Oldest > stuckAfter,
 		Details: []any{"oldest_job", purchases.Job, "campaign", purchases.Campaign, "waits_seconds", int(purchases.Oldest.Seconds()), "jobs", purchases.Jobs}}
 	s.causes = []telemetry.Cause{stuck, {Name: causeDrawFailing, Holds: len(failing) > 0, Details: []any{"campaigns", failing}}}
@@ -266,18 +258,6 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 		s.causes = append(s.causes, replication...)
 	}
 	s.standbyAway = replication[1].Holds
-	for _, kind := range job.QueueKinds {
-		s.add("jobs_queued", "Jobs in the outbox, of a kind, in its 400 oldest messages. A payment by card leaves it when it begins. Jobs of a message that is half done count until all of it is done.",
-			float64(backlog[kind].Jobs), "kind", string(kind))
-		s.add("jobs_queued_age_seconds", "For how long the oldest job of a kind has waited for workers; 0 when none waits. A card payment that waits for its buyer or its provider does not count.",
-			backlog[kind].Oldest.Seconds(), "kind", string(kind))
-	}
-	s.add("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.", float64(draws.Campaigns))
-	s.add("campaigns_drawing_age_seconds", "For how long the oldest campaign is drawing, whatever the reason; 0 when none is.", draws.Oldest.Seconds())
-	s.add("draws_given_up", "Campaigns that are drawing, and of which a job was given up: it failed with internal-error after too many deliveries.", float64(draws.GivenUp))
-	s.add("draw_voids_announced", "Campaigns that are drawing and whose void is announced: see docs/draw.md.", float64(draws.Voids))
-	s.add("execution_locks_held", "Draws that a worker has claimed.", float64(draws.Claims))
-	s.add("execution_lock_age_seconds", "For how long a claim of a draw has not been renewed, of the oldest; 0 when there is none. A worker at work renews it.", draws.OldestClaim.Seconds())
 	return s
 }
 

@@ -66,13 +66,13 @@ func showCommands() []*cobra.Command {
 func only[T any](_ T, err error) error { return err }
 
 func statusCommand() *cobra.Command {
-	c := &cobra.Command{Use: "status", Short: "Tell whether anything is wrong; status 1 if something is late, broken or unknown, 2 if the api does not say", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "status", Short: "Tell whether anything is wrong; status 1 if something is unknown, a warning or critical, 2 if the api does not say", Args: cobra.NoArgs}
 	return checks(reader(c, writeStatus, func(ctx context.Context, api *client.Client, _ string) error {
 		s, err := api.GetStatus(ctx)
 		if refused, answered := errors.AsType[*client.Error](err); err != nil && (!answered || refused.Status >= http.StatusInternalServerError) {
 			return fmt.Errorf("%w\nWithout the api, run: triprize doctor", err)
-		} else if err == nil && s.State != client.CheckStateWell {
-			return &statusError{fmt.Errorf("something is %s", s.State), 1}
+		} else if err == nil && s.State != client.CheckStateOk {
+			return &statusError{fmt.Errorf("the state is %s", s.State), 1}
 		}
 		return err
 	}))

@@ -63,7 +63,7 @@ func shows(t *testing.T, status int, line string, wanted ...string) (stdout stri
 func TestTheStatusTellsByItsStatus(t *testing.T) {
 	documents := make(map[string]string)
 	asked := fakeAPI(t, documents)
-	for state, status := range map[string]int{"well": 0, "unknown": 1, "late": 1, "broken": 1} {
+	for state, status := range map[string]int{"ok": 0, "unknown": 1, "warning": 1, "critical": 1} {
 		documents["/v1/status"] = fmt.Sprintf(statusDocument, state)
 		shows(t, status, "status", state+": 12.5 purchases/s, - refusals/s, final after - ms (p99); leader host/7", state+" redis no answer - redis.md#triprizeredisaway", "draw 3 62 s")
 		var printed, sent any

@@ -25,15 +25,15 @@ func (c *console) mountPages(r fiber.Router) {
 	c.livePage(r, "/now", "now", "Now", func(ctx context.Context, api *client.Client, _ uuid.UUID, _ url.Values) (any, error) {
 		status, err1 := api.GetStatus(ctx)
 		sweeps, err2 := api.ListSweeps(ctx)
-		well := slices.IndexFunc(status.Checks, func(c client.StatusCheck) bool { return c.State == client.CheckStateWell }) // they are the last
-		if well < 0 {
-			well = len(status.Checks)
+		ok := slices.IndexFunc(status.Checks, func(c client.StatusCheck) bool { return c.State == client.CheckStateOk }) // they are the last
+		if ok < 0 {
+			ok = len(status.Checks)
 		}
 		return struct {
 			client.Status
-			Others, Well []client.StatusCheck
-			Sweeps       []client.Sweep
-		}{status, status.Checks[:well], status.Checks[well:], sweeps.Sweeps}, errors.Join(err1, err2)
+			Others, OK []client.StatusCheck
+			Sweeps     []client.Sweep
+		}{status, status.Checks[:ok], status.Checks[ok:], sweeps.Sweeps}, errors.Join(err1, err2)
 	})
 	r.Get("/now/curves", func(f *fiber.Ctx) error { return f.JSON(c.Curves.all()) })
 

@@ -62,10 +62,10 @@ func TestFailuresByAFaultOfOursAreListedByCause(t *testing.T) {
 
 	b := signIn(s)
 	wantAnswer(t, "the page without failures", b.get("/failed?span=hour"), 200, "No job has failed by our fault", `href="/console/waiting"`, `href="/asynqmon"`)
-	awaitStatus(s, states{"failed_by_us": "well", "given_up": "well"})
+	awaitStatus(s, states{"failed_by_us": "ok", "given_up": "ok"})
 	failedAt(s, time.Now(), "purchase", "payment-refused", 1)
 	failedAt(s, time.Now(), "cancellation", "internal-error", 1)
-	awaitStatus(s, states{"failed_by_us": "late", "given_up": "broken"})
+	awaitStatus(s, states{"failed_by_us": "info", "given_up": "critical"})
 	recent := failedAt(s, time.Now().Add(-2*time.Hour), "purchase", "payment-refused", 11)
 	wantAnswer(t, "the last hour", b.get("/failed"), 200, without(recent[0].String()))
 	for _, span := range []string{"day", "week"} {

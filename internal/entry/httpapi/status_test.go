@@ -49,23 +49,19 @@ func awaitStatus(s *fleet.System, want states, also ...func(contract.Status) boo
 	return last
 }
 
-func TestTheStatusOfAFreshSystemIsWell(t *testing.T) {
+func TestTheStatusOfAFreshSystemIsInOrder(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Sandbox: &stripesim.Settings{}})
-	status := awaitStatus(s, states{"": "well", "postgres": "well", "redis": "well", "no_worker": "well", "no_scheduler": "well", "draw_key_wrong": "well", "writes_failing": "well", "sweeps": "well",
-		"audit": "well", "jobs": "well", "webhooks": "well", "card_provider": "well", "test_mode": "note", "standby": "note"}, func(st contract.Status) bool {
+	status := awaitStatus(s, states{"": "warning", "postgres": "ok", "redis": "ok", "no_worker": "ok", "no_scheduler": "ok", "draw_key_wrong": "ok", "writes_failing": "ok", "sweeps": "ok",
+		"audit": "ok", "jobs": "ok", "webhooks": "ok", "card_provider": "ok", "test_mode": "warning", "standby": "info"}, func(st contract.Status) bool {
 		return st.Figures.Leader != nil && st.Figures.Workers != nil && *st.Figures.Workers == 1 && len(st.Figures.Backlog) == 5 && len(st.ExecutionLocks) == 0
 	})
 	for _, one := range status.Checks {
-		if one.Runbook == nil {
-			wantEqual(t, "without a runbook", one.Name, "standby")
-			continue
-		}
 		file, anchor, _ := strings.Cut(*one.Runbook, "#")
 		wantAnswer(t, one.Name, s.Do(0, "", http.MethodGet, "/docs/runbooks/"+file, nil, nil), http.StatusOK, `<h2 id="`+anchor+`">`)
 	}
-	if at := slices.IndexFunc(status.Checks, func(c contract.StatusCheck) bool { return c.State == "well" }); at < 2 {
-		t.Errorf("what is well comes before the notes: %+v", status.Checks)
+	if at := slices.IndexFunc(status.Checks, func(c contract.StatusCheck) bool { return c.State == "ok" }); at < 2 {
+		t.Errorf("what is in order comes before the notes: %+v", status.Checks)
 	}
 	sold := s.Buy(fleet.Order{Campaign: s.Campaign(3), User: "mina", Card: "pm_card_visa", Wait: true})
 	mustAnswer(t, "a purchase", sold, job.Succeeded)
@@ -92,6 +88,9 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 	exec(s, `INSERT INTO draw_waits (campaign_id, reason, retry_at, faults) VALUES ($1, 'a test', clock_timestamp(), 2)`, drawing)
 	_, end := waits(s, selling, payment.Creating, payment.WaitsForOperator)
 	t.Cleanup(end)
+	away, answered := waits(s, selling, payment.Creating, payment.WaitsForProvider)
+	t.Cleanup(answered)
+	exec(s, `UPDATE payments SET waiting_since = waiting_since - interval '4 minutes' WHERE purchase_id = $1`, away)
 	insertRefund(s, fixture.Buy(t, s.DB, selling, "otto", 0, 1), "card", "failed")
 	for _, sql := range []string{
 		`INSERT INTO payment_discrepancies (id, kind, object_id, detail) VALUES (gen_random_uuid(), 'differs', 'pi_1', 'a test')`,
@@ -107,30 +106,36 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 		exec(s, `TRUNCATE payment_discrepancies, audit_checks, audit_violations, webhook_deliveries, webhook_endpoints`)
 		exec(s, `DELETE FROM draw_waits`)
 	})
-	away := queue.NewHeartbeat(s.Redis, s.Settings.Redis.Namespace, queue.RoleWorker, "host/2/again", config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: time.Hour}) // it beats once
-	away.Describe = func() queue.Description {
+	silent := queue.NewHeartbeat(s.Redis, s.Settings.Redis.Namespace, queue.RoleWorker, "host/2/again", config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: time.Hour}) // it beats once
+	silent.Describe = func() queue.Description {
 		return queue.Description{Version: "old", Faults: []string{"draw_key_wrong"}}
 	}
-	go away.Run(t.Context(), servers.Logger(t))
-	servers.NoError(t, s.Redis.HSet(t.Context(), s.Settings.Redis.Namespace+":sweeps", "missing-permissions", `{"sweep":"missing-permissions","started_at":"2126-01-01T00:00:00Z","counts":{"asked":2,"missing":2}}`).Err())
-	servers.NoError(t, s.Redis.HSet(t.Context(), s.Settings.Redis.Namespace+":sweeps", "lost-jobs", `{"sweep":"lost-jobs","started_at":"2026-01-01T00:00:00Z"}`).Err())
+	go silent.Run(t.Context(), servers.Logger(t))
+	servers.NoError(t, s.Redis.HSet(t.Context(), s.Settings.Redis.Namespace+":sweeps", "missing-permissions", `{"started_at":"2126-01-01T00:00:00Z","counts":{"asked":2,"missing":2}}`,
+		"lost-jobs", `{"started_at":"2026-01-01T00:00:00Z"}`, "audit", `{"started_at":"2126-01-01T00:00:00Z","error":"for a moment"}`, "audit:succeeded", `{"started_at":"2126-01-01T00:00:00Z"}`,
+		"stuck-draws", `{"started_at":"2126-01-01T00:00:00Z","error":"from the start"}`).Err())
 	exec(s, `UPDATE jobs SET accepted_at = accepted_at - interval '2 minutes' WHERE id = $1`, s.Buy(fleet.Order{Campaign: selling, User: "ada"}).ID)
-	status := awaitStatus(s, states{"": "broken", "sales_stuck": "late", "postgres": "well", "redis": "well", "no_worker": "broken", "no_scheduler": "broken", "jobs": "broken", "draws": "broken",
-		"draws_waiting": "note", "draw_failing": "late", "execution_locks": "late", "payments": "late", "refunds": "late", "discrepancies": "late", "audit": "broken", "audit_late": "late",
-		"webhooks": "late", "webhooks_failing": "late", "webhooks_disabled": "note", "draw_key_wrong": "broken", "provider_key": "broken", "worker_crashes": "well", "sweeps": "late", "test_mode": "note", "card_provider": "well"})
+	status := awaitStatus(s, states{"": "critical", "sales_stuck": "info", "postgres": "ok", "redis": "ok", "no_worker": "critical", "no_scheduler": "critical", "jobs": "critical", "draws": "critical",
+		"draws_waiting": "info", "draw_failing": "warning", "execution_locks": "warning", "payments": "warning", "refunds": "warning", "discrepancies": "warning", "audit": "critical", "audit_late": "warning",
+		"webhooks": "warning", "webhooks_failing": "warning", "webhooks_disabled": "warning", "draw_key_wrong": "critical", "provider_key": "critical", "worker_crashes": "ok", "sweeps": "warning", "test_mode": "warning", "card_provider": "critical"})
 	for _, one := range status.Checks {
 		if since := map[string]time.Duration{"no_worker": 1, "jobs": time.Minute, "draws": 15 * time.Minute, "webhooks": 9 * time.Minute}[one.Name]; since > 0 && (one.Since == nil || status.At.Sub(*one.Since) < since) {
 			t.Errorf("%+v", one)
+		}
+		if one.Name == "sweeps" {
+			wantEqual(t, "the sweeps", one.Detail, "The sweep stuck-draws, lost-jobs fails or does not run.")
 		}
 	}
 	if locks := status.ExecutionLocks; len(locks) != 1 || locks[0].CampaignID != drawing || locks[0].Worker != "host/1/gone" || !locks[0].Stale || locks[0].Lock == uuid.Nil {
 		t.Errorf("%+v", locks)
 	}
+	fixture.BuyByCard(t, s.DB, selling, "mina", 0, 1)
+	awaitStatus(s, states{"card_provider": "ok"}) // it takes money
 	operator := signIn(s)
 	page := operator.get("/now")
-	mustAnswer(t, "the page", page, http.StatusOK, "Something is broken.", "No worker is alive. Purchases are accepted and wait.", "encrypt. Reported by worker host/2/again.", "<bdi>worker host/2/again</bdi></th><td class=\"late\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
+	mustAnswer(t, "the page", page, http.StatusOK, "The state is critical.", "No worker is alive. Purchases are accepted and wait; after", "The draw key of worker host/2/again cannot decrypt", "<bdi>worker host/2/again</bdi></th><td class=\"late\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
 	live := operator.live("/now")
-	mustAnswer(t, "what moves", live, http.StatusOK, "Something is broken.", without("<html"))
+	mustAnswer(t, "what moves", live, http.StatusOK, "The state is critical.", without("<html"))
 	servers.Eventually(t, "a sample is taken", func() bool { return fleet.Contains(operator.get("/now/curves").Body, "[[1") })
 	const sweep = "/sweeps/stale-locks"
 	wantAnswer(t, "the form", operator.get(sweep), http.StatusOK, "Run the sweep stale-locks")
@@ -144,20 +149,20 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 func TestTheStatusComesWithoutRedisAndPostgres(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Private: true})
-	awaitStatus(s, states{"": "well"})
+	awaitStatus(s, states{"": "ok"})
 	operator := signIn(s)
-	awaitPage(operator, "/now", "All is well.")
+	awaitPage(operator, "/now", "All is in order.")
 	servers.NoError(t, s.Stack.Redis.Stop())
-	awaitStatus(s, states{"": "broken", "redis": "broken", "no_worker": "unknown", "no_scheduler": "unknown", "sweeps": "unknown", "postgres": "well", "jobs": "well", "draws": "well"}, func(st contract.Status) bool {
+	awaitStatus(s, states{"": "critical", "redis": "critical", "no_worker": "unknown", "no_scheduler": "unknown", "sweeps": "unknown", "postgres": "ok", "jobs": "ok", "draws": "ok"}, func(st contract.Status) bool {
 		return st.Figures.Workers == nil && st.Figures.Leader == nil && st.Figures.PurchasesPerSecond != nil
 	})
 	servers.NoError(t, s.Stack.Postgres.Stop()) // the key cannot be checked any more, the session goes on
 	servers.Eventually(t, "the page says that both are away", func() bool {
 		page := operator.get("/now")
-		mustAnswer(t, "the page", page, http.StatusOK, "Something is broken.", "Redis does not answer")
-		return fleet.Contains(page.Body, "Postgres does not answer")
+		mustAnswer(t, "the page", page, http.StatusOK, "The state is critical.", "Redis does not respond to this api")
+		return fleet.Contains(page.Body, "Postgres does not respond to")
 	})
 	servers.NoError(t, s.Stack.Postgres.RestartAfter(t.Context(), 0))
 	servers.NoError(t, s.Stack.Redis.RestartAfter(t.Context(), 0))
-	awaitStatus(s, states{"": "well"})
+	awaitStatus(s, states{"": "ok"})
 }

@@ -111,7 +111,7 @@ func (p *setup) openRefund(campaignID uuid.UUID) uuid.UUID {
 // forOperators returns how many payments and refunds wait for an operator.
 func (p *setup) forOperators() (payments, refunds int) {
 	p.t.Helper()
-	counts, err := payment.CountWaiting(p.t.Context(), p.db, 0)
+	counts, _, err := payment.CountWaiting(p.t.Context(), p.db)
 	servers.NoError(p.t, err)
 	if refunds, err = payment.CountRefundsForOperator(p.t.Context(), p.db); err != nil {
 		p.t.Fatal(err)

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"maps"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,12 +10,10 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/drawing"
 	"triprize/internal/job"
-	"triprize/internal/payment"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/stripe"
-	"triprize/internal/platform/telemetry"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -119,48 +115,4 @@ func TestAWorkerDoesItsTasksUntilItIsToldToStop(t *testing.T) {
 		t.Error("a stopped worker said that it has done a job")
 	}
 	expect(t, w.db, late.Jobs[0].ID, job.Queued, 0)
-}
-
-// Where cards are switched off, operators see what waits for them all the same. An invariant that nobody has
-// checked has no gauge.
-func TestWhatWaitsForPeopleAndWhatTheAuditHasFoundAreCountedWithoutAKey(t *testing.T) {
-	t.Parallel()
-	w := newWorker(t)
-	id := fixture.Campaign(t, w.db, fixture.Draft(4))
-	for _, reason := range []payment.BlockedReason{payment.WaitsForOperator, payment.WaitsForKey, payment.WaitsForKey} {
-		bought, _ := fixture.Reserve(t, w.db, id, "mina", 1, time.Hour)
-		servers.Exec(t, w.db, `UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp() WHERE purchase_id = $1`, bought, reason)
-	}
-	for _, state := range []string{"failed", "requires_action"} { // what needs an action waits for its buyer
-		returned, _ := fixture.BuyByCard(t, w.db, id, "otto", 0, 1)
-		servers.Exec(t, w.db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
-			SELECT gen_random_uuid(), id, 1, campaign_id, user_id, 'card', amount, currency, 'cancelled', $2 FROM purchases WHERE id = $1`, returned, state)
-	}
-	servers.Exec(t, w.db, `INSERT INTO audit_checks VALUES ('counters', to_timestamp(1700000000)), ('oversold', to_timestamp(1800000000))`)
-	servers.Exec(t, w.db, `INSERT INTO audit_violations SELECT 'campaigns', gen_random_uuid(), 'oversold', '{row}' FROM generate_series(1, 2)`)
-	all, err := w.Gauges(t.Context())
-	servers.NoError(t, err)
-	var gauges telemetry.Gauges
-	gauges.Set(all...)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(&gauges)
-	families, err := registry.Gather()
-	servers.NoError(t, err)
-	got := make(map[string]float64)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name := f.GetName()
-			for _, label := range m.GetLabel() {
-				name += " " + label.GetValue()
-			}
-			if strings.Contains(name, "_audit_") || strings.Contains(name, "_waiting_for") {
-				got[name] = m.GetGauge().GetValue()
-			}
-		}
-	}
-	if want := map[string]float64{"triprize_payments_waiting_for operator": 1, "triprize_payments_waiting_for key": 2, "triprize_payments_waiting_for provider": 0,
-		"triprize_refunds_waiting_for_operator": 1, "triprize_audit_violations oversold": 2, "triprize_audit_violations counters": 0,
-		"triprize_audit_last_check_timestamp_seconds oversold": 1_800_000_000, "triprize_audit_last_check_timestamp_seconds counters": 1_700_000_000}; !maps.Equal(got, want) {
-		t.Errorf("got %v", got)
-	}
 }

@@ -86,21 +86,28 @@ const reportTimeout = time.Second
 
 func (r *Runner) reportsKey() string { return r.namespace + ":sweeps" }
 
+// Succeeded ends the name of the last report of a run that did not fail.
+const Succeeded = ":succeeded"
+
 // store stores the last report of each sweep in Redis, where every process finds it.
 // When that fails nothing else is affected.
 func (r *Runner) store(ctx context.Context, report Report) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.forReport)
 	defer cancel()
 	text, err := json.Marshal(report)
+	fields := []any{report.Sweep, text}
+	if report.Error == "" {
+		fields = append(fields, report.Sweep+Succeeded, text)
+	}
 	if err == nil {
-		err = r.rdb.HSet(ctx, r.reportsKey(), report.Sweep, text).Err()
+		err = r.rdb.HSet(ctx, r.reportsKey(), fields...).Err()
 	}
 	if err != nil {
 		r.logger.Debug("the report of a sweep was not kept", "sweep", report.Sweep, "error", err)
 	}
 }
 
-// LastReports returns the last report of each sweep that has run, by name.
+// LastReports returns the last report of each sweep that has run, by name, and that of its last success, by name and [Succeeded].
 func (r *Runner) LastReports(ctx context.Context) (map[string]Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.forReport)
 	defer cancel()

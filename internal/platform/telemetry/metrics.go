@@ -69,16 +69,6 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// SystemGauge returns a gauge of the whole system: take the maximum over processes, not the sum. label is its
-// name and value, if it has one.
-func SystemGauge(name, help string, value float64, label ...string) prometheus.Metric {
-	var names, values []string
-	if len(label) > 0 {
-		names, values = label[:1], label[1:]
-	}
-	return prometheus.MustNewConstMetric(prometheus.NewDesc("triprize_"+name, help+" Every process that has it reports the same value.", names, nil), prometheus.GaugeValue, value, values...)
-}
-
 // bounded limits the duration of a collector.
 type bounded struct {
 	prometheus.Collector

@@ -83,11 +83,11 @@ const (
 
 // Defines values for CheckState.
 const (
-	CheckStateBroken  CheckState = "broken"
-	CheckStateLate    CheckState = "late"
-	CheckStateNote    CheckState = "note"
-	CheckStateUnknown CheckState = "unknown"
-	CheckStateWell    CheckState = "well"
+	CheckStateCritical CheckState = "critical"
+	CheckStateInfo     CheckState = "info"
+	CheckStateOk       CheckState = "ok"
+	CheckStateUnknown  CheckState = "unknown"
+	CheckStateWarning  CheckState = "warning"
 )
 
 // Defines values for DegradationCause.
@@ -941,7 +941,7 @@ type CardPaymentPage struct {
 	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
-// CheckState `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+// CheckState `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
 type CheckState string
 
 // Counts Positions by state.
@@ -2218,7 +2218,7 @@ type SoldLine struct {
 
 // Status defines model for Status.
 type Status struct {
-	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
 	State CheckState `json:"state"`
 
 	// At RFC 3339.
@@ -2242,7 +2242,7 @@ type StatusCheck struct {
 	// Name Such as `postgres`, `redis`, `jobs`, `webhooks`, or a cause of /readyz. Names may be added.
 	Name string `json:"name"`
 
-	// State `note`: known and harmless, such as a provider in test mode. `unknown`: it could not be determined. `late`: something waits longer than it should. `broken`: act now.
+	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
 	State CheckState `json:"state"`
 
 	// Detail Human-readable.
