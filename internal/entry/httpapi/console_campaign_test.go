@@ -63,7 +63,7 @@ func TestThePageOfACampaignFollowsItsDraw(t *testing.T) {
 	draw := decoded[client.Draw](s, s.Do(0, s.Operator, http.MethodGet, path, nil, nil))
 	id := strings.Split(path, "/")[3]
 	wanted := []any{http.StatusOK, `href="/verify?campaign=` + id + `"`, draw.Root, draw.Freeze.Hash, draw.Commitment, purchase.String(),
-		`The prizes are drawn</strong> <span class="well">done</span> <time datetime="` + draw.ExecutedAt.UTC().Format(time.RFC3339)}
+		`The prizes are drawn</strong> <span class="ok">done</span> <time datetime="` + draw.ExecutedAt.UTC().Format(time.RFC3339)}
 	for _, w := range draw.Winners {
 		wanted = append(wanted, fmt.Sprintf(`%d <bdi>%s</bdi></th><td><bdi>%s</bdi> <small>(%d/%d)</small></td><td dir="auto">%s</td>`, w.Prize, w.Name, w.Label, w.Layer, w.Column, w.UserID))
 	}

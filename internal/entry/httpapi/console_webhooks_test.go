@@ -33,13 +33,13 @@ func TestTheConsoleShowsEndpointsAndRepairsThem(t *testing.T) {
 	event := noted(s, endpoint, "pending", 1)[0].ID // it fails, and is tried again
 	one := page + "/delivery?event=" + event
 	awaitPage(b, one, "<td>503</td>", "wallet.credit")
-	awaitPage(b, "/webhooks", bad.URL, `href="/console`+page+`"`, s.Client("shop"), `<td class="number">1</td>`, `<span class="broken">since</span>`, "shows 0 for them")
+	awaitPage(b, "/webhooks", bad.URL, `href="/console`+page+`"`, s.Client("shop"), `<td class="number">1</td>`, `<span class="critical">since</span>`, "shows 0 for them")
 	awaitPage(b, page, `href="/console`+one+`"`, "wallet.credit", "Every attempt has failed since", "The last answer: <bdi>503", "<dt>next_attempt</dt>")
 
 	wantAnswer(t, "no reason", b.post(page+"/disable"), 400, "is required")
 	wantAnswer(t, "disabled", b.post(page+"/disable", "/reason", "it fails"), 303, valued{"Location", "/console" + page + "?done=1"})
 	noted(s, endpoint, "failed", 1)
-	awaitPage(b, one, `<strong class="broken">failed</strong>`)
+	awaitPage(b, one, `<strong class="critical">failed</strong>`)
 	part := page + "/delivery/live?event=" + event
 	moving := b.get(part, "HX-Request", "true")
 	wantAnswer(t, "what moves", moving, 200, "wallet.credit", without("<html"))

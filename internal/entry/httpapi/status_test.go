@@ -133,7 +133,7 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 	awaitStatus(s, states{"card_provider": "ok"}) // it takes money
 	operator := signIn(s)
 	page := operator.get("/now")
-	mustAnswer(t, "the page", page, http.StatusOK, "The state is critical.", "No worker is alive. Purchases are accepted and wait; after", "The draw key of worker host/2/again cannot decrypt", "<bdi>worker host/2/again</bdi></th><td class=\"late\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
+	mustAnswer(t, "the page", page, http.StatusOK, "The state is critical.", "No worker is alive. Purchases are accepted and wait; after", "The draw key of worker host/2/again cannot decrypt", "<bdi>worker host/2/again</bdi></th><td class=\"warning\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
 	live := operator.live("/now")
 	mustAnswer(t, "what moves", live, http.StatusOK, "The state is critical.", without("<html"))
 	servers.Eventually(t, "a sample is taken", func() bool { return fleet.Contains(operator.get("/now/curves").Body, "[[1") })
