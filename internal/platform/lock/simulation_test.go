@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,17 +21,13 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// Tests of how locks behave in time run on simulated servers and on the clock of
-// package synctest. No time passes there but what a test or the lock waits for, so
-// each result is the same on every machine.
+// Tests of how locks behave in time run on simulated servers and on the clock of package synctest. No time passes
+// there but what a test or the lock waits for, so each result is the same on every machine.
 
 func TestMain(m *testing.M) {
 	redisx.LogTo(slog.New(slog.DiscardHandler)) // of servers that are away there is much to say
 	servers.Main(m)
 }
-
-// long is the life of locks that must not run out in a test.
-const long = time.Hour
 
 // once is for tests in which it is to be seen whether a lock is taken.
 func once(s *config.Locks) { s.Tries = 1 }
@@ -40,25 +36,22 @@ func once(s *config.Locks) { s.Tries = 1 }
 const (
 	ttl      = 3 * time.Second
 	timeout  = time.Second
-	patience = timeout / 4 // how long one server may take for an answer
+	patience = timeout / 5 // how long one server may take for an answer
 )
-
-var errAway = errors.New("the server is away")
 
 // simulated is a Redis in memory that knows the commands of locks.
 type simulated struct {
 	mu     sync.Mutex
 	values map[string]simulatedValue
 	sent   []simulatedCommand
-	away   bool                          // every command fails
-	hangs  bool                          // every command waits until its context ends
-	before func(kind, name string) error // called before a command of a lock is answered; an error is its answer
-	after  func(kind, name string) error // the same, when it was carried out
+	away   bool              // every command fails
+	hangs  bool              // every command waits until its context ends
+	before func(kind string) // called before a command is answered; not set while one is
 }
 
 type simulatedValue struct {
 	text    string
-	expires time.Time // zero: never
+	expires time.Time
 }
 
 type simulatedCommand struct {
@@ -76,135 +69,61 @@ func (*simulated) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // ProcessHook answers each command itself; none goes over a network.
 func (s *simulated) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := s.answer(ctx, cmd)
-		if s.after != nil && err == nil {
-			kind, name := kindOf(cmd)
-			err = s.after(kind, strings.TrimPrefix(name, "ns:lock:"))
+		args := cmd.Args()
+		kind, key := "take", args[1].(string) // SET key value PX|EX n NX
+		if cmd.Name() == "evalsha" {          // digest 1 key value [ms]
+			kind, key = map[int]string{5: "release", 6: "extend"}[len(args)], args[3].(string)
 		}
-		if err != nil {
+		var away, hangs bool
+		s.set(func(s *simulated) {
+			s.sent, away, hangs = append(s.sent, simulatedCommand{kind, key, time.Now()}), s.away, s.hangs
+		})
+		if s.before != nil {
+			s.before(kind)
+		}
+		if hangs {
+			<-ctx.Done()
+		}
+		err := ctx.Err()
+		if away {
+			err = errors.New("the server is away")
+		}
+		if err == nil {
+			s.set(func(s *simulated) { s.answer(cmd, kind, key) })
+		} else {
 			cmd.SetErr(err)
 		}
 		return err
 	}
 }
 
-func (s *simulated) answer(ctx context.Context, cmd redis.Cmder) error {
-	kind, name := kindOf(cmd)
-	args := cmd.Args()
-	s.mu.Lock()
-	s.sent = append(s.sent, simulatedCommand{kind, name, time.Now()})
-	away, hangs, before := s.away, s.hangs, s.before
-	s.mu.Unlock()
-	if before != nil {
-		if err := before(kind, strings.TrimPrefix(name, "ns:lock:")); err != nil {
-			return err
-		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case away:
-		return errAway
-	case hangs:
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch kind {
-	case "take": // SET name value PX|EX n NX
+// answer does what a command asks for.
+func (s *simulated) answer(cmd redis.Cmder, kind, key string) {
+	args, value := cmd.Args(), s.values[key]
+	there := time.Now().Before(value.expires)
+	if kind == "take" {
 		unit := time.Millisecond
 		if strings.EqualFold(args[3].(string), "ex") {
 			unit = time.Second
 		}
-		_, there := s.get(name)
 		if !there {
-			s.values[name] = simulatedValue{args[2].(string), time.Now().Add(time.Duration(args[4].(int64)) * unit)}
+			s.values[key] = simulatedValue{args[2].(string), time.Now().Add(time.Duration(args[4].(int64)) * unit)}
 		}
 		cmd.(*redis.BoolCmd).SetVal(!there)
-	case "extend": // EVALSHA digest 1 name value ms
-		value, there := s.get(name)
-		mine := there && value.text == args[4].(string)
-		if mine {
-			s.values[name] = simulatedValue{value.text, time.Now().Add(time.Duration(args[5].(int)) * time.Millisecond)}
-		}
-		cmd.(*redis.Cmd).SetVal(map[bool]int64{true: 1, false: 0}[mine])
-	case "release": // EVALSHA digest 1 name value
-		value, there := s.get(name)
-		answer := int64(-1)
-		if there {
-			answer = 0
-			if value.text == args[4].(string) {
-				delete(s.values, name)
-				answer = 1
-			}
-		}
-		cmd.(*redis.Cmd).SetVal(answer)
-	default:
-		return fmt.Errorf("the simulation does not know %v", args)
+		return
 	}
-	return nil
-}
-
-// kindOf returns what a command does, and the key of its lock.
-func kindOf(cmd redis.Cmder) (kind, name string) {
-	switch args := cmd.Args(); {
-	case cmd.Name() == "set":
-		return "take", args[1].(string)
-	case cmd.Name() == "evalsha" && len(args) == 6:
-		return "extend", args[3].(string)
-	case cmd.Name() == "evalsha" && len(args) == 5:
-		return "release", args[3].(string)
+	answer := int64(0)
+	switch mine := there && value.text == args[4].(string); {
+	case mine && kind == "extend":
+		s.values[key], answer = simulatedValue{value.text, time.Now().Add(time.Duration(args[5].(int)) * time.Millisecond)}, 1
+	case mine:
+		delete(s.values, key)
+		answer = 1
+	case !there && kind == "release":
+		answer = -1
 	}
-	return cmd.Name(), ""
+	cmd.(*redis.Cmd).SetVal(answer)
 }
-
-// get returns a value that has not run out.
-func (s *simulated) get(name string) (simulatedValue, bool) {
-	value, ok := s.values[name]
-	return value, ok && (value.expires.IsZero() || time.Now().Before(value.expires))
-}
-
-// holder returns what holds a lock on the server, or nothing.
-func (s *simulated) holder(name string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if value, ok := s.get("ns:lock:" + name); ok {
-		return value.text
-	}
-	return ""
-}
-
-// put gives a lock on the server to a holder for some time; 0: for ever.
-func (s *simulated) put(name, holder string, lasts time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	value := simulatedValue{text: holder}
-	if lasts > 0 {
-		value.expires = time.Now().Add(lasts)
-	}
-	s.values["ns:lock:"+name] = value
-}
-
-func (s *simulated) remove(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.values, "ns:lock:"+name)
-}
-
-// commands returns the commands of a kind that were sent to the server.
-func (s *simulated) commands(kind string) (sent []simulatedCommand) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, one := range s.sent {
-		if one.kind == kind {
-			sent = append(sent, one)
-		}
-	}
-	return sent
-}
-
-func (s *simulated) count(kind string) int { return len(s.commands(kind)) }
 
 func (s *simulated) set(change func(*simulated)) {
 	s.mu.Lock()
@@ -212,74 +131,81 @@ func (s *simulated) set(change func(*simulated)) {
 	change(s)
 }
 
-// open returns a client as processes have it, but that its own timeouts end nothing:
-// only the context of a command can.
-func open(t *testing.T, url string) redis.UniversalClient {
-	t.Helper()
-	settings := servers.Defaults(t).Redis
-	settings.URL, settings.Timeout = url, long
-	client, err := redisx.Open(settings, "triprize-test", redisx.Once)
-	servers.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-// cluster is some simulated servers and a locker on them.
-type cluster struct {
-	t        *testing.T
-	servers  []*simulated
-	settings config.Locks
-	log      bytes.Buffer
-	logger   *slog.Logger         // of all lockers, at debug, to log
-	registry *prometheus.Registry // of locker
-	locker   *lock.Locker
-}
-
-// simulate runs a test on some simulated servers and the simulated clock. It fails
-// when a goroutine is left over at the end.
-func simulate(t *testing.T, n int, test func(t *testing.T, c *cluster), changes ...func(*config.Locks)) {
-	t.Helper()
-	settings := servers.Defaults(t).Locks
-	settings.TTL, settings.Timeout = ttl, timeout
-	for _, change := range changes {
-		change(&settings)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{t: t, settings: settings}
-		c.logger = slog.New(slog.NewTextHandler(&c.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		for range n {
-			c.servers = append(c.servers, &simulated{values: make(map[string]simulatedValue)})
+// holder returns what holds a lock on the server, or nothing.
+func (s *simulated) holder(name string) (text string) {
+	s.set(func(s *simulated) {
+		if value := s.values["ns:lock:"+name]; time.Now().Before(value.expires) {
+			text = value.text
 		}
-		c.locker, c.registry = c.process()
-		test(t, c)
+	})
+	return text
+}
+
+// put gives a lock on the server to a holder for an hour; "": to nobody.
+func (s *simulated) put(name, holder string) {
+	s.set(func(s *simulated) {
+		if s.values["ns:lock:"+name] = (simulatedValue{holder, time.Now().Add(time.Hour)}); holder == "" {
+			delete(s.values, "ns:lock:"+name)
+		}
 	})
 }
 
-// process returns the locker of another process, which shares the servers.
-func (c *cluster) process() (*lock.Locker, *prometheus.Registry) {
-	var clients []redis.UniversalClient
-	for _, server := range c.servers {
-		client := open(c.t, "redis://127.0.0.1:1/0") // where nothing goes
-		client.AddHook(server)
-		clients = append(clients, client)
-	}
-	registry := prometheus.NewRegistry()
-	return lock.New(clients, "ns", c.settings, c.logger, registry), registry
+// commands returns the commands of a kind that were sent to the server.
+func (s *simulated) commands(kind string) (sent []simulatedCommand) {
+	s.set(func(s *simulated) {
+		sent = slices.DeleteFunc(slices.Clone(s.sent), func(c simulatedCommand) bool { return c.kind != kind })
+	})
+	return sent
 }
 
-// other returns a locker of another process.
-func (c *cluster) other() *lock.Locker {
-	locker, _ := c.process()
-	return locker
+func (s *simulated) count(kind string) int { return len(s.commands(kind)) }
+
+// cluster is some simulated servers and the lockers of two processes on them.
+type cluster struct {
+	t             *testing.T
+	servers       []*simulated
+	log           bytes.Buffer // of both lockers, at debug
+	registry      *prometheus.Registry
+	locker, other *lock.Locker
+}
+
+// simulate runs a test on some simulated servers and the simulated clock. It fails when a goroutine is left over at
+// the end.
+func simulate(t *testing.T, n int, test func(t *testing.T, c *cluster), changes ...func(*config.Locks)) {
+	t.Helper()
+	settings := servers.Defaults(t)
+	settings.Locks.TTL, settings.Locks.Timeout = ttl, timeout
+	settings.Redis.URL, settings.Redis.Timeout = "redis://127.0.0.1:1/0", time.Hour // nothing goes there, and only contexts end commands
+	for _, change := range changes {
+		change(&settings.Locks)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{t: t, registry: prometheus.NewRegistry()}
+		logger := slog.New(slog.NewTextHandler(&c.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		for range n {
+			c.servers = append(c.servers, &simulated{values: make(map[string]simulatedValue)})
+		}
+		process := func(registry *prometheus.Registry) *lock.Locker {
+			var clients []redis.UniversalClient
+			for _, server := range c.servers {
+				client, err := redisx.Open(settings.Redis, "triprize-test", redisx.Once)
+				servers.NoError(t, err)
+				t.Cleanup(func() { _ = client.Close() })
+				client.AddHook(server)
+				clients = append(clients, client)
+			}
+			return lock.New(clients, "ns", settings.Locks, logger, registry)
+		}
+		c.locker, c.other = process(c.registry), process(prometheus.NewRegistry())
+		test(t, c)
+	})
 }
 
 // acquire takes locks that must be free.
 func acquire(t *testing.T, l *lock.Locker, names ...string) (release func()) {
 	t.Helper()
 	release, err := l.Acquire(t.Context(), names...)
-	if err != nil {
-		t.Fatalf("got %v", err)
-	}
+	servers.NoError(t, err)
 	return release
 }
 
