@@ -1282,7 +1282,7 @@ type HoldList struct {
 
 // HoldRequest What to hold, all or none: chosen `positions`, or a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign.
 type HoldRequest struct {
-	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty,omitzero"`
 
 	// Layer With `quantity`; omit it for the whole campaign.
@@ -2152,7 +2152,7 @@ type ReturnedByHand struct {
 
 // Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 type Selection struct {
-	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty,omitzero"`
 
 	// HoldID A UUID.
@@ -3451,11 +3451,9 @@ func (c *Client) CampaignPurchases(ctx context.Context, campaign CampaignID, par
 // `payment-refused`, `payment-not-received`, `reservation-expired`, `purchase-cancelled`,
 // `hold-limit-exceeded`, `decline-limit-exceeded`. A failed job is final: buy again with a fresh key.
 //
-// Some requests are rejected with 409 and create no job. If the campaign is drawing, completed or cancelled, a
-// request with a new key gets the code that its job would have: `sold-out` or `campaign-not-active`. A request
-// for `adjacent` positions gets `none-available` for one second after a request for as many or fewer failed
-// because no free run was long enough. Read `code` in a 409, `problem.code` in a failed job. A key that
-// already has a job still gets that job.
+// If the campaign is drawing, completed or cancelled, a request with a new key is rejected with 409 and the
+// code that its job would have, `sold-out` or `campaign-not-active`, and creates no job. Read `code` in a 409,
+// `problem.code` in a failed job. A key that already has a job still gets that job.
 //
 // `payment.method` `external`: the app has collected the money; users cannot use it. `wallet`: the user's
 // wallet in the campaign's currency pays in the same transaction. Positions and money move together, or the

@@ -37,7 +37,7 @@ func (s *Stock) addRuns(l foundRuns) {
 
 // adjacent returns positions side by side: the best of the front layer that has any.
 func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.Position) bool) ([]*Free, error) {
-	form, longest, free := s.forms[campaignID], 0, 0 // free: also what this user must avoid
+	form, longest := s.forms[campaignID], 0
 	first, last := 1, form.Layers()
 	if sel.Layer > 0 {
 		first, last = sel.Layer, sel.Layer
@@ -48,19 +48,17 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 			continue
 		}
 		if sel.Quantity > r.most { // it was searched in vain
-			longest, free = max(longest, r.most), max(free, r.most)
+			longest = max(longest, r.most)
 			continue
 		}
 		best, most := r.best(form, sel.Quantity, avoid)
 		if best != nil {
 			return best, nil
 		}
-		longest, free = max(longest, most), max(free, r.most)
+		longest = max(longest, most)
 	}
-	refusal := fault.New(fault.NoneAvailable,
-		"%d adjacent positions requested; the longest free run of %s has %d at the moment; held and reserved positions may become free", sel.Quantity, sel.where(), longest)
-	refusal.ForAll = sel.Quantity > free
-	return nil, s.whyNone(campaignID, sel, refusal)
+	return nil, s.whyNone(campaignID, sel, fault.New(fault.NoneAvailable,
+		"%d adjacent positions requested; the longest free run of %s has %d at the moment; held and reserved positions may become free", sel.Quantity, sel.where(), longest))
 }
 
 // best returns the best n positions side by side in a layer, or nil and the length of its

@@ -92,9 +92,8 @@ func (in *Intake) Replayed() { in.replayed.Inc() }
 
 // Asked is what goes with a request.
 type Asked struct {
-	Also    []Kind // the job has to wait in the queues of these kinds, too
-	Refusal error  // the caller's: only the job of an earlier request with the key answers, or else this
-	Waits   bool   // the caller will wait for the job
+	Also  []Kind // the job has to wait in the queues of these kinds, too
+	Waits bool   // the caller will wait for the job
 	// Bound waits until the sender may have one more unfinished job; end ends its count.
 	Bound func(ctx context.Context, job uuid.UUID) (end func(), err error)
 }
@@ -115,15 +114,13 @@ type step func(in *Intake, ctx context.Context, a *application, asked Asked) err
 // steps are what a request passes before its batch, in this order. Purchases of campaigns that are known to be closed
 // have batches of their own. With a refusal a batch only looks whether the key has a job.
 var steps = []step{
-	func(in *Intake, ctx context.Context, a *application, asked Asked) error {
+	func(in *Intake, ctx context.Context, a *application, _ Asked) error {
 		a.closed = a.Kind == KindPurchase && in.Closed(ctx, a.CampaignID)
 		return nil
 	},
 	func(in *Intake, _ context.Context, a *application, asked Asked) error {
 		if !a.closed {
-			if a.refusal = asked.Refusal; a.refusal == nil {
-				a.refusal = in.Waits.Admit(append([]Kind{a.Kind}, asked.Also...)...)
-			}
+			a.refusal = in.Waits.Admit(append([]Kind{a.Kind}, asked.Also...)...)
 		}
 		return nil
 	},

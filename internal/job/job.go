@@ -204,7 +204,6 @@ type Problem struct {
 	About  fault.About   `json:"about,omitzero"` // see fault.Error
 
 	RetryAt     time.Time `json:"retry_at,omitzero"`      // see fault.Error
-	ForAll      bool      `json:"for_all,omitempty"`      // see fault.Error
 	DeclineCode string    `json:"decline_code,omitempty"` // see fault.Error
 	Advice      string    `json:"advice,omitempty"`       // see fault.Error
 }
@@ -213,10 +212,10 @@ type Problem struct {
 // is only the code; the rest belongs in the log.
 func ProblemOf(err error) Problem {
 	f := fault.From(err)
-	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields, About: f.About, RetryAt: f.RetryAt, ForAll: f.ForAll, DeclineCode: f.DeclineCode, Advice: f.Advice}
+	return Problem{Code: f.Code, Detail: f.Message, Fields: f.Fields, About: f.About, RetryAt: f.RetryAt, DeclineCode: f.DeclineCode, Advice: f.Advice}
 }
 
 // Err returns the problem as the error it came from.
 func (p Problem) Err() *fault.Error {
-	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields, About: p.About, RetryAt: p.RetryAt, ForAll: p.ForAll, DeclineCode: p.DeclineCode, Advice: p.Advice}
+	return &fault.Error{Code: p.Code, Message: p.Detail, Fields: p.Fields, About: p.About, RetryAt: p.RetryAt, DeclineCode: p.DeclineCode, Advice: p.Advice}
 }

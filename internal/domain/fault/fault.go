@@ -26,7 +26,6 @@ type Error struct {
 	Fields  []Field   // invalid fields, and positions that are taken
 	About   About     // the conflicting resource, for programs; zero: none with an id
 	RetryAt time.Time // when a retry may succeed; zero: unknown
-	ForAll  bool      // every caller gets the same error until the state changes; internal, never shown
 	Err     error     // the cause; for logs, never shown to clients
 
 	// With PaymentDeclined, the provider's reason, such as insufficient_funds, and advice, such as try_again_later.

@@ -116,7 +116,7 @@ func (s *server) cancel(ctx context.Context, id uuid.UUID, order lifecycle.Cance
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: id, Payload: payload, Keep: s.settings.Retention.Purchases}, nil)
+	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: id, Payload: payload, Keep: s.settings.Retention.Purchases})
 	s.forget(id)
 	return answer, err
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/sync/semaphore"
 
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
@@ -22,7 +19,6 @@ import (
 	"triprize/internal/entry/httpapi/response"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/platform/failpoint"
 )
 
 func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestObject) (operations.Answer, error) {
@@ -41,20 +37,10 @@ func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestO
 	}
 	request := s.command(ctx, job.KindHoldCreate)
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
-	if refusal := s.noRuns.refusal(r.Campaign, selection); refusal != nil {
-		earlier, known, err := job.OfKey(ctx, s.db, request)
-		if err == nil && !known {
-			err = refusal
-		}
-		return s.commandDone(ctx, earlier, err)
-	}
 	done, err := s.holds.Create(ctx, inventory.HoldRequest{Job: request, TTL: ttl, Selection: selection,
 		Metadata: metadata.Map(body.Metadata), Viewer: string(c.Role)})
 	if err == nil {
 		err = done.Err
-	}
-	if err == nil && !done.Replayed {
-		s.noRuns.learn(r.Campaign, selection, done.Job.Problem)
 	}
 	return s.commandDone(ctx, done.Accepted, err)
 }
@@ -206,94 +192,4 @@ func placesOf(chosen []contract.PlaceDraft, at string, form shape.Shape) (places
 		return nil, nil, fault.Invalid(wrong...)
 	}
 	return places, numbers, nil
-}
-
-const (
-	// refusedFor is how long a refusal for want of a free run is remembered.
-	refusedFor = time.Second
-	// mostRefused is in how many pools, and mostFollowed how many purchases are followed to their end at once,
-	// for followedFor at most.
-	mostRefused  = 4096
-	mostFollowed = 64
-	followedFor  = 5 * time.Second
-)
-
-// noRuns remembers which requests for positions side by side were refused, because no free run was as long: a
-// search in vain reads every free position under the lock of the campaign. Each process remembers what its own
-// requests have met.
-type noRuns struct {
-	mu        sync.Mutex // makes a read and the write after it one step
-	known     *lru.Cache[inventory.Pool, noRun]
-	followers *semaphore.Weighted
-	following sync.WaitGroup
-	now       func() time.Time // tests set it
-}
-
-// noRun is what is known of a pool.
-type noRun struct {
-	least int // the smallest quantity that was refused
-	until time.Time
-}
-
-func newNoRuns() *noRuns {
-	known, _ := lru.New[inventory.Pool, noRun](mostRefused) // fails only for a size of 0
-	return &noRuns{known: known, followers: semaphore.NewWeighted(mostFollowed), now: time.Now}
-}
-
-// learn notes how a request has ended; a refusal that is of its user alone is not noted.
-func (n *noRuns) learn(campaignID uuid.UUID, sel inventory.Selection, end *job.Problem) {
-	if !sel.Adjacent || end == nil || !end.ForAll {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	pool, now := inventory.Pool{CampaignID: campaignID, Layer: sel.Layer}, n.now()
-	if last, ok := n.known.Get(pool); !ok || sel.Quantity <= last.least || !now.Before(last.until) {
-		n.known.Add(pool, noRun{least: sel.Quantity, until: now.Add(refusedFor)})
-	}
-}
-
-// refusal returns why a request is refused without a read of the positions, or nil. What is not there in the
-// whole campaign is in no layer of it.
-func (n *noRuns) refusal(campaignID uuid.UUID, sel inventory.Selection) error {
-	if !sel.Adjacent {
-		return nil
-	}
-	for _, layer := range []int{0, sel.Layer} {
-		if last, ok := n.known.Get(inventory.Pool{CampaignID: campaignID, Layer: layer}); ok && sel.Quantity >= last.least &&
-			(n.now().Before(last.until) || failpoint.Off("httpapi.runs.second", func() []string { return []string{campaignID.String()} })) {
-			return fault.New(fault.NoneAvailable, "%d adjacent positions requested; less than a second ago no free run had %d; held and reserved positions may become free",
-				sel.Quantity, last.least)
-		}
-	}
-	return nil
-}
-
-// learnRun learns how a purchase ends, whether or not its client has waited for it.
-func (s *server) learnRun(answer response.Result, campaignID uuid.UUID, sel inventory.Selection) {
-	if answer.Status != http.StatusAccepted {
-		s.noRuns.learn(campaignID, sel, answer.Problem)
-		return
-	}
-	if !sel.Adjacent || s.draining.Err() != nil || !s.noRuns.followers.TryAcquire(1) {
-		return
-	}
-	s.noRuns.following.Go(func() {
-		defer s.noRuns.followers.Release(1)
-		ctx, cancel := context.WithTimeout(s.draining, followedFor)
-		defer cancel()
-		waiter := s.jobs.Waiter(answer.Job)
-		defer waiter.Stop()
-		j, err := job.Get(ctx, s.db, answer.Job)
-		for err == nil && j.State == job.Queued {
-			select {
-			case j = <-waiter.Changes():
-			case <-ctx.Done():
-				return
-			}
-		}
-		if err == nil {
-			s.noRuns.learn(campaignID, sel, j.Problem)
-		}
-	})
 }

@@ -118,8 +118,8 @@ func (r *replayedRefusal) Unwrap() error { return r.error }
 
 // accept stores a request as a job and answers with the job: 202, or 200 with the
 // final job for a client that prefers to wait for it. The job has to wait in the queue of
-// its kind, and in those of the kinds in also. With a refusal only the job of an earlier request answers.
-func (s *server) accept(ctx context.Context, request job.Request, refusal error, also ...job.Kind) (response.Result, error) {
+// its kind, and in those of the kinds in also.
+func (s *server) accept(ctx context.Context, request job.Request, also ...job.Kind) (response.Result, error) {
 	c := call.Of(ctx)
 	request.ID, request.Client, request.Key, request.Hash = uuidv7.New(), c.App, c.Key, c.Fingerprint
 	request.Origin, request.Actor = job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}, trail.Of(ctx)
@@ -128,7 +128,7 @@ func (s *server) accept(ctx context.Context, request job.Request, refusal error,
 		return response.Result{}, err
 	}
 	defer done()
-	made, waiter, err := s.intake.Accept(ctx, request, job.Asked{Also: also, Refusal: refusal, Waits: wait.Longest > 0, Bound: func(ctx context.Context, id uuid.UUID) (end func(), err error) {
+	made, waiter, err := s.intake.Accept(ctx, request, job.Asked{Also: also, Waits: wait.Longest > 0, Bound: func(ctx context.Context, id uuid.UUID) (end func(), err error) {
 		c.EndShare()
 		leave, err := s.shares.enter(ctx, s.shares.jobs, c.Caller)
 		if err != nil {
@@ -180,7 +180,7 @@ func (s *server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait re
 	if err != nil {
 		return response.Result{}, err
 	}
-	answer := response.Result{Status: wait.FinalStatus(), Job: j.ID, Wait: wait, Replayed: replayed, Problem: j.Problem}
+	answer := response.Result{Status: wait.FinalStatus(), Job: j.ID, Wait: wait, Replayed: replayed}
 	if !j.State.Final() {
 		answer.Status, answer.RetryAfter = http.StatusAccepted, s.askAgainAfter(j)
 	}

@@ -43,12 +43,8 @@ func (s *server) RequestPurchase(ctx context.Context, r operations.RequestPurcha
 	if order.Payment.Method == purchase.Card {
 		also = []job.Kind{job.KindPayment}
 	}
-	answer, err := s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: order.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases}, s.noRuns.refusal(r.Campaign, order.Selection), also...)
-	if err == nil && !answer.Replayed {
-		s.learnRun(answer, r.Campaign, order.Selection) //nolint:contextcheck // it outlives the request
-	}
-	return answer, err
+	return s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: order.UserID, Payload: payload,
+		Keep: s.settings.Retention.Purchases}, also...)
 }
 
 // orderOf makes of a request what its job sells, or says what is wrong with it.
@@ -116,7 +112,7 @@ func (s *server) CancelPurchase(ctx context.Context, r operations.CancelPurchase
 		return nil, err
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases}, nil)
+		Keep: s.settings.Retention.Purchases})
 }
 
 func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {

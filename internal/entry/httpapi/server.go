@@ -98,7 +98,6 @@ type server struct {
 	intake     *job.Intake
 	triggers   *drawing.Triggers
 	queueWaits *job.QueueWaits
-	noRuns     *noRuns
 	dispatcher *queue.Dispatcher
 	jobs       *job.Jobs
 	changes    *progress.Campaigns
@@ -161,7 +160,6 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		streams:    newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
 		waits:      callerlimit.New("waiting requests", settings.API.MaxConnections),
 		facts:      campaign.NewFacts(),
-		noRuns:     newNoRuns(),
 		triggers:   drawing.NewTriggers(registry, logger),
 		changes:    progress.NewCampaigns(db, settings.Streams.Interval, logger),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), 0, logger, registry),
@@ -297,7 +295,6 @@ func (s *server) Run(ctx context.Context) error {
 		s.shutdown() //nolint:contextcheck // ctx has ended
 		s.cutOff()
 		s.intake.Close()
-		s.noRuns.following.Wait()
 		s.holds.Close()
 		s.wallets.Close()
 		if s.webhooks != nil {

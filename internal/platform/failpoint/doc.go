@@ -1,7 +1,7 @@
 // Package failpoint names the points at which tests stop a process ([Hit]), without sleeps.
 //
 // In ordinary builds Hit is empty. Only binaries with the tag failpoint read TRIPRIZE_TEST_FAILPOINTS and
-// have Set. A test can also disable a guard ([Off]), to test what protects without it.
+// have Set.
 //
 //	TRIPRIZE_TEST_FAILPOINTS="sale.commit@user-7=kill;draw.record=stop"
 //

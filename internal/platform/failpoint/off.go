@@ -7,6 +7,3 @@ const Enabled = false
 
 // Hit marks the failpoint name; about returns what it concerns, such as users.
 func Hit(string, func() []string) {}
-
-// Off reports whether a test has disabled the guard name; here none can.
-func Off(string, func() []string) bool { return false }

@@ -16,9 +16,8 @@ import (
 const Enabled = true
 
 var (
-	mu       sync.Mutex
-	hooks    = fromEnvironment(os.Getenv("TRIPRIZE_TEST_FAILPOINTS"))
-	disabled = make(map[string][]string) // by guard: for what it is disabled
+	mu    sync.Mutex
+	hooks = fromEnvironment(os.Getenv("TRIPRIZE_TEST_FAILPOINTS"))
 )
 
 type hook struct {
@@ -49,30 +48,6 @@ func Set(name, about string, do func()) (remove func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		hooks[name] = slices.DeleteFunc(hooks[name], func(other *hook) bool { return other == h })
-	}
-}
-
-// Off reports whether a test has disabled the guard name, with Disable, for what about returns.
-func Off(name string, about func() []string) bool {
-	mu.Lock()
-	defer mu.Unlock()
-	for _, of := range disabled[name] {
-		if slices.Contains(about(), of) {
-			return true
-		}
-	}
-	return false
-}
-
-// Disable disables the guard name for about, until enable is called.
-func Disable(name, about string) (enable func()) {
-	mu.Lock()
-	defer mu.Unlock()
-	disabled[name] = append(disabled[name], about)
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		disabled[name] = slices.DeleteFunc(disabled[name], func(other string) bool { return other == about })
 	}
 }
 

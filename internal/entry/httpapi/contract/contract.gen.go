@@ -1289,7 +1289,7 @@ type HoldList struct {
 
 // HoldRequest What to hold, all or none: chosen `positions`, or a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign.
 type HoldRequest struct {
-	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty"`
 
 	// Layer With `quantity`; omit it for the whole campaign.
@@ -2188,7 +2188,7 @@ type ReturnedByHand struct {
 
 // Selection Which positions, all or none. One of: a `quantity` of free positions, random or `adjacent`, in one `layer` or in the whole campaign; chosen `positions`; all positions of a hold (`hold_id`).
 type Selection struct {
-	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run, or reports that none was long enough less than a second ago. For layers of at most 10,000 positions.
+	// Adjacent With `quantity`: side by side in one layer, without an aisle between them. The best free run is chosen: the front layer (the lowest number), then no single free position left beside the run, then nearest to the middle of the layer, then leftmost. If no free run is long enough, the request is rejected with `none-available`; the detail has the longest run. For layers of at most 10,000 positions.
 	Adjacent bool `json:"adjacent,omitempty"`
 
 	// HoldID A UUID.

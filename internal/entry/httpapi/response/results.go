@@ -18,7 +18,6 @@ import (
 
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/job"
 	"triprize/internal/platform/stream"
 )
 
@@ -28,12 +27,11 @@ type Result struct {
 	Status     int
 	Body       []byte
 	Replayed   bool
-	Location   string       // of the job, or of the created resource; empty: there is none
-	Version    *int64       // of a wallet
-	Job        uuid.UUID    // zero: it is no job's
-	Problem    *job.Problem // of a job that has failed
-	Wait       Wait         // as it was granted
-	RetryAfter int          // seconds; 0 for what is final
+	Location   string    // of the job, or of the created resource; empty: there is none
+	Version    *int64    // of a wallet
+	Job        uuid.UUID // zero: it is no job's
+	Wait       Wait      // as it was granted
+	RetryAfter int       // seconds; 0 for what is final
 }
 
 // Send implements operations.Answer.
