@@ -20,8 +20,11 @@ type policy struct {
 	header   string        // RateLimit-Policy
 }
 
-// slackDivisor is the divisor of the burst that gives the slack.
-const slackDivisor = 20
+// The slack is a part of the burst, but at least minSlack where there is any: bursts of users are small.
+const (
+	slackDivisor = 20
+	minSlack     = 4
+)
 
 // newPolicy returns a limit of rate requests per second and burst at once, or nil if the rate is 0.
 func newPolicy(name string, rate, burst int) *policy {
@@ -29,11 +32,15 @@ func newPolicy(name string, rate, burst int) *policy {
 		return nil
 	}
 	window := time.Duration(burst) * time.Second / time.Duration(rate)
+	slack := burst / slackDivisor
+	if slack > 0 {
+		slack = max(slack, minSlack)
+	}
 	return &policy{
 		name:     name,
 		limit:    redis_rate.Limit{Rate: rate, Burst: burst, Period: time.Second},
 		interval: time.Second / time.Duration(rate),
-		slack:    burst / slackDivisor,
+		slack:    slack,
 		header:   quoted(name) + ";q=" + strconv.Itoa(burst) + ";w=" + strconv.Itoa(seconds(window)),
 	}
 }
