@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -140,16 +141,15 @@ func checkSuccessor(ctx context.Context, db postgres.DB, prefix, successor strin
 // errUnknown is the same for every reason, so that callers do not learn which part was right.
 var errUnknown = fault.New(fault.Unauthenticated, "the API key is not known or was revoked")
 
-// form is that of every key. Other texts need no query.
-var form = regexp.MustCompile(fmt.Sprintf(`^%s_([0-9a-f]{%d})_([0-9a-f]{%d})$`, marker, 2*prefixBytes, 2*secretBytes))
-
-// split parses the text of a key.
+// split parses the text of a key. Other texts need no query.
 func split(text string) (prefix, secret string, ok bool) {
-	parts := form.FindStringSubmatch(text)
-	if parts == nil {
-		return "", "", false
-	}
-	return parts[1], parts[2], true
+	text, ok = strings.CutPrefix(text, marker+"_")
+	prefix, secret, _ = strings.Cut(text, "_")
+	return prefix, secret, ok && isHex(prefix, prefixBytes) && isHex(secret, secretBytes)
+}
+
+func isHex(text string, bytes int) bool {
+	return len(text) == 2*bytes && strings.Trim(text, "0123456789abcdef") == ""
 }
 
 // load returns the keys with these prefixes, in their order; those that do not exist are
