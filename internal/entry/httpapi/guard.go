@@ -28,25 +28,24 @@ import (
 	"triprize/internal/trail"
 )
 
-// mount registers every operation of the contract behind its guard. The
-// generated handlers take over from there.
+// mount registers every operation of the contract behind its guard.
 func (s *server) mount(router fiber.Router) {
+	guarded := make(map[string]*openapi.Operation)
 	for i := range s.contract.Operations {
 		o := &s.contract.Operations[i]
+		guarded[o.Method+o.Path] = o
 		if o.ID == "stripeWebhook" { // its guard is a signature
 			router.Add(o.Method, o.Path, func(c *fiber.Ctx) error { return s.stripeWebhook(c, o) })
 		}
-		if len(o.Roles) == 0 {
-			continue // open to anybody: registered in New
-		}
-		path := strings.NewReplacer("{", ":", "}", "").Replace(o.Path)
-		guarded := s.guard(o)
-		router.Add(o.Method, path, guarded)
-		if o.Method == http.MethodGet { // Fiber also sends HEAD requests to the handlers of GET
-			router.Add(http.MethodHead, path, guarded)
-		}
 	}
-	operations.RegisterHandlers(router, s)
+	operations.Register(s, func(method, path string, operation fiber.Handler) {
+		handler := s.guard(guarded[method+path], operation)
+		path = strings.NewReplacer("{", ":", "}", "").Replace(path)
+		router.Add(method, path, handler)
+		if method == http.MethodGet { // RFC 9110, section 9.3.2
+			router.Add(http.MethodHead, path, handler)
+		}
+	})
 }
 
 // passage is a request on its way through the steps of its guard.
@@ -127,7 +126,7 @@ func (p *passage) renew(s *server) {
 }
 
 // guard lets a request through the steps to its operation.
-func (s *server) guard(o *openapi.Operation) fiber.Handler {
+func (s *server) guard(o *openapi.Operation, operation fiber.Handler) fiber.Handler {
 	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
 	return func(c *fiber.Ctx) error {
 		p := &passage{Ctx: c, operation: o, within: within}
@@ -141,7 +140,7 @@ func (s *server) guard(o *openapi.Operation) fiber.Handler {
 			}
 		}
 		c.SetUserContext(postgres.As(trail.With(call.With(p.ctx, p.request), p.actor), kind))
-		err := c.Next()
+		err := operation(c)
 		if o.NeedsKey && p.request.Job == uuid.Nil && mayHavePassed(err) {
 			err = s.orEarlier(c, p.request, err)
 		}

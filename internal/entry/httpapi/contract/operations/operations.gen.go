@@ -81,9 +81,9 @@ func serve[R any](operation func(context.Context, R) (Answer, error), read func(
 	}
 }
 
-// RegisterHandlers registers every operation of si.
-func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
-	router.Get("/v1/audit-trail", serve(si.ListAuditTrail, func(b *binder, r *ListAuditTrailRequestObject) {
+// Register calls register with the handler of every operation of si, by its method and its path in the contract.
+func Register(si StrictServerInterface, register func(method, path string, handler fiber.Handler)) {
+	register("GET", "/v1/audit-trail", serve(si.ListAuditTrail, func(b *binder, r *ListAuditTrailRequestObject) {
 		b.query("target", false, true, &r.Params.Target, "string", "")
 		b.query("key", false, true, &r.Params.Key, "string", "")
 		b.query("operator", false, true, &r.Params.Operator, "string", "")
@@ -93,105 +93,105 @@ func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/campaigns", serve(si.ListCampaigns, func(b *binder, r *ListCampaignsRequestObject) {
+	register("GET", "/v1/campaigns", serve(si.ListCampaigns, func(b *binder, r *ListCampaignsRequestObject) {
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 		header(b, "If-None-Match", &r.Params.IfNoneMatch)
 	}))
-	router.Post("/v1/campaigns", serve(si.CreateCampaign, func(b *binder, r *CreateCampaignRequestObject) {
+	register("POST", "/v1/campaigns", serve(si.CreateCampaign, func(b *binder, r *CreateCampaignRequestObject) {
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/campaigns/:campaign", serve(si.GetCampaign, func(b *binder, r *GetCampaignRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}", serve(si.GetCampaign, func(b *binder, r *GetCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		header(b, "If-None-Match", &r.Params.IfNoneMatch)
 	}))
-	router.Patch("/v1/campaigns/:campaign", serve(si.PatchCampaign, func(b *binder, r *PatchCampaignRequestObject) {
+	register("PATCH", "/v1/campaigns/{campaign}", serve(si.PatchCampaign, func(b *binder, r *PatchCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/campaigns/:campaign/cancel", serve(si.CancelCampaign, func(b *binder, r *CancelCampaignRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/cancel", serve(si.CancelCampaign, func(b *binder, r *CancelCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		header(b, "Prefer", &r.Params.Prefer)
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/campaigns/:campaign/draw", serve(si.GetDraw, func(b *binder, r *GetDrawRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/draw", serve(si.GetDraw, func(b *binder, r *GetDrawRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 	}))
-	router.Post("/v1/campaigns/:campaign/draw", serve(si.RequestDraw, func(b *binder, r *RequestDrawRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/draw", serve(si.RequestDraw, func(b *binder, r *RequestDrawRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		header(b, "Prefer", &r.Params.Prefer)
 	}))
-	router.Get("/v1/campaigns/:campaign/draw/events", serve(si.StreamDraw, func(b *binder, r *StreamDrawRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/draw/events", serve(si.StreamDraw, func(b *binder, r *StreamDrawRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		header(b, "Last-Event-ID", &r.Params.LastEventID)
 	}))
-	router.Get("/v1/campaigns/:campaign/draw/labels", serve(si.GetDrawLabels, func(b *binder, r *GetDrawLabelsRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/draw/labels", serve(si.GetDrawLabels, func(b *binder, r *GetDrawLabelsRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		header(b, "If-None-Match", &r.Params.IfNoneMatch)
 	}))
-	router.Get("/v1/campaigns/:campaign/draw/list", serve(si.GetDrawList, func(b *binder, r *GetDrawListRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/draw/list", serve(si.GetDrawList, func(b *binder, r *GetDrawListRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		header(b, "If-None-Match", &r.Params.IfNoneMatch)
 	}))
-	router.Get("/v1/campaigns/:campaign/draw/proof", serve(si.GetDrawProof, func(b *binder, r *GetDrawProofRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/draw/proof", serve(si.GetDrawProof, func(b *binder, r *GetDrawProofRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		header(b, "If-None-Match", &r.Params.IfNoneMatch)
 	}))
-	router.Post("/v1/campaigns/:campaign/draw/round", serve(si.SubmitDrawRound, func(b *binder, r *SubmitDrawRoundRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/draw/round", serve(si.SubmitDrawRound, func(b *binder, r *SubmitDrawRoundRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/campaigns/:campaign/draw/void", serve(si.VoidDraw, func(b *binder, r *VoidDrawRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/draw/void", serve(si.VoidDraw, func(b *binder, r *VoidDrawRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		header(b, "Prefer", &r.Params.Prefer)
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/campaigns/:campaign/events", serve(si.StreamCampaign, func(b *binder, r *StreamCampaignRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/events", serve(si.StreamCampaign, func(b *binder, r *StreamCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		b.query("positions", false, true, &r.Params.Positions, "boolean", "")
 		header(b, "Last-Event-ID", &r.Params.LastEventID)
 	}))
-	router.Post("/v1/campaigns/:campaign/holds", serve(si.CreateHold, func(b *binder, r *CreateHoldRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/holds", serve(si.CreateHold, func(b *binder, r *CreateHoldRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/campaigns/:campaign/pause", serve(si.PauseCampaign, func(b *binder, r *PauseCampaignRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/pause", serve(si.PauseCampaign, func(b *binder, r *PauseCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Get("/v1/campaigns/:campaign/positions", serve(si.ListPositions, func(b *binder, r *ListPositionsRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/positions", serve(si.ListPositions, func(b *binder, r *ListPositionsRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		b.query("min_version", false, true, &r.Params.MinVersion, "integer", "int64")
 		b.query("since", false, true, &r.Params.Since, "integer", "int64")
 		header(b, "If-None-Match", &r.Params.IfNoneMatch)
 	}))
-	router.Get("/v1/campaigns/:campaign/positions/:layer/:column", serve(si.GetPosition, func(b *binder, r *GetPositionRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/positions/{layer}/{column}", serve(si.GetPosition, func(b *binder, r *GetPositionRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		b.path("layer", &r.Layer, "integer", "")
 		b.path("column", &r.Column, "integer", "")
 		header(b, "If-None-Match", &r.Params.IfNoneMatch)
 	}))
-	router.Post("/v1/campaigns/:campaign/positions/block", serve(si.BlockPositions, func(b *binder, r *BlockPositionsRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/positions/block", serve(si.BlockPositions, func(b *binder, r *BlockPositionsRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/campaigns/:campaign/positions/unblock", serve(si.UnblockPositions, func(b *binder, r *UnblockPositionsRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/positions/unblock", serve(si.UnblockPositions, func(b *binder, r *UnblockPositionsRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/campaigns/:campaign/publish", serve(si.PublishCampaign, func(b *binder, r *PublishCampaignRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/publish", serve(si.PublishCampaign, func(b *binder, r *PublishCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Get("/v1/campaigns/:campaign/purchases", serve(si.ListCampaignPurchases, func(b *binder, r *ListCampaignPurchasesRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/purchases", serve(si.ListCampaignPurchases, func(b *binder, r *ListCampaignPurchasesRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("user_id", false, true, &r.Params.UserID, "string", "")
@@ -200,49 +200,49 @@ func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Post("/v1/campaigns/:campaign/purchases", serve(si.RequestPurchase, func(b *binder, r *RequestPurchaseRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/purchases", serve(si.RequestPurchase, func(b *binder, r *RequestPurchaseRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		header(b, "Prefer", &r.Params.Prefer)
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/campaigns/:campaign/refunds", serve(si.ListRefunds, func(b *binder, r *ListRefundsRequestObject) {
+	register("GET", "/v1/campaigns/{campaign}/refunds", serve(si.ListRefunds, func(b *binder, r *ListRefundsRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Post("/v1/campaigns/:campaign/refunds/resolve", serve(si.ResolveRefunds, func(b *binder, r *ResolveRefundsRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/refunds/resolve", serve(si.ResolveRefunds, func(b *binder, r *ResolveRefundsRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/campaigns/:campaign/resume", serve(si.ResumeCampaign, func(b *binder, r *ResumeCampaignRequestObject) {
+	register("POST", "/v1/campaigns/{campaign}/resume", serve(si.ResumeCampaign, func(b *binder, r *ResumeCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Get("/v1/failures", serve(si.ListFailures, func(b *binder, r *ListFailuresRequestObject) {
+	register("GET", "/v1/failures", serve(si.ListFailures, func(b *binder, r *ListFailuresRequestObject) {
 		b.query("since", false, true, &r.Params.Since, "string", "date-time")
 		b.query("until", false, true, &r.Params.Until, "string", "date-time")
 	}))
-	router.Get("/v1/holds", serve(si.ListHolds, func(b *binder, r *ListHoldsRequestObject) {
+	register("GET", "/v1/holds", serve(si.ListHolds, func(b *binder, r *ListHoldsRequestObject) {
 		b.query("campaign_id", true, true, &r.Params.CampaignID, "string", "uuid")
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Delete("/v1/holds/:hold", serve(si.ReleaseHold, func(b *binder, r *ReleaseHoldRequestObject) {
+	register("DELETE", "/v1/holds/{hold}", serve(si.ReleaseHold, func(b *binder, r *ReleaseHoldRequestObject) {
 		b.path("hold", &r.Hold, "string", "uuid")
 	}))
-	router.Get("/v1/holds/:hold", serve(si.GetHold, func(b *binder, r *GetHoldRequestObject) {
+	register("GET", "/v1/holds/{hold}", serve(si.GetHold, func(b *binder, r *GetHoldRequestObject) {
 		b.path("hold", &r.Hold, "string", "uuid")
 	}))
-	router.Post("/v1/holds/:hold/extend", serve(si.ExtendHold, func(b *binder, r *ExtendHoldRequestObject) {
+	register("POST", "/v1/holds/{hold}/extend", serve(si.ExtendHold, func(b *binder, r *ExtendHoldRequestObject) {
 		b.path("hold", &r.Hold, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, false, &r.Body)
 	}))
-	router.Get("/v1/jobs", serve(si.ListJobs, func(b *binder, r *ListJobsRequestObject) {
+	register("GET", "/v1/jobs", serve(si.ListJobs, func(b *binder, r *ListJobsRequestObject) {
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("kind", false, true, &r.Params.Kind, "string", "")
 		b.query("campaign_id", false, true, &r.Params.CampaignID, "string", "uuid")
@@ -254,224 +254,224 @@ func RegisterHandlers(router fiber.Router, si StrictServerInterface) {
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/jobs/:job", serve(si.GetJob, func(b *binder, r *GetJobRequestObject) {
+	register("GET", "/v1/jobs/{job}", serve(si.GetJob, func(b *binder, r *GetJobRequestObject) {
 		b.path("job", &r.Job, "string", "uuid")
 		b.query("include", false, true, &r.Params.Include, "string", "")
 		header(b, "Prefer", &r.Params.Prefer)
 	}))
-	router.Get("/v1/jobs/:job/events", serve(si.StreamJob, func(b *binder, r *StreamJobRequestObject) {
+	register("GET", "/v1/jobs/{job}/events", serve(si.StreamJob, func(b *binder, r *StreamJobRequestObject) {
 		b.path("job", &r.Job, "string", "uuid")
 		header(b, "Last-Event-ID", &r.Params.LastEventID)
 	}))
-	router.Get("/v1/keys", serve(si.ListKeys, func(b *binder, r *ListKeysRequestObject) {
+	register("GET", "/v1/keys", serve(si.ListKeys, func(b *binder, r *ListKeysRequestObject) {
 	}))
-	router.Post("/v1/keys/:prefix/revoke", serve(si.RevokeKey, func(b *binder, r *RevokeKeyRequestObject) {
+	register("POST", "/v1/keys/{prefix}/revoke", serve(si.RevokeKey, func(b *binder, r *RevokeKeyRequestObject) {
 		b.path("prefix", &r.Prefix, "string", "")
 		body(b, false, &r.Body)
 	}))
-	router.Get("/v1/payment-discrepancies", serve(si.ListPaymentDiscrepancies, func(b *binder, r *ListPaymentDiscrepanciesRequestObject) {
+	register("GET", "/v1/payment-discrepancies", serve(si.ListPaymentDiscrepancies, func(b *binder, r *ListPaymentDiscrepanciesRequestObject) {
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Post("/v1/payment-discrepancies/:discrepancy/explain", serve(si.ExplainPaymentDiscrepancy, func(b *binder, r *ExplainPaymentDiscrepancyRequestObject) {
+	register("POST", "/v1/payment-discrepancies/{discrepancy}/explain", serve(si.ExplainPaymentDiscrepancy, func(b *binder, r *ExplainPaymentDiscrepancyRequestObject) {
 		b.path("discrepancy", &r.Discrepancy, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/payments", serve(si.ListPayments, func(b *binder, r *ListPaymentsRequestObject) {
+	register("GET", "/v1/payments", serve(si.ListPayments, func(b *binder, r *ListPaymentsRequestObject) {
 		b.query("waiting_for", false, true, &r.Params.WaitingFor, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Post("/v1/payments/:purchase/resolve", serve(si.ResolvePayment, func(b *binder, r *ResolvePaymentRequestObject) {
+	register("POST", "/v1/payments/{purchase}/resolve", serve(si.ResolvePayment, func(b *binder, r *ResolvePaymentRequestObject) {
 		b.path("purchase", &r.Purchase, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/payments/:purchase/retry", serve(si.RetryPayment, func(b *binder, r *RetryPaymentRequestObject) {
+	register("POST", "/v1/payments/{purchase}/retry", serve(si.RetryPayment, func(b *binder, r *RetryPaymentRequestObject) {
 		b.path("purchase", &r.Purchase, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Get("/v1/purchases", serve(si.FindPurchases, func(b *binder, r *FindPurchasesRequestObject) {
+	register("GET", "/v1/purchases", serve(si.FindPurchases, func(b *binder, r *FindPurchasesRequestObject) {
 		b.query("reference", true, true, &r.Params.Reference, "string", "")
 		b.query("include", false, true, &r.Params.Include, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/purchases/:purchase", serve(si.GetPurchase, func(b *binder, r *GetPurchaseRequestObject) {
+	register("GET", "/v1/purchases/{purchase}", serve(si.GetPurchase, func(b *binder, r *GetPurchaseRequestObject) {
 		b.path("purchase", &r.Purchase, "string", "uuid")
 		b.query("include", false, true, &r.Params.Include, "string", "")
 	}))
-	router.Post("/v1/purchases/:purchase/cancel", serve(si.CancelPurchase, func(b *binder, r *CancelPurchaseRequestObject) {
+	register("POST", "/v1/purchases/{purchase}/cancel", serve(si.CancelPurchase, func(b *binder, r *CancelPurchaseRequestObject) {
 		b.path("purchase", &r.Purchase, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		header(b, "Prefer", &r.Params.Prefer)
 		body(b, false, &r.Body)
 	}))
-	router.Post("/v1/purchases/:purchase/payment", serve(si.TryPayment, func(b *binder, r *TryPaymentRequestObject) {
+	register("POST", "/v1/purchases/{purchase}/payment", serve(si.TryPayment, func(b *binder, r *TryPaymentRequestObject) {
 		b.path("purchase", &r.Purchase, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		header(b, "Prefer", &r.Params.Prefer)
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/purchases/:purchase/proof", serve(si.GetPurchaseProof, func(b *binder, r *GetPurchaseProofRequestObject) {
+	register("GET", "/v1/purchases/{purchase}/proof", serve(si.GetPurchaseProof, func(b *binder, r *GetPurchaseProofRequestObject) {
 		b.path("purchase", &r.Purchase, "string", "uuid")
 	}))
-	router.Get("/v1/refunds", serve(si.ListWaitingRefunds, func(b *binder, r *ListWaitingRefundsRequestObject) {
+	register("GET", "/v1/refunds", serve(si.ListWaitingRefunds, func(b *binder, r *ListWaitingRefundsRequestObject) {
 		b.query("waiting_for", true, true, &r.Params.WaitingFor, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/refunds/:refund", serve(si.GetRefund, func(b *binder, r *GetRefundRequestObject) {
+	register("GET", "/v1/refunds/{refund}", serve(si.GetRefund, func(b *binder, r *GetRefundRequestObject) {
 		b.path("refund", &r.Refund, "string", "uuid")
 	}))
-	router.Post("/v1/refunds/:refund/resolve", serve(si.ResolveRefund, func(b *binder, r *ResolveRefundRequestObject) {
+	register("POST", "/v1/refunds/{refund}/resolve", serve(si.ResolveRefund, func(b *binder, r *ResolveRefundRequestObject) {
 		b.path("refund", &r.Refund, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/refunds/:refund/retry", serve(si.RetryRefund, func(b *binder, r *RetryRefundRequestObject) {
+	register("POST", "/v1/refunds/{refund}/retry", serve(si.RetryRefund, func(b *binder, r *RetryRefundRequestObject) {
 		b.path("refund", &r.Refund, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Get("/v1/status", serve(si.GetStatus, func(b *binder, r *GetStatusRequestObject) {
+	register("GET", "/v1/status", serve(si.GetStatus, func(b *binder, r *GetStatusRequestObject) {
 	}))
-	router.Get("/v1/sweeps", serve(si.ListSweeps, func(b *binder, r *ListSweepsRequestObject) {
+	register("GET", "/v1/sweeps", serve(si.ListSweeps, func(b *binder, r *ListSweepsRequestObject) {
 	}))
-	router.Post("/v1/sweeps/:sweep", serve(si.RunSweep, func(b *binder, r *RunSweepRequestObject) {
+	register("POST", "/v1/sweeps/{sweep}", serve(si.RunSweep, func(b *binder, r *RunSweepRequestObject) {
 		b.path("sweep", &r.Sweep, "string", "")
 	}))
-	router.Post("/v1/transfers", serve(si.Transfer, func(b *binder, r *TransferRequestObject) {
+	register("POST", "/v1/transfers", serve(si.Transfer, func(b *binder, r *TransferRequestObject) {
 		header(b, "If-Match", &r.Params.IfMatch)
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/users/:user/holds", serve(si.ListUserHolds, func(b *binder, r *ListUserHoldsRequestObject) {
+	register("GET", "/v1/users/{user}/holds", serve(si.ListUserHolds, func(b *binder, r *ListUserHoldsRequestObject) {
 		b.path("user", &r.User, "string", "")
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/users/:user/purchases", serve(si.ListPurchases, func(b *binder, r *ListPurchasesRequestObject) {
+	register("GET", "/v1/users/{user}/purchases", serve(si.ListPurchases, func(b *binder, r *ListPurchasesRequestObject) {
 		b.path("user", &r.User, "string", "")
 		b.query("campaign_id", false, true, &r.Params.CampaignID, "string", "uuid")
 		b.query("include", false, true, &r.Params.Include, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/wallets", serve(si.ListWallets, func(b *binder, r *ListWalletsRequestObject) {
+	register("GET", "/v1/wallets", serve(si.ListWallets, func(b *binder, r *ListWalletsRequestObject) {
 		b.query("owner_id", true, true, &r.Params.OwnerID, "string", "")
 		b.query("currency", false, true, &r.Params.Currency, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Post("/v1/wallets", serve(si.OpenWallet, func(b *binder, r *OpenWalletRequestObject) {
+	register("POST", "/v1/wallets", serve(si.OpenWallet, func(b *binder, r *OpenWalletRequestObject) {
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/wallets/:wallet", serve(si.GetWallet, func(b *binder, r *GetWalletRequestObject) {
+	register("GET", "/v1/wallets/{wallet}", serve(si.GetWallet, func(b *binder, r *GetWalletRequestObject) {
 		b.path("wallet", &r.Wallet, "string", "uuid")
 	}))
-	router.Post("/v1/wallets/:wallet/authorizations", serve(si.Authorize, func(b *binder, r *AuthorizeRequestObject) {
+	register("POST", "/v1/wallets/{wallet}/authorizations", serve(si.Authorize, func(b *binder, r *AuthorizeRequestObject) {
 		b.path("wallet", &r.Wallet, "string", "uuid")
 		header(b, "If-Match", &r.Params.IfMatch)
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/wallets/:wallet/authorizations/:authorization", serve(si.GetAuthorization, func(b *binder, r *GetAuthorizationRequestObject) {
+	register("GET", "/v1/wallets/{wallet}/authorizations/{authorization}", serve(si.GetAuthorization, func(b *binder, r *GetAuthorizationRequestObject) {
 		b.path("wallet", &r.Wallet, "string", "uuid")
 		b.path("authorization", &r.Authorization, "string", "uuid")
 	}))
-	router.Post("/v1/wallets/:wallet/authorizations/:authorization/capture", serve(si.CaptureAuthorization, func(b *binder, r *CaptureAuthorizationRequestObject) {
-		b.path("wallet", &r.Wallet, "string", "uuid")
-		b.path("authorization", &r.Authorization, "string", "uuid")
-		header(b, "If-Match", &r.Params.IfMatch)
-		r.Params.IdempotencyKey = b.header("Idempotency-Key")
-		body(b, false, &r.Body)
-	}))
-	router.Post("/v1/wallets/:wallet/authorizations/:authorization/void", serve(si.VoidAuthorization, func(b *binder, r *VoidAuthorizationRequestObject) {
+	register("POST", "/v1/wallets/{wallet}/authorizations/{authorization}/capture", serve(si.CaptureAuthorization, func(b *binder, r *CaptureAuthorizationRequestObject) {
 		b.path("wallet", &r.Wallet, "string", "uuid")
 		b.path("authorization", &r.Authorization, "string", "uuid")
 		header(b, "If-Match", &r.Params.IfMatch)
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, false, &r.Body)
 	}))
-	router.Post("/v1/wallets/:wallet/credit", serve(si.CreditWallet, func(b *binder, r *CreditWalletRequestObject) {
+	register("POST", "/v1/wallets/{wallet}/authorizations/{authorization}/void", serve(si.VoidAuthorization, func(b *binder, r *VoidAuthorizationRequestObject) {
+		b.path("wallet", &r.Wallet, "string", "uuid")
+		b.path("authorization", &r.Authorization, "string", "uuid")
+		header(b, "If-Match", &r.Params.IfMatch)
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, false, &r.Body)
+	}))
+	register("POST", "/v1/wallets/{wallet}/credit", serve(si.CreditWallet, func(b *binder, r *CreditWalletRequestObject) {
 		b.path("wallet", &r.Wallet, "string", "uuid")
 		header(b, "If-Match", &r.Params.IfMatch)
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/wallets/:wallet/debit", serve(si.DebitWallet, func(b *binder, r *DebitWalletRequestObject) {
+	register("POST", "/v1/wallets/{wallet}/debit", serve(si.DebitWallet, func(b *binder, r *DebitWalletRequestObject) {
 		b.path("wallet", &r.Wallet, "string", "uuid")
 		header(b, "If-Match", &r.Params.IfMatch)
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/wallets/:wallet/events", serve(si.ListWalletEvents, func(b *binder, r *ListWalletEventsRequestObject) {
+	register("GET", "/v1/wallets/{wallet}/events", serve(si.ListWalletEvents, func(b *binder, r *ListWalletEventsRequestObject) {
 		b.path("wallet", &r.Wallet, "string", "uuid")
 		b.query("from_version", false, true, &r.Params.FromVersion, "integer", "int64")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/webhook-endpoints", serve(si.ListWebhookEndpoints, func(b *binder, r *ListWebhookEndpointsRequestObject) {
+	register("GET", "/v1/webhook-endpoints", serve(si.ListWebhookEndpoints, func(b *binder, r *ListWebhookEndpointsRequestObject) {
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Post("/v1/webhook-endpoints", serve(si.CreateWebhookEndpoint, func(b *binder, r *CreateWebhookEndpointRequestObject) {
+	register("POST", "/v1/webhook-endpoints", serve(si.CreateWebhookEndpoint, func(b *binder, r *CreateWebhookEndpointRequestObject) {
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Delete("/v1/webhook-endpoints/:endpoint", serve(si.DeleteWebhookEndpoint, func(b *binder, r *DeleteWebhookEndpointRequestObject) {
+	register("DELETE", "/v1/webhook-endpoints/{endpoint}", serve(si.DeleteWebhookEndpoint, func(b *binder, r *DeleteWebhookEndpointRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 	}))
-	router.Get("/v1/webhook-endpoints/:endpoint", serve(si.GetWebhookEndpoint, func(b *binder, r *GetWebhookEndpointRequestObject) {
+	register("GET", "/v1/webhook-endpoints/{endpoint}", serve(si.GetWebhookEndpoint, func(b *binder, r *GetWebhookEndpointRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 	}))
-	router.Patch("/v1/webhook-endpoints/:endpoint", serve(si.PatchWebhookEndpoint, func(b *binder, r *PatchWebhookEndpointRequestObject) {
+	register("PATCH", "/v1/webhook-endpoints/{endpoint}", serve(si.PatchWebhookEndpoint, func(b *binder, r *PatchWebhookEndpointRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		body(b, true, &r.Body)
 	}))
-	router.Get("/v1/webhook-endpoints/:endpoint/deliveries", serve(si.ListWebhookDeliveries, func(b *binder, r *ListWebhookDeliveriesRequestObject) {
+	register("GET", "/v1/webhook-endpoints/{endpoint}/deliveries", serve(si.ListWebhookDeliveries, func(b *binder, r *ListWebhookDeliveriesRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("type", false, true, &r.Params.Type, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
-	router.Get("/v1/webhook-endpoints/:endpoint/deliveries/:event", serve(si.GetWebhookDelivery, func(b *binder, r *GetWebhookDeliveryRequestObject) {
+	register("GET", "/v1/webhook-endpoints/{endpoint}/deliveries/{event}", serve(si.GetWebhookDelivery, func(b *binder, r *GetWebhookDeliveryRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		b.path("event", &r.Event, "string", "uuid")
 	}))
-	router.Post("/v1/webhook-endpoints/:endpoint/deliveries/:event/replay", serve(si.ReplayWebhookDelivery, func(b *binder, r *ReplayWebhookDeliveryRequestObject) {
+	register("POST", "/v1/webhook-endpoints/{endpoint}/deliveries/{event}/replay", serve(si.ReplayWebhookDelivery, func(b *binder, r *ReplayWebhookDeliveryRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		b.path("event", &r.Event, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Post("/v1/webhook-endpoints/:endpoint/disable", serve(si.DisableWebhookEndpoint, func(b *binder, r *DisableWebhookEndpointRequestObject) {
+	register("POST", "/v1/webhook-endpoints/{endpoint}/disable", serve(si.DisableWebhookEndpoint, func(b *binder, r *DisableWebhookEndpointRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Post("/v1/webhook-endpoints/:endpoint/enable", serve(si.EnableWebhookEndpoint, func(b *binder, r *EnableWebhookEndpointRequestObject) {
+	register("POST", "/v1/webhook-endpoints/{endpoint}/enable", serve(si.EnableWebhookEndpoint, func(b *binder, r *EnableWebhookEndpointRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Post("/v1/webhook-endpoints/:endpoint/replay", serve(si.ReplayWebhookDeliveries, func(b *binder, r *ReplayWebhookDeliveriesRequestObject) {
+	register("POST", "/v1/webhook-endpoints/{endpoint}/replay", serve(si.ReplayWebhookDeliveries, func(b *binder, r *ReplayWebhookDeliveriesRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
-	router.Post("/v1/webhook-endpoints/:endpoint/rotate-secret", serve(si.RotateWebhookSecret, func(b *binder, r *RotateWebhookSecretRequestObject) {
+	register("POST", "/v1/webhook-endpoints/{endpoint}/rotate-secret", serve(si.RotateWebhookSecret, func(b *binder, r *RotateWebhookSecretRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, false, &r.Body)
 	}))
-	router.Post("/v1/webhook-endpoints/:endpoint/test", serve(si.TestWebhookEndpoint, func(b *binder, r *TestWebhookEndpointRequestObject) {
+	register("POST", "/v1/webhook-endpoints/{endpoint}/test", serve(si.TestWebhookEndpoint, func(b *binder, r *TestWebhookEndpointRequestObject) {
 		b.path("endpoint", &r.Endpoint, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 	}))
-	router.Get("/v1/webhook-events/:event", serve(si.GetWebhookEvent, func(b *binder, r *GetWebhookEventRequestObject) {
+	register("GET", "/v1/webhook-events/{event}", serve(si.GetWebhookEvent, func(b *binder, r *GetWebhookEventRequestObject) {
 		b.path("event", &r.Event, "string", "uuid")
 	}))
 }
