@@ -207,7 +207,7 @@ func (in *records) scanMade(rows pgx.Rows) error {
 // job is the job that a request makes.
 func (r Request) job(state State) Job {
 	return Job{ID: r.ID, Client: r.Client, Key: r.Key, Hash: r.Hash, Kind: r.Kind,
-		CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), State: state, Origin: r.Origin}
+		CampaignID: postgres.Nullable(r.CampaignID), UserID: postgres.Nullable(r.UserID), Status: Status{State: state}, Origin: r.Origin}
 }
 
 // errVanished means that a key was taken at the insert and free at the read: the

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/platform/postgres"
@@ -49,19 +50,19 @@ const listenTimeout = 5 * time.Second
 type Waiter struct {
 	watch   *Jobs
 	id      uuid.UUID
-	changes chan Job // has room for one: the newest, until the waiter takes it
-	known   string   // the version last put into changes, or that the waiter has; guarded by the lock of Jobs
+	changes chan Status // has room for one: the newest, until the waiter takes it
+	known   string      // the version last put into changes, or that the waiter has; guarded by the lock of Jobs
 }
 
 // VersionOf is a short name for what clients see of a job that changes: its state, and
 // its progress while it is not final.
-func VersionOf(j Job) string {
-	if j.State.Final() || j.Progress == nil || *j.Progress == (Progress{}) {
-		return string(j.State)
+func VersionOf(s Status) string {
+	if s.State.Final() || s.Progress == nil || *s.Progress == (Progress{}) {
+		return string(s.State)
 	}
-	text, _ := json.Marshal(j.Progress) // cannot fail
+	text, _ := json.Marshal(s.Progress) // cannot fail
 	sum := sha256.Sum256(text)
-	return string(j.State) + "." + base64.RawURLEncoding.EncodeToString(sum[:9])
+	return string(s.State) + "." + base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
 // NewJobs returns a Jobs; Run must run for it to notice anything. It calls announced with
@@ -74,21 +75,21 @@ func NewJobs(db postgres.DB, announcements *Announcements, interval time.Duratio
 // the job once after the call: then no announcement is missed. The waiter is notified when the
 // job is anything but newly queued; see Has.
 func (w *Jobs) Waiter(id uuid.UUID) *Waiter {
-	waiter := &Waiter{watch: w, id: id, changes: make(chan Job, 1), known: string(Queued)}
+	waiter := &Waiter{watch: w, id: id, changes: make(chan Status, 1), known: string(Queued)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters[id] = append(w.waiters[id], waiter)
 	return waiter
 }
 
-// Changes delivers the job whenever it differs from what was delivered before, until it is
-// final. A newer one replaces one that is not taken yet.
-func (w *Waiter) Changes() <-chan Job { return w.changes }
+// Changes delivers the status of the job whenever it differs from what was delivered before, until
+// it is final. A newer one replaces one that is not taken yet.
+func (w *Waiter) Changes() <-chan Status { return w.changes }
 
-// Has sets the job that the caller has read after it registered the waiter: it is notified of
+// Has sets the status that the caller has read after it registered the waiter: it is notified of
 // differences from that. An earlier entry in Changes may be older and is withdrawn, unless it
 // is final.
-func (w *Waiter) Has(j Job) {
+func (w *Waiter) Has(s Status) {
 	w.watch.mu.Lock()
 	defer w.watch.mu.Unlock()
 	select {
@@ -99,13 +100,13 @@ func (w *Waiter) Has(j Job) {
 		}
 	default:
 	}
-	w.known = VersionOf(j)
+	w.known = VersionOf(s)
 }
 
-// offer puts a job into changes, unless the waiter knows its version. It never blocks, because all that send
+// offer puts a status into changes, unless the waiter knows its version. It never blocks, because all that send
 // hold the lock of Jobs, and empty the channel first.
-func (w *Waiter) offer(j Job) {
-	version := VersionOf(j)
+func (w *Waiter) offer(s Status) {
+	version := VersionOf(s)
 	if version == w.known {
 		return
 	}
@@ -114,7 +115,7 @@ func (w *Waiter) offer(j Job) {
 	default:
 	}
 	w.known = version
-	w.changes <- j
+	w.changes <- s
 }
 
 // Stop removes the waiter.
@@ -236,7 +237,14 @@ func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	jobs, err := GetAll(ctx, w.db, ids)
+	type found struct {
+		id uuid.UUID
+		Status
+	}
+	jobs, err := postgres.Collect(ctx, w.db, func(row pgx.CollectableRow) (f found, err error) {
+		err = row.Scan(f.targets(&f.id)...)
+		return f, err
+	}, `SELECT j.id, `+statusColumns+` FROM unnest($1::uuid[]) AS i (id) CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id) j`, ids)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.logger.Warn("jobs that clients wait for could not be read", "error", err)
@@ -246,8 +254,8 @@ func (w *Jobs) deliver(ctx context.Context, ids []uuid.UUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range jobs {
-		for _, waiter := range w.waiters[j.ID] {
-			waiter.offer(j)
+		for _, waiter := range w.waiters[j.id] {
+			waiter.offer(j.Status)
 		}
 	}
 }

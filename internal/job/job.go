@@ -139,16 +139,21 @@ type Job struct {
 	Kind       Kind
 	CampaignID *uuid.UUID
 	UserID     *string
+	AcceptedAt time.Time
+	Status
+	Origin
+}
+
+// Status is what changes of a job.
+type Status struct {
 	State      State
 	Result     json.RawMessage
 	Problem    *Problem
 	HTTPStatus *int // of a command that was answered at once
 	Attempts   int
-	AcceptedAt time.Time
 	FinishedAt *time.Time
 	PurchaseID *uuid.UUID // that it has begun, or wants to take back; see QueueBegun
 	Progress   *Progress  // of a job that is not final
-	Origin
 }
 
 // Origin is the request that a job comes from: its own, or that of the job which made it. It is

@@ -16,16 +16,21 @@ import (
 	"triprize/internal/platform/tracing"
 )
 
-const columns = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.state,
-	j.result, j.problem, j.http_status, j.attempts, j.accepted_at, j.finished_at, j.purchase_id, j.progress,
-	coalesce(j.request_id, ''), coalesce(j.traceparent, '')`
+const (
+	statusColumns = `j.state, j.result, j.problem, j.http_status, j.attempts, j.finished_at, j.purchase_id, j.progress`
+	columns       = `j.id, j.client, j.idempotency_key, j.request_hash, j.kind, j.campaign_id, j.user_id, j.accepted_at,
+	coalesce(j.request_id, ''), coalesce(j.traceparent, ''), ` + statusColumns
+)
+
+// targets are what the columns of a status are scanned into. A []byte is copied; a json.RawMessage would be read as
+// JSON first.
+func (s *Status) targets(before ...any) []any {
+	return append(before, &s.State, (*[]byte)(&s.Result), &s.Problem, &s.HTTPStatus, &s.Attempts, &s.FinishedAt, &s.PurchaseID, &s.Progress)
+}
 
 func scan(row pgx.CollectableRow) (j Job, err error) {
 	var hash []byte
-	// A []byte is copied. A json.RawMessage would be read as JSON first.
-	err = row.Scan(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.State,
-		(*[]byte)(&j.Result), &j.Problem, &j.HTTPStatus, &j.Attempts, &j.AcceptedAt, &j.FinishedAt, &j.PurchaseID, &j.Progress,
-		&j.RequestID, &j.Traceparent)
+	err = row.Scan(j.targets(&j.ID, &j.Client, &j.Key, &hash, &j.Kind, &j.CampaignID, &j.UserID, &j.AcceptedAt, &j.RequestID, &j.Traceparent)...)
 	copy(j.Hash[:], hash)
 	return j, err
 }

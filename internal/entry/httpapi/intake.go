@@ -209,12 +209,12 @@ func (s *server) await(ctx context.Context, j job.Job, wait response.Wait, waite
 		if j, err = job.Get(ctx, s.db, j.ID); err != nil || wait.Enough(j) {
 			return j, err
 		}
-		waiter.Has(j)
+		waiter.Has(j.Status)
 	}
 	present, rest := s.draining, wait.Longest-unwatched
 	for {
 		select {
-		case j = <-waiter.Changes():
+		case j.Status = <-waiter.Changes():
 			if wait.Enough(j) {
 				return j, nil
 			}

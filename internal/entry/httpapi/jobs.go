@@ -143,22 +143,22 @@ func (s *server) StreamJob(ctx context.Context, r operations.StreamJobRequestObj
 		waiter.Stop()
 		return nil, err
 	}
-	waiter.Has(now)
-	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == job.VersionOf(now)
+	waiter.Has(now.Status)
+	seen := r.Params.LastEventID != nil && *r.Params.LastEventID == job.VersionOf(now.Status)
 	if seen && now.State.Final() {
 		waiter.Stop()
 		return response.Stream{Over: true}, nil
 	}
-	first := []job.Job{now}
+	first := []job.Status{now.Status}
 	if seen {
 		first = nil
 	}
 	return s.openStream(who, waiter.Stop, func(ctx context.Context, w *bufio.Writer) {
-		_ = stream.Relay(ctx, w, s.settings.Streams, waiter.Changes(), jobEvent, first...) // the client is gone
+		event := func(s job.Status) stream.Event {
+			now.Status = s
+			data, _ := json.Marshal(resource.Job(now)) // its result is valid JSON: it is from a json column
+			return stream.Event{ID: job.VersionOf(s), Name: "job", Data: data, Last: s.State.Final()}
+		}
+		_ = stream.Relay(ctx, w, s.settings.Streams, waiter.Changes(), event, first...) // the client is gone
 	})
-}
-
-func jobEvent(j job.Job) stream.Event {
-	data, _ := json.Marshal(resource.Job(j)) // its result is valid JSON: it is from a json column
-	return stream.Event{ID: job.VersionOf(j), Name: "job", Data: data, Last: j.State.Final()}
 }
