@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,6 +68,75 @@ func (s Selection) Check(form shape.Shape, at string) error {
 		return invalid("/quantity", "no more than %d positions of %s are side by side", form.LongestRun(s.Layer), s.where())
 	}
 	return nil
+}
+
+// With returns the selection with the chosen positions, of a request that wants at most so many. The Error is
+// invalid-request if the campaign can never give it: no job is made of it, and its key can be used again. at is the JSON
+// pointer of the selection. The sale checks what can change.
+func (s Selection) With(ctx context.Context, db postgres.DB, facts *campaign.Facts, campaignID uuid.UUID, chosen []Choice, at string, most int) (Selection, error) {
+	if s.Quantity > most {
+		return s, fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
+	}
+	known, err := facts.Of(ctx, db, campaignID)
+	if err != nil || len(chosen) == 0 && s.Quantity == 0 { // a hold has its positions already
+		return s, err
+	}
+	if s.Positions, s.Numbers, err = Choose(chosen, at, known.Shape); err != nil {
+		return s, err
+	}
+	if err := s.Check(known.Shape, at); err != nil {
+		return s, err
+	}
+	if known.CheckLimit(0, s.Size()) == nil {
+		return s, nil
+	}
+	if known, err = facts.Read(ctx, db, campaignID); err == nil && known.CheckLimit(0, s.Size()) != nil { // the limit may have been raised
+		pointer := "/quantity"
+		if len(chosen) > 0 {
+			pointer = "/positions"
+		}
+		err = fault.Invalid(fault.Field{Pointer: at + pointer, Detail: fmt.Sprintf("the campaign allows %d positions per user", *known.PurchaseLimit)})
+	}
+	return s, err
+}
+
+// Choice is a chosen position: layer and column, or its number alone.
+type Choice struct{ Layer, Column, Number int }
+
+// Choose returns the chosen positions, each once, and the numbers by which they were chosen, if any was; 0: by layer and
+// column. An invalid-request Error names every one at fault.
+func Choose(chosen []Choice, at string, form shape.Shape) (positions []shape.Position, numbers []int, err error) {
+	var wrong []fault.Field
+	seen := make(map[shape.Position]bool, len(chosen))
+	for i, c := range chosen {
+		bad := func(pointer, detail string) {
+			wrong = append(wrong, fault.Field{Pointer: fmt.Sprintf("%s/positions/%d%s", at, i, pointer), Detail: detail})
+		}
+		p, ok := shape.Position{Layer: c.Layer, Column: c.Column}, true
+		if c.Number > 0 {
+			if p, ok = form.At(c.Number); numbers == nil {
+				numbers = make([]int, len(chosen))
+			}
+			numbers[i] = c.Number
+		}
+		switch missing := Missing(form, p); {
+		case (c.Number > 0) == (c.Layer > 0) || (c.Layer > 0) != (c.Column > 0):
+			bad("", "must have layer and column, or number alone")
+		case !ok:
+			bad("/number", fmt.Sprintf("the campaign has positions 1 to %d", form.Count()))
+		case missing != "":
+			bad("", missing)
+		case seen[p]:
+			bad("", "position "+form.Name(p)+" was sent twice")
+		default:
+			seen[p] = true
+			positions = append(positions, p)
+		}
+	}
+	if len(wrong) > 0 {
+		return nil, nil, fault.Invalid(wrong...)
+	}
+	return positions, numbers, nil
 }
 
 // CheckSale returns why the campaign c, which is nil when it does not exist, does not sell a

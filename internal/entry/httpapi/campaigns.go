@@ -148,7 +148,7 @@ func (s *server) places(ctx context.Context, id uuid.UUID, chosen []contract.Pla
 	if err != nil {
 		return nil, err
 	}
-	places, _, err := placesOf(chosen, "", known.Shape)
+	places, _, err := inventory.Choose(choices(chosen), "", known.Shape)
 	if err != nil {
 		return nil, err
 	}

@@ -61,8 +61,8 @@ func (s *server) orderOf(ctx context.Context, campaignID uuid.UUID, body *contra
 	if order.Payment.Method == purchase.Wallet {
 		order.By = who.Signature() // for its entry of the ledger
 	}
-	order.Selection, err = s.selection(ctx, campaignID, inventory.Selection{Layer: response.ValueOf(wanted.Layer), Quantity: wanted.Quantity, Adjacent: wanted.Adjacent,
-		HoldID: response.ValueOf(wanted.HoldID)}, wanted.Positions, "/selection", s.settings.Campaigns.MaxQuantity)
+	order.Selection, err = inventory.Selection{Layer: response.ValueOf(wanted.Layer), Quantity: wanted.Quantity, Adjacent: wanted.Adjacent, HoldID: response.ValueOf(wanted.HoldID)}.
+		With(ctx, s.db, s.facts, campaignID, choices(wanted.Positions), "/selection", s.settings.Campaigns.MaxQuantity)
 	if err == nil {
 		err = checkPayment(order.Payment, s.settings.Payments)
 	}
@@ -166,7 +166,7 @@ func (s *server) positionsOf(ctx context.Context, p purchase.Purchase, named []c
 	if err != nil {
 		return nil, err
 	}
-	places, _, err := placesOf(named, "", known.Shape)
+	places, _, err := inventory.Choose(choices(named), "", known.Shape)
 	if err != nil || p.State.Open() {
 		return places, err
 	}
