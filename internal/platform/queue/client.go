@@ -8,8 +8,8 @@
 //
 // An idle worker blocks on a wakeup list in Redis. Enqueuing or requeuing a task pushes a wakeup
 // in the same round trip; the worker that forwards a task at the end of its delay pushes one in a
-// second. Redis delivers each wakeup to the worker of the kind that has waited longest. A
-// [Server] polls its queues once a second for tasks without a wakeup: after a pause of the queue,
+// second. Redis delivers each wakeup to the worker of the kind that has waited longest. The
+// [Server]s of all workers poll the queues, one of them in a second, for tasks without a wakeup: after a pause of the queue,
 // from asynqmon, or after a lost one. [notifier] and [waiter] implement this below asynq.
 //
 // asynq detects a dead worker only after 30 to 120 seconds. So every worker, and the scheduler
@@ -21,6 +21,7 @@
 //
 //	asynq:{ns-<kind>}:…     asynq's own
 //	ns:wakeup:{ns-<kind>}   wakeups that no worker has received yet, at most 16 (list)
+//	ns:polled:…             set for a second after a poll (string)
 //	ns:processes            until when <role>:<id> counts as alive, in ms (sorted set); kept 10 minutes longer
 //	ns:active-task:<task>   the idempotency key of a task: IN_PROGRESS and the worker that holds it, or RELEASED
 //	                        (renewed by heartbeats; TTL: theirs)

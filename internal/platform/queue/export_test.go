@@ -21,8 +21,13 @@ func (s *Server) Timing(poll, wait time.Duration) *Server {
 	return s
 }
 
-// Poll polls once.
-func (s *Server) Poll(ctx context.Context) { s.pollOnce(ctx) }
+// Poll polls once, as if nobody had polled before.
+func (s *Server) Poll(ctx context.Context) {
+	for _, key := range s.rdb.Keys(ctx, s.namespace+":polled:*").Val() {
+		s.rdb.Del(ctx, key)
+	}
+	s.pollOnce(ctx)
+}
 
 // Waits tells whether the server waits for wakeups of all its kinds.
 func (s *Server) Waits() bool {
@@ -31,3 +36,6 @@ func (s *Server) Waits() bool {
 		return connections.TotalConns == connections.IdleConns
 	})
 }
+
+// PollNext polls once, unless another has polled a moment ago.
+func (s *Server) PollNext(ctx context.Context) { s.pollOnce(ctx) }

@@ -144,6 +144,31 @@ func TestPollsRingOnceForEachQueueThatHasTasks(t *testing.T) {
 
 // Tasks whose records are lost stand before it. The server is the test's own, as asynq's inspector
 // describes no queue beside such tasks.
+func TestOfServersWithTheSameQueuesOnePolls(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	server := func(kinds ...string) *queue.Server {
+		var consumers []queue.Consumer
+		for _, kind := range kinds {
+			consumers = append(consumers, share(kind, nil))
+		}
+		made := queue.NewServer(s.rdb, s.namespace, workerSettings, servers.Logger(t), consumers...).Timing(time.Hour, time.Second)
+		t.Cleanup(made.Shutdown)
+		return made
+	}
+	wakeups := func() int64 { return s.rdb.LLen(t.Context(), queue.WakeupKey(s.namespace, purchase)).Val() }
+	server(purchase).PollNext(t.Context())
+	s.unrung(purchase)
+	server(purchase).PollNext(t.Context())
+	if n := wakeups(); n != 0 {
+		t.Errorf("%d wakeups by a second poll", n)
+	}
+	server(purchase, draw).PollNext(t.Context())
+	if n := wakeups(); n != 1 {
+		t.Errorf("%d wakeups by a server with another queue, too", n)
+	}
+}
+
 func TestATaskBehindThoseWithoutRecordsIsDelivered(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSpace(t)
