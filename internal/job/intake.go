@@ -53,6 +53,9 @@ type IntakeOptions struct {
 const (
 	maxBatches = 4
 	lateBatch  = 100 * time.Millisecond
+	// BusyInterval is between the starts of two batches of a crowd, which a half-loaded machine would otherwise begin
+	// as fast as it can, each for a few requests.
+	BusyInterval = 10 * time.Millisecond
 
 	// AcceptPending is how many requests wait for a batch; beyond it the answer is 503 overloaded.
 	AcceptPending = 8192
@@ -74,7 +77,7 @@ func NewIntake(settings config.Accept, o IntakeOptions, registry prometheus.Regi
 	telemetry.Expect(in.accepted, KindPurchase, KindCancellation, KindDraw, KindCampaignCancellation)
 	telemetry.Expect(in.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
 	options := batch.Options{
-		Size: MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), InFlight: maxBatches, OrderTimeout: lateBatch,
+		Size: MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), BusyInterval: BusyInterval, InFlight: maxBatches, OrderTimeout: lateBatch,
 		Pending: AcceptPending, Timeout: in.timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}
 	in.open, in.closed = batch.New(options, in.flush), batch.New(options, in.flush)

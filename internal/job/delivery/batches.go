@@ -256,7 +256,7 @@ func (l *shard) add(b *Batcher, minInterval time.Duration) {
 	p := l.processor
 	size, duration := p.metrics.batchSize.WithLabelValues(string(b.kind)), p.metrics.batchTime.WithLabelValues(string(b.kind))
 	l.batches[b.kind] = batch.New(batch.Options{
-		Size: job.MaxJobs, Linger: cmp.Or(p.settings.BatchLinger, time.Millisecond), MinInterval: minInterval, InFlight: 1, Pending: shardPending,
+		Size: job.MaxJobs, Linger: cmp.Or(p.settings.BatchLinger, time.Millisecond), MinInterval: minInterval, BusyInterval: job.BusyInterval, InFlight: 1, Pending: shardPending,
 		Timeout: batchTimeout, Drain: shardDrain, Whole: postgres.IsTransient,
 		Observe: func(items int, took time.Duration) {
 			size.Observe(float64(items))

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,6 +36,7 @@ type Options struct {
 	Size         int              // most items in one flush
 	Linger       time.Duration    // under load, how long a flush waits for more items
 	MinInterval  time.Duration    // between the starts of two flushes, unless the second is full
+	BusyInterval time.Duration    // the same under load: after a flush of several items
 	InFlight     int              // concurrent flushes
 	OrderTimeout time.Duration    // how long a flush waits for the one before it; 0: not at all
 	Pending      int              // callers waiting for a flush; more get ErrFull
@@ -55,10 +57,17 @@ type Coalescer[T, R any] struct {
 	pending chan *call[T, R]
 	closing sync.RWMutex // held for reading while sending to pending
 	closed  bool
-	order   chan struct{}   // full while a flush gathers and runs, up to OrderTimeout; nil: flushes are not ordered
+	order   chan struct{} // full while a flush gathers and runs, up to OrderTimeout; nil: flushes are not ordered
+	last    atomic.Pointer[started]
 	done    sync.WaitGroup  // the flushers
 	alive   context.Context // ends when Close has waited for Drain
 	end     context.CancelFunc
+}
+
+// started is a flush that has begun.
+type started struct {
+	at   time.Time
+	busy bool // it has several items, so it is worth waiting for more
 }
 
 // New starts a Coalescer; Close stops it.
@@ -153,8 +162,6 @@ func (c *Coalescer[T, R]) submit(one *call[T, R]) error {
 
 // run collects and flushes items until pending is closed and empty.
 func (c *Coalescer[T, R]) run() {
-	busy := false // the last flush had several items, so it is worth waiting for more
-	var start time.Time
 	for {
 		unlock := c.lockOrder()
 		first, open := <-c.pending
@@ -162,9 +169,9 @@ func (c *Coalescer[T, R]) run() {
 			unlock()
 			return
 		}
-		calls := c.gather(first, c.lingerFor(busy, start))
-		busy = len(calls) > 1
-		start = time.Now()
+		calls := c.gather(first, c.linger())
+		start := time.Now()
+		c.last.Store(&started{start, len(calls) > 1})
 		c.flushInOrder(calls, unlock)
 		if c.opts.Observe != nil {
 			c.opts.Observe(len(calls), time.Since(start))
@@ -189,16 +196,16 @@ func (c *Coalescer[T, R]) lockOrder() (unlock func()) {
 	return sync.OnceFunc(func() { <-c.order })
 }
 
-// lingerFor returns how long a flush waits for more items; last is the start of the one before.
-func (c *Coalescer[T, R]) lingerFor(busy bool, last time.Time) time.Duration {
-	var linger time.Duration
-	if busy {
-		linger = c.opts.Linger
+// linger returns how long a flush waits for more items.
+func (c *Coalescer[T, R]) linger() time.Duration {
+	last := c.last.Load()
+	switch {
+	case last == nil:
+		return 0
+	case last.busy:
+		return max(c.opts.Linger, max(c.opts.MinInterval, c.opts.BusyInterval)-time.Since(last.at))
 	}
-	if !last.IsZero() {
-		linger = max(linger, c.opts.MinInterval-time.Since(last))
-	}
-	return linger
+	return c.opts.MinInterval - time.Since(last.at)
 }
 
 func (c *Coalescer[T, R]) gather(first *call[T, R], linger time.Duration) []*call[T, R] {

@@ -81,6 +81,36 @@ func TestArrivalsDuringAFlushFormTheNext(t *testing.T) {
 	})
 }
 
+func TestUnderLoadFlushesBeginApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		g.pass(100)
+		opts := options()
+		opts.InFlight, opts.OrderTimeout, opts.BusyInterval = 2, time.Hour, time.Second
+		c := New(opts, g.flush)
+		defer c.Close()
+		for _, row := range []struct {
+			items int
+			after time.Duration
+		}{{1, 0}, {1, 0}, {3, 0}, {3, time.Second}, {1, time.Second}, {1, 0}} { // a lone caller waits for the interval once
+			began := time.Now()
+			var all sync.WaitGroup
+			for range row.items {
+				if err := c.Submit(0); err != nil {
+					t.Error(err)
+				}
+			}
+			all.Wait()
+			for n := 0; n < row.items; {
+				n += <-g.entered
+			}
+			if took := time.Since(began); took != row.after {
+				t.Errorf("%d items after %s, want %s", row.items, took, row.after)
+			}
+		}
+	})
+}
+
 func TestFlushesBeginApartUnlessTheyAreFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
