@@ -151,15 +151,15 @@ func (in *inputs) charge(o *Order, p *purchase.Purchase) error {
 // take notes the effects of an order that has got its positions: they are sold, or reserved when it
 // is paid by card.
 func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.Free) error {
-	n, hold := len(picked), in.holds[o.Selection.HoldID] // the zero hold when it names none
-	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked}, campaign.Counts{Sold: n}
+	n, hold, board := len(picked), in.holds[o.Selection.HoldID], in.campaigns[p.CampaignID].Board+1 // the zero hold when it names none
+	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked, Board: board}, campaign.Counts{Sold: n}
 	if p.State == purchase.Pending {
 		given.For, change = in.reservedFor(o, picked, hold.CreatedAt), campaign.Counts{Reserved: n}
 		in.reserve(o, &p, given, hold.CreatedAt)
 	} else {
 		in.stock.Sell(picked)
 		in.sold = append(in.sold, given)
-		if err := in.succeed(p.JobID, resultOf(&p, in.campaigns[p.CampaignID].Board+1)); err != nil {
+		if err := in.succeed(p.JobID, resultOf(&p, board)); err != nil {
 			return err
 		}
 	}
