@@ -2,11 +2,10 @@
 -- +goose Up
 
 CREATE TABLE purchases (
-    id                uuid        PRIMARY KEY,
+    id                uuid        PRIMARY KEY,                             -- its job's: a job has at most one purchase
     campaign_id       uuid        NOT NULL,                                -- no foreign key: see campaigns
     user_id           text        NOT NULL CHECK (char_length(user_id) BETWEEN 1 AND 128),
     client            text        NOT NULL,                                -- that created it, and gets its events
-    job_id            uuid        NOT NULL UNIQUE,                         -- a job has at most one purchase
     amount            bigint      NOT NULL CHECK (amount > 0),             -- minor units
     currency          text        NOT NULL,
     payment_method    text        NOT NULL CHECK (payment_method IN ('external', 'wallet', 'card')),

@@ -59,8 +59,8 @@ func sellAll(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 		servers.Exec(t, tx, `SET LOCAL statement_timeout = 0`) // before the batch: one timeout runs for a whole batch
 		var b pgx.Batch
 		b.Queue(`
-			INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, nonce, state, completed_at)
-			SELECT gen_random_uuid(), $1, 'buyer-' || layer || '-' || col, 'shop', gen_random_uuid(), price, 'JPY', 'external', uuid_send(gen_random_uuid()), 'completed', clock_timestamp()
+			INSERT INTO purchases (id, campaign_id, user_id, client, amount, currency, payment_method, nonce, state, completed_at)
+			SELECT gen_random_uuid(), $1, 'buyer-' || layer || '-' || col, 'shop', price, 'JPY', 'external', uuid_send(gen_random_uuid()), 'completed', clock_timestamp()
 			FROM positions WHERE campaign_id = $1`, id)
 		b.Queue(`
 			UPDATE positions s SET state = 'sold', user_id = p.user_id, purchase_id = p.id, sold_at = clock_timestamp(), version = 1

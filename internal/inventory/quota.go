@@ -210,7 +210,7 @@ const mayHold = `NOT EXISTS (
 const mayReserve = ` AND (s.hold_id IS NOT NULL OR NOT EXISTS (
 	SELECT FROM held_times t
 	WHERE t.campaign_id = p.campaign_id AND t.user_id = s.user_id AND t.layer = p.layer AND t.col = p.col
-	  AND t.ended_at + $10 * interval '1 second' > clock_timestamp() AND t.held_seconds + s.seconds > $11 + 0.001))`
+	  AND t.ended_at + $11 * interval '1 second' > clock_timestamp() AND t.held_seconds + s.seconds > $12 + 0.001))`
 
 // queueDropHeldTimesOf is queueDropHeldTimes for reservations of free positions.
 func queueDropHeldTimesOf(b *pgx.Batch, sales []Owned, now time.Time, quota HoldQuota) {

@@ -24,13 +24,14 @@ func QueueSell(b *pgx.Batch, sales []Owned) {
 func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
+	var boards []int64
 	var owners []string
 	var holds []*uuid.UUID
 	var seconds []float64
 	for _, s := range sales {
 		for _, f := range s.Picked {
 			campaigns, layers, cols, versions = append(campaigns, f.CampaignID), append(layers, f.Layer), append(cols, f.Column), append(versions, f.Version)
-			owners, purchases = append(owners, s.UserID), append(purchases, s.PurchaseID)
+			boards, owners, purchases = append(boards, s.Board), append(owners, s.UserID), append(purchases, s.PurchaseID)
 			holds, seconds = append(holds, postgres.Nullable(s.HoldID)), append(seconds, s.For.Seconds())
 		}
 		if s.HoldID != uuid.Nil {
@@ -39,12 +40,12 @@ func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) 
 	}
 	b.Queue(`
 		UPDATE positions p
-		SET version = p.version + 1, board_version = `+counted+`, user_id = s.user_id, purchase_id = s.purchase_id, hold_id = NULL, `+set+`
-		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[], $8::float8[])
-		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id, seconds)
+		SET version = p.version + 1, board_version = s.board, user_id = s.user_id, purchase_id = s.purchase_id, hold_id = NULL, `+set+`
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::text[], $6::uuid[], $7::uuid[], $8::float8[], $9::bigint[])
+		     AS s (campaign_id, layer, col, version, user_id, purchase_id, hold_id, seconds, board)
 		WHERE p.campaign_id = s.campaign_id AND p.layer = s.layer AND p.col = s.col AND p.version = s.version
 		  AND p.state = CASE WHEN s.hold_id IS NULL THEN 'available' ELSE 'held' END AND p.hold_id IS NOT DISTINCT FROM s.hold_id`+condition,
-		append([]any{campaigns, layers, cols, versions, owners, purchases, holds, seconds}, args...)...).Exec(postgres.Exactly(len(campaigns), "positions"))
+		append([]any{campaigns, layers, cols, versions, owners, purchases, holds, seconds, boards}, args...)...).Exec(postgres.Exactly(len(campaigns), "positions"))
 	if len(used) > 0 {
 		b.Queue(`
 			UPDATE holds h SET state = 'used', purchase_id = u.purchase_id, ended_at = clock_timestamp()
@@ -59,7 +60,7 @@ func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) 
 // deadline frees them, not even expires_at, maxExtension after it: their payments decide. now is when the transaction decided. It comes after campaign.Changes.
 func QueueReserve(b *pgx.Batch, sales []Owned, now time.Time, quota HoldQuota, maxExtension time.Duration) {
 	queueDropHeldTimesOf(b, sales, now, quota)
-	queueTake(b, sales, `state = 'reserved', expires_at = clock_timestamp() + (s.seconds + $9) * interval '1 second'`, mayReserve,
+	queueTake(b, sales, `state = 'reserved', expires_at = clock_timestamp() + (s.seconds + $10) * interval '1 second'`, mayReserve,
 		maxExtension.Seconds(), quota.Rest.Seconds(), quota.Max.Seconds())
 }
 
@@ -119,6 +120,7 @@ type Owned struct {
 
 	// For QueueSell and QueueReserve.
 	Picked []*Free       // that it gets: free ones, or those of the hold
+	Board  int64         // the campaign's board_version after this transaction
 	For    time.Duration // until the deadline of a reservation
 
 	// For QueueAddReservedTimes.

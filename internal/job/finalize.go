@@ -67,7 +67,8 @@ func (o Outcome) State() State {
 }
 
 // QueueFinalize makes jobs final, in one statement of the transaction that has their
-// effect. It takes the last locks of that transaction. The batch fails with
+// effect. It takes the last locks of that transaction, in the order of ids: the sessions of package
+// postgres have nested loops only, which look the rows up in the order of the subquery. The batch fails with
 // ErrFinal when one of the jobs is final already: then the effect must be rolled
 // back too. It fills in the jobs of the outcomes.
 func QueueFinalize(b *pgx.Batch, outcomes []Outcome) {
@@ -76,12 +77,11 @@ func QueueFinalize(b *pgx.Batch, outcomes []Outcome) {
 	for i, o := range outcomes {
 		ids[i], states[i], results[i], problems[i] = o.ID, string(o.State()), o.Result, o.Problem
 	}
-	QueueLock(b, ids) // the UPDATE alone has no order
 	b.Queue(`
 		UPDATE jobs j
 		SET state = o.state, result = o.result, problem = o.problem,
 		    attempts = greatest(j.attempts, 1), finished_at = clock_timestamp()
-		FROM unnest($1::uuid[], $2::text[], $3::json[], $4::json[]) WITH ORDINALITY AS o (id, state, result, problem, place)
+		FROM (SELECT * FROM unnest($1::uuid[], $2::text[], $3::json[], $4::json[]) WITH ORDINALITY AS o (id, state, result, problem, place) ORDER BY id) o
 		WHERE j.id = o.id AND j.state IN ('queued', 'awaiting_action')
 		RETURNING o.place, `+finalized, ids, states, results, problems).
 		Query(func(rows pgx.Rows) error {
@@ -146,10 +146,9 @@ func QueueLock(b *pgx.Batch, jobs []uuid.UUID) {
 // them. It takes the last locks of a transaction, as QueueFinalize does, and
 // comes before it.
 func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
-	QueueLock(b, jobs) // the UPDATE alone has no order
 	b.Queue(`
 		UPDATE jobs j SET purchase_id = b.purchase_id, attempts = greatest(j.attempts, 1)
-		FROM unnest($1::uuid[], $2::uuid[]) AS b (id, purchase_id)
+		FROM (SELECT * FROM unnest($1::uuid[], $2::uuid[]) AS b (id, purchase_id) ORDER BY id) b
 		WHERE j.id = b.id AND j.state = 'queued' AND j.purchase_id IS NULL`, jobs, purchases).
 		Exec(postgres.Exactly(len(jobs), "queued jobs"))
 }

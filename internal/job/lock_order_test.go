@@ -27,9 +27,6 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 		"finalize": func(ctx context.Context) error {
 			return postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 				var b pgx.Batch
-				b.Queue(`SET LOCAL enable_nestloop = off`) // rows are joined as they lie
-				b.Queue(`SET LOCAL enable_hashjoin = on`)
-				b.Queue(`SET LOCAL enable_seqscan = on`)
 				job.QueueFinalize(&b, []job.Outcome{{ID: ids[1], Result: json.RawMessage(`{}`)}, {ID: ids[0], Result: json.RawMessage(`{}`)}})
 				return tx.SendBatch(ctx, &b).Close()
 			})

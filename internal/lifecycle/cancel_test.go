@@ -93,7 +93,7 @@ func TestACancelledCampaignGivesBackWhatIsLeftByTheWayItWasPaid(t *testing.T) {
 		+ refund 6 external 600 listed purchase 2 number=2 user_id=otto reason=campaign-cancelled
 		+ refund 7 card 400 open purchase 3 number=2 user_id=carl reason=campaign-cancelled due_at=past
 		~ wallet mina: 4800 v3 → 5000 v4
-		+ entry 4 refund 200 refunds → wallet mina v4 balance 200 reference=refund:purchase 1 description=cancelled purchase purchase 1 purchase 1 actor=operator:ops`)
+		+ entry 4 refund 200 refunds → wallet mina v4 balance 200 reference=refund:job 1 description=cancelled purchase job 1 purchase 1 actor=operator:ops`)
 	fixture.Sound(t, db)
 	succeedRefunds(t, db, id)
 	if r := ends(t, c, ref); r != (lifecycle.CancelResult{CampaignID: id, State: campaign.Cancelled, Refunded: lifecycle.Refunded{Wallet: 1, Card: 1, External: 1}}) {
@@ -215,13 +215,13 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 	waits(t, c, ref)
 	changed(`
 		~ campaign 1: active → cancelled; board_version=10 → board_version=11 closed_board=11 cancelled_by=operator:ops cancel_reason=the organiser is ill
-		~ job 4: awaiting_action → queued; progress={next_action: {expires_at: 10h, type: redirect, url: https://bank.test/purchase 4}} →
+		~ job 4: awaiting_action → queued; progress={next_action: {expires_at: 10h, type: redirect, url: https://bank.test/job 4}} →
 		~ job 10: → progress={refunds: {done: 0, total: 0, waiting: 0}}
 		~ purchase 4: awaiting_action → pending
 		~ payment of purchase 1: reserved → expiring; due_at=10h → v1 due_at=past; → ending=campaign-cancelled
 		~ payment of purchase 2: creating → expiring; v1 → v2; → ending=campaign-cancelled
 		~ payment of purchase 3: confirming → expiring; v1 → v2; → ending=campaign-cancelled
-		~ payment of purchase 4: action → expiring; v1 → v2; next_action=https://bank.test/purchase 4 → ending=campaign-cancelled
+		~ payment of purchase 4: action → expiring; v1 → v2; next_action=https://bank.test/job 4 → ending=campaign-cancelled
 		~ payment of purchase 5: processing → expiring; v1 → v2; → ending=campaign-cancelled`)
 	if due != 5 {
 		t.Errorf("told of %d payments", due)

@@ -33,10 +33,10 @@ var Invariants = []audit.Invariant{
 		WHERE (p.payment_method, p.campaign_id, p.user_id, p.currency, p.cancelled)
 		      IS DISTINCT FROM (r.method, r.campaign_id, r.user_id, r.currency, r.amounts)`},
 	{Check: "payments", Name: "a purchase by card has its payment, and no other purchase has one", SQL: `
-		SELECT format('purchase %s of job %s by %s: %s %s; payment of job %s: %s %s', coalesce(p.id, y.purchase_id), p.job_id, p.payment_method,
+		SELECT format('purchase %s of job %s by %s: %s %s; payment of job %s: %s %s', coalesce(p.id, y.purchase_id), p.id, p.payment_method,
 		              p.amount, p.currency, y.job_id, y.amount, y.currency)
 		FROM (SELECT * FROM purchases WHERE payment_method = 'card') p FULL JOIN payments y ON y.purchase_id = p.id
-		WHERE (p.id, p.job_id, p.campaign_id, p.amount, p.currency)
+		WHERE (p.id, p.id, p.campaign_id, p.amount, p.currency)
 		      IS DISTINCT FROM (y.purchase_id, y.job_id, y.campaign_id, y.amount, y.currency)`},
 	{Check: "unpaid_purchases", Name: "a purchase that waits for its payment is paid by card", SQL: `
 		SELECT format('purchase %s is %s, by %s', id, state, payment_method)
@@ -86,7 +86,7 @@ var Invariants = []audit.Invariant{
 		   OR y.phase = 'settled' AND j.state <> 'succeeded' OR y.phase IN ('refund_due', 'cancelled') AND j.state <> 'failed'`},
 	{Check: "unpaid_jobs", Name: "a purchase that waits for its payment has its job", SQL: `
 		SELECT format('purchase %s', p.id) FROM purchases p
-		WHERE p.state IN ('pending', 'awaiting_action') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = p.job_id)`},
+		WHERE p.state IN ('pending', 'awaiting_action') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = p.id)`},
 	{Check: "waiting_cancellations", Name: "a cancellation waits for the open payment that ends with it, and for no other", SQL: `
 		SELECT format('cancellation %s is %s, for purchase %s; payment %s is %s and ends with %s', j.id, j.state, j.purchase_id, y.purchase_id, y.phase, y.cancel_job)
 		FROM (SELECT * FROM jobs WHERE kind = 'cancellation' AND purchase_id IS NOT NULL) j

@@ -41,13 +41,13 @@ var Invariants = []audit.Invariant{
 		WHERE p.amount <> i.price + c.price OR i.price = 0 OR c.n > 0 AND p.completed_at IS NULL`},
 	{Check: "purchase_jobs", Name: "a succeeded purchase job has exactly its purchase, completed or taken back since", SQL: `
 		SELECT format('job %s, its purchase %s is %s', j.id, p.id, p.state)
-		FROM jobs j LEFT JOIN purchases p ON p.job_id = j.id
+		FROM jobs j LEFT JOIN purchases p ON p.id = j.id
 		WHERE j.kind = 'purchase' AND j.state = 'succeeded'
 		  AND NOT coalesce(p.id::text = j.result ->> 'purchase_id' AND p.completed_at IS NOT NULL
 		                   AND p.state IN ('completed', 'cancelled', 'refunding', 'refunded'), false)`},
 	{Check: "unsold_jobs", Name: "a purchase job that failed or is open has sold nothing", SQL: `
 		SELECT format('job %s is %s, its purchase %s is %s', j.id, j.state, p.id, p.state)
-		FROM jobs j JOIN purchases p ON p.job_id = j.id
+		FROM jobs j JOIN purchases p ON p.id = j.id
 		WHERE j.state <> 'succeeded' AND p.completed_at IS NOT NULL
 		   OR j.state = 'failed' AND p.state NOT IN ('failed', 'cancelled', 'refunding', 'refunded')
 		   OR j.state IN ('queued', 'awaiting_action') AND p.state NOT IN ('pending', 'awaiting_action')`},

@@ -21,8 +21,8 @@ func TestAPageOfPurchasesReadsNoMoreThanItHas(t *testing.T) {
 	const n, limit = 30_000, 20
 	db, old, campaign := servers.DB(t), uuid.New(), uuid.New()
 	_, err := db.Exec(t.Context(), `
-		INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, payment_reference, state, cancelled_at, cancelled_by, completed_at, nonce)
-		SELECT (lpad(to_hex(1700000000000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))::uuid, CASE WHEN i < 3000 THEN $2::uuid ELSE $3::uuid END, 'user-' || i % 1000, CASE WHEN i % 1000 = 500 THEN 'kiosk' ELSE 'shop' END, md5(i::text)::uuid,
+		INSERT INTO purchases (id, campaign_id, user_id, client, amount, currency, payment_method, payment_reference, state, cancelled_at, cancelled_by, completed_at, nonce)
+		SELECT (lpad(to_hex(1700000000000 + i), 12, '0') || '7000' || substr(md5(i::text), 1, 16))::uuid, CASE WHEN i < 3000 THEN $2::uuid ELSE $3::uuid END, 'user-' || i % 1000, CASE WHEN i % 1000 = 500 THEN 'kiosk' ELSE 'shop' END,
 		       100, 'JPY', 'external', CASE WHEN i % 2 = 0 THEN 'order-' || i ELSE 'cash' END, CASE WHEN i % 100 = 7 THEN 'cancelled' ELSE 'completed' END,
 		       CASE WHEN i % 100 = 7 THEN now() END, CASE WHEN i % 100 = 7 THEN 'app:shop' END, now(), decode(md5(i::text), 'hex')
 		FROM generate_series(1, $1::int) AS i`, n, old, campaign)

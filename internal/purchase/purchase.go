@@ -1,7 +1,7 @@
 // Package purchase owns purchases and their items: buyer, positions, amount, payment
 // method.
 //
-// A purchase belongs to exactly one job.
+// A purchase has the id of its job.
 //
 //	pending ⇄ awaiting_action ─┬─▶ completed ─┬─▶ cancelled   (wallet, external)
 //	                           │              └─▶ refunding ─▶ refunded   (card)
@@ -70,7 +70,6 @@ type Purchase struct {
 	ID               uuid.UUID
 	CampaignID       uuid.UUID
 	UserID           string
-	JobID            uuid.UUID
 	Client           string // that asked for it
 	Amount           money.Amount
 	Currency         string
@@ -125,7 +124,7 @@ type PartialCancellation struct {
 	Amount money.Amount `json:"amount"`
 }
 
-const columns = `p.id, p.campaign_id, p.user_id, p.job_id, p.amount, p.currency, p.payment_method, p.payment_reference,
+const columns = `p.id, p.campaign_id, p.user_id, p.amount, p.currency, p.payment_method, p.payment_reference,
 	p.state, p.failure, p.nonce, p.created_at, p.completed_at, p.cancelled_at, p.cancelled_by, p.cancel_reason,
 	p.client, p.metadata, p.partial_cancellations,
 	(SELECT coalesce(json_agg(json_build_object('layer', i.layer, 'column', i.col, 'price', i.price,
@@ -138,7 +137,7 @@ func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	var nonce []byte
 	var cancelledAt *time.Time
 	var cancelledBy, reason *string
-	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.JobID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
+	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
 		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Client, &p.Metadata, &p.Partial, &p.Items)
 	copy(p.Nonce[:], nonce)
 	if cancelledAt != nil && cancelledBy != nil { // the table allows both or neither

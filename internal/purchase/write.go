@@ -15,25 +15,25 @@ import (
 // or with the state Pending they wait for their payments.
 func QueueInsert(b *pgx.Batch, purchases []Purchase) {
 	n := len(purchases)
-	ids, campaigns, jobs, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
+	ids, campaigns, users := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n)
 	amounts, currencies, methods := make([]int64, n), make([]string, n), make([]string, n) // amounts in minor units
 	references, nonces, waits := make([]*string, n), make([][]byte, n), make([]bool, n)
 	clients, metadata := make([]string, n), make([][]byte, n)
 	for i, p := range purchases {
-		ids[i], campaigns[i], jobs[i], users[i] = p.ID, p.CampaignID, p.JobID, p.UserID
+		ids[i], campaigns[i], users[i] = p.ID, p.CampaignID, p.UserID
 		amounts[i], currencies[i], methods[i] = int64(p.Amount), p.Currency, string(p.PaymentMethod)
 		references[i], nonces[i], waits[i] = p.PaymentReference, p.Nonce[:], p.State == Pending
 		clients[i], metadata[i] = p.Client, p.Metadata.Text()
 	}
 	b.Queue(`
-		INSERT INTO purchases (id, campaign_id, user_id, job_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at,
+		INSERT INTO purchases (id, campaign_id, user_id, amount, currency, payment_method, payment_reference, nonce, state, completed_at,
 		                       client, metadata)
-		SELECT id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce,
+		SELECT id, campaign_id, user_id, amount, currency, method, reference, nonce,
 		       CASE WHEN waits THEN 'pending' ELSE 'completed' END, CASE WHEN NOT waits THEN clock_timestamp() END, client, metadata
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::bytea[], $10::bool[],
-		            $11::text[], $12::jsonb[])
-		     AS p (id, campaign_id, user_id, job_id, amount, currency, method, reference, nonce, waits, client, metadata)`,
-		ids, campaigns, users, jobs, amounts, currencies, methods, references, nonces, waits, clients, metadata)
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::bytea[], $9::bool[],
+		            $10::text[], $11::jsonb[])
+		     AS p (id, campaign_id, user_id, amount, currency, method, reference, nonce, waits, client, metadata)`,
+		ids, campaigns, users, amounts, currencies, methods, references, nonces, waits, clients, metadata)
 	queueItems(b, purchases)
 }
 
@@ -152,5 +152,5 @@ func QueueFollow(b *pgx.Batch, ids ...uuid.UUID) {
 
 // JobIsSettled is a condition on a job j: no payment or refund of its purchase is open.
 // It is a subquery and no join, so that it is one look-up for each job that is found.
-const JobIsSettled = `coalesce((SELECT p.state FROM purchases p WHERE p.job_id = j.id)
+const JobIsSettled = `coalesce((SELECT p.state FROM purchases p WHERE p.id = j.id)
 	NOT IN ('pending', 'awaiting_action', 'refunding'), true)`

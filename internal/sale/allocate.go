@@ -12,7 +12,6 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
-	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/payment"
 	"triprize/internal/platform/postgres"
@@ -151,15 +150,15 @@ func (in *inputs) charge(o *Order, p *purchase.Purchase) error {
 // take notes the effects of an order that has got its positions: they are sold, or reserved when it
 // is paid by card.
 func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.Free) error {
-	n, hold := len(picked), in.holds[o.Selection.HoldID] // the zero hold when it names none
-	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked}, campaign.Counts{Sold: n}
+	n, hold, board := len(picked), in.holds[o.Selection.HoldID], in.campaigns[p.CampaignID].Board+1 // the zero hold when it names none
+	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked, Board: board}, campaign.Counts{Sold: n}
 	if p.State == purchase.Pending {
 		given.For, change = in.reservedFor(o, picked, hold.CreatedAt), campaign.Counts{Reserved: n}
 		in.reserve(o, &p, given, hold.CreatedAt)
 	} else {
 		in.stock.Sell(picked)
 		in.sold = append(in.sold, given)
-		if err := in.succeed(p.JobID, resultOf(&p, in.campaigns[p.CampaignID].Board+1)); err != nil {
+		if err := in.succeed(p.ID, resultOf(&p, board)); err != nil {
 			return err
 		}
 	}
@@ -183,11 +182,11 @@ func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Owned,
 	cards := in.cards[o.cardholder()]
 	cards.Count++
 	in.cards[o.cardholder()] = cards
-	pay := payment.New{Reserved: given.For, HeldSince: heldSince, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.JobID, CampaignID: p.CampaignID,
+	pay := payment.New{Reserved: given.For, HeldSince: heldSince, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.ID, CampaignID: p.CampaignID,
 		Amount: p.Amount, Currency: p.Currency, PaymentMethod: o.Payment.PaymentMethod, ReturnURL: postgres.Nullable(o.Payment.ReturnURL)}}
 	in.reserved, in.begun = append(in.reserved, given), append(in.begun, pay)
 	in.steps = append(in.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepReserved})
-	in.waiting, in.waitingFor = append(in.waiting, p.JobID), append(in.waitingFor, p.ID)
+	in.waiting, in.waitingFor = append(in.waiting, p.ID), append(in.waitingFor, p.ID)
 	in.Payments = append(in.Payments, pay.Ref())
 }
 
@@ -218,7 +217,7 @@ func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time
 }
 
 func purchaseOf(o *Order, picked []*inventory.Free, c *campaign.Status) purchase.Purchase {
-	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: c.ID, UserID: o.UserID, JobID: o.job.ID, Client: o.client, Currency: c.Currency,
+	p := purchase.Purchase{ID: o.job.ID, CampaignID: c.ID, UserID: o.UserID, Client: o.client, Currency: c.Currency,
 		PaymentMethod: o.Payment.Method, PaymentReference: postgres.Nullable(o.Payment.Reference), State: purchase.Completed, Metadata: o.Metadata}
 	if o.Payment.Method == purchase.Card {
 		p.State = purchase.Pending

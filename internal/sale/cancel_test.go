@@ -44,7 +44,7 @@ func TestACancelledPurchaseGivesBackPositionsMoneyAndLimit(t *testing.T) {
 		~ purchase 1: completed → cancelled; → cancelled_by=user:jwt:x/a cancel_reason=changed my mind
 		+ refund 1 wallet 400 succeeded purchase 1 number=1 user_id=a reason=cancelled
 		~ wallet a: 600 v2 → 1000 v3
-		+ entry 3 refund 400 refunds → wallet a v3 balance 400 reference=refund:purchase 1 description=cancelled purchase purchase 1 purchase 1 actor=user:jwt:x/a`)
+		+ entry 3 refund 400 refunds → wallet a v3 balance 400 reference=refund:job 1 description=cancelled purchase job 1 purchase 1 actor=user:jwt:x/a`)
 	want := fmt.Sprintf(`{"purchase_id":"%s","state":"cancelled","positions":[{"layer":2,"column":1,"number":2,"label":"2","price":200},{"layer":2,"column":2,"number":3,"label":"3","price":200}],"amount":400,"currency":"JPY","board_version":2}`, bought)
 	if j := fixture.Job(t, db, ref.ID); string(j.Result) != want {
 		t.Errorf("the job: %s %s", j.State, j.Result)
@@ -79,7 +79,7 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 		~ purchase 1: 3,2@300 →; → partial_cancellations={amount: 300, by: app:test, job_id: job 2, positions: 3,2@300, reason: a friend is ill}
 		+ refund 1 wallet 300 succeeded purchase 1 number=1 user_id=a reason=cancelled
 		~ wallet a: 100 v2 → 400 v3
-		+ entry 3 refund 300 refunds → wallet a v3 balance 300 reference=refund:purchase 1:job 2 description=cancelled part of purchase purchase 1 purchase 1 actor=app:test`)
+		+ entry 3 refund 300 refunds → wallet a v3 balance 300 reference=refund:job 1:job 2 description=cancelled part of purchase job 1 purchase 1 actor=app:test`)
 	fixture.Buy(t, db, id, "a", 1, 1) // the limit counts the rest
 	expect(t, "another has the position", fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", at(3, 2))), "3,2")
 	refused(t, "again", cancel(t, db, partOf(t, id, bought, at(3, 1), at(3, 2))), "cancelled already")
@@ -94,7 +94,7 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 		~ purchase 1: completed → cancelled; → cancelled_by=app:test cancel_reason=a friend is ill
 		+ refund 2 wallet 600 succeeded purchase 1 number=2 user_id=a reason=cancelled
 		~ wallet a: 400 v3 → 1000 v4
-		+ entry 4 refund 600 refunds → wallet a v4 balance 600 reference=refund:purchase 1 description=cancelled purchase purchase 1 purchase 1 actor=app:test`)
+		+ entry 4 refund 600 refunds → wallet a v4 balance 600 reference=refund:job 1 description=cancelled purchase job 1 purchase 1 actor=app:test`)
 	both := resultOf(t, fixture.Finalize(t, db, fixture.WalletRequest(t, id, "a", 2, 2))[0]).PurchaseID
 	finalize(t, fixture.Seller(db), fixture.Accept(t, db, partOf(t, id, both, at(2, 1)), partOf(t, id, both, at(2, 2)))...) // in one transaction: the second has become the rest
 	if p := purchaseOf(t, db, both); p.State != purchase.Cancelled || len(p.Partial) != 1 {

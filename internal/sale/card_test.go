@@ -61,7 +61,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		~ position 2,2: reserved → sold; v1 board_version=1 expires_at=11h → v2 board_version=2
 		~ job 1: queued → succeeded; → result={amount: 400, board_version: 2, positions: 2,1@200 2,2@200, purchase_id: purchase 1}
 		~ purchase 1: pending → completed
-		~ payment of purchase 1: reserved → settled; due_at=5h → v2; → attempt=1 intent_id=pi_purchase 1 received=400`)
+		~ payment of purchase 1: reserved → settled; due_at=5h → v2; → attempt=1 intent_id=pi_job 1 received=400`)
 	if report := fixture.FinalizePayments(t, db, ref); report.Sold != 0 || len(report.Finalized) != 0 {
 		t.Errorf("finalized again: %+v", report)
 	}
@@ -112,8 +112,8 @@ func TestCardsDoNotPayWithoutAMethodTooLittleOrWhereTheProviderCountsInAnotherUn
 	cheap := fixture.Campaign(t, db, draft) // 49 alone, and with any other position enough
 	expect(t, "the provider's minimum", fixture.Finalize(t, db, fixture.CardRequest(t, cheap, "a", 1, 1), fixture.CardRequest(t, cheap, "a", 2, 1)), "payment-refused", "queued")
 	_, err := db.Exec(t.Context(), `
-		INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, nonce, state, completed_at)
-		VALUES (gen_random_uuid(), $1, 'u', 'shop', gen_random_uuid(), 100, 'JPY', 'card', decode(repeat('00', 16), 'hex'), 'completed', now())`, id)
+		INSERT INTO purchases (id, campaign_id, user_id, client, amount, currency, payment_method, nonce, state, completed_at)
+		VALUES (gen_random_uuid(), $1, 'u', 'shop', 100, 'JPY', 'card', decode(repeat('00', 16), 'hex'), 'completed', now())`, id)
 	if broken, ok := errors.AsType[*pgconn.PgError](err); !ok || broken.ConstraintName != "card_purchases_begin_pending" {
 		t.Errorf("one that is sold before it is paid: %v", err)
 	}

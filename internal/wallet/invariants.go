@@ -71,7 +71,7 @@ var Invariants = []audit.Invariant{
 	{Check: "wallet_payments", Name: "what a wallet paid for a purchase of its client, and got back for a cancelled one or a part of one, is one entry each, and none is without its purchase", SQL: `
 		SELECT format('%s of wallet %s over %s %s: entry %s; %s: purchase %s of %s over %s %s', coalesce(e.kind, m.kind),
 		              e.wallet_id, e.amount, e.currency, e.id, coalesce(e.reference, m.reference), m.id, m.user_id, m.amount, m.currency)
-		FROM (SELECT id, user_id, client, amount, currency, 'purchase' AS kind, '' AS scope, 'purchase:' || job_id AS reference, payment_reference AS entry_id
+		FROM (SELECT id, user_id, client, amount, currency, 'purchase' AS kind, '' AS scope, 'purchase:' || id AS reference, payment_reference AS entry_id
 		      FROM purchases WHERE payment_method = 'wallet' AND state IN ('completed', 'cancelled')
 		      UNION ALL
 		      SELECT id, user_id, client, (SELECT sum(price) FROM purchase_items WHERE purchase_id = p.id), currency, 'refund', '', 'refund:' || id, NULL

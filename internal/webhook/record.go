@@ -67,8 +67,7 @@ func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit 
 		FROM (SELECT * FROM webhook_deliveries
 		      WHERE endpoint_id = $1 AND state = 'pending' AND next_at <= clock_timestamp() ORDER BY next_at, event_id LIMIT $2) d
 		JOIN webhook_events e ON e.id = d.event_id
-		LEFT JOIN purchases p ON p.id = e.subject
-		LEFT JOIN jobs j ON j.id = coalesce(p.job_id, e.subject) ORDER BY d.next_at, d.event_id`, endpointID, limit)
+		LEFT JOIN jobs j ON j.id = e.subject ORDER BY d.next_at, d.event_id`, endpointID, limit)
 	return due, fault.At(err, "webhook.DueEvents(%s)", endpointID)
 }
 

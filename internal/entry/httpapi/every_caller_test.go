@@ -253,7 +253,7 @@ func TestNoClientSeesOrChangesWhatIsAnothers(t *testing.T) {
 				t.Errorf("%s: %s does not find it: %v %s", o.ID, caller.name, a, a.Body)
 			case about == leftOut && listed[o.ID] != "" && o.ID != "listJobs" && a.Status != http.StatusNotFound && fleet.Contains(a.Body, listed[o.ID]) != caller.sees:
 				t.Errorf("%s: %s lists %s: %v %s", o.ID, caller.name, listed[o.ID], a, a.Body)
-			case o.ID == "listJobs" && fleet.Contains(a.Body, mine["job"]) != (caller.sees && caller.role != "user"):
+			case o.ID == "listJobs" && fleet.Contains(a.Body, `"id":"`+mine["job"]) != (caller.sees && caller.role != "user"):
 				t.Errorf("%s: %s lists %s: %v %s", o.ID, caller.name, listed[o.ID], a, a.Body)
 			case about == leftOut && a.Status >= 300 && (caller.sees || a.Status != http.StatusNotFound):
 				t.Errorf("%s: %s: %v %s", o.ID, caller.name, a, a.Body)

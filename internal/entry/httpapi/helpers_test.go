@@ -129,7 +129,7 @@ func orderByCard(s *fleet.System, credential string, campaign uuid.UUID, user, k
 func adopted(s *fleet.System, purchase uuid.UUID) uuid.UUID {
 	s.T.Helper()
 	exec(s, `UPDATE purchases SET client = $2 WHERE id = $1`, purchase, s.Client("shop"))
-	exec(s, `UPDATE jobs SET client = $2 WHERE id = (SELECT job_id FROM purchases WHERE id = $1)`, purchase, s.Client("shop"))
+	exec(s, `UPDATE jobs SET client = $2 WHERE id = $1`, purchase, s.Client("shop"))
 	return purchase
 }
 

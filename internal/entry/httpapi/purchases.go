@@ -148,7 +148,7 @@ func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 }
 
 func (s *server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Result, error) {
-	j, err := job.Get(ctx, s.db, p.JobID)
+	j, err := job.Get(ctx, s.db, p.ID)
 	if err != nil {
 		return response.Result{}, err
 	}

@@ -123,7 +123,7 @@ func rowOf(p *contract.Purchase) []string {
 	}
 	return []string{p.ID.String(), happened(p, contract.TimelineEntryEventCreated), happened(p, contract.TimelineEntryEventCompleted), string(p.State), cellText(p.UserID),
 		number(p.Amount), p.Currency, strconv.Itoa(len(p.Positions)), strings.Join(positions, " "), string(p.Payment.Method), cellText(response.ValueOf(p.Payment.Reference)),
-		response.ValueOf(p.Failure), cancelledAt, cancelReason, strings.Join(refunds, " "), number(p.AmountRefunded), number(p.AmountDisputed), p.JobID.String(),
+		response.ValueOf(p.Failure), cancelledAt, cancelReason, strings.Join(refunds, " "), number(p.AmountRefunded), number(p.AmountDisputed), p.ID.String(),
 		strings.Join(numbers, " "), cellText(strings.Join(labels, "; ")), metadataCell(p), number(partially)}
 }
 

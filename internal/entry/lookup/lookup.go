@@ -106,7 +106,7 @@ func jobs(from string) string {
 
 // purchases selects from purchases p.
 func purchases(from string) string {
-	return `SELECT p.id::text, p.state, ` + facts(`'client', p.client, 'user', p.user_id, 'campaign', p.campaign_id, 'job', p.job_id, 'amount', p.amount, 'currency', p.currency,
+	return `SELECT p.id::text, p.state, ` + facts(`'client', p.client, 'user', p.user_id, 'campaign', p.campaign_id, 'job', p.id, 'amount', p.amount, 'currency', p.currency,
 		'paid_by', p.payment_method, 'reference', p.payment_reference, 'failure', p.failure, 'created', p.created_at`) + ` FROM purchases p WHERE ` + from
 }
 
@@ -155,10 +155,10 @@ var lookups = []lookup{
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = c.name AND idempotency_key = $1 OFFSET 0) j LIMIT $2`), seeJob, false},
 	{"job", jobs(fmt.Sprintf(` FROM (SELECT * FROM jobs ORDER BY id DESC LIMIT %d) j WHERE j.request_id = $1 OR j.payload #>> '{payment,reference}' = $1 LIMIT $2`, SearchedJobs)), seeJob, false},
 	{"job", jobs(` FROM jobs j WHERE j.user_id >= $1 AND j.user_id <= $1 ORDER BY j.user_id DESC, j.id DESC LIMIT $2`), seeJob, false},
-	{"purchase", purchases(`p.id = $1 OR p.job_id = $1 LIMIT $2`), seePurchase, true},
+	{"purchase", purchases(`p.id = $1 LIMIT $2`), seePurchase, true},
 	{"purchase", purchases(`p.payment_reference >= $1 AND p.payment_reference <= $1 ORDER BY p.payment_reference DESC, p.id DESC LIMIT $2`), seePurchase, false},
 	{"purchase", purchases(`p.user_id >= $1 AND p.user_id <= $1 ORDER BY p.user_id DESC, p.id DESC LIMIT $2`), seePurchase, false},
-	{"payment", payments(`p.purchase_id = $1 OR p.job_id = $1`), seePurchase, true},
+	{"payment", payments(`p.purchase_id = $1`), seePurchase, true},
 	{"payment", payments(`p.intent_id = $1`), seePurchase, false},
 	{"refund", refunds(`r.id = $1 OR r.purchase_id = $1`), seeRefund, true},
 	{"refund", refunds(`r.provider_id = $1`), seeRefund, false},

@@ -352,7 +352,7 @@ var paidDamages = []damage{
 	{"", paidFor, `UPDATE purchases SET state = 'failed', failure = 'internal-error' WHERE state = 'completed'`},                                        // failed and paid
 	{"", paidFor, `UPDATE purchases SET payment_method = 'external' WHERE user_id = 'alice'`},                                                           // an app says it has the money
 	{"", paidFor, `UPDATE purchases SET payment_method = 'wallet' WHERE user_id = 'dora'`},                                                              // a wallet is said to have paid
-	{"", paidFor, `UPDATE purchases SET job_id = gen_random_uuid() WHERE user_id = 'alice'`},                                                            // of another job
+	{"", paidFor, `UPDATE purchases SET id = gen_random_uuid() WHERE user_id = 'alice'`},                                                                // of another job
 	{"", paidFor, `DELETE FROM purchases WHERE user_id = 'alice'`},                                                                                      // a purchase is gone
 	{"", paidFor, `UPDATE purchases SET payment_reference = gen_random_uuid()::text WHERE user_id = 'alice'`},                                           // a purchase names another payment
 	{"", paidFor, `UPDATE wallets SET owner_id = 'eve' WHERE owner_id = 'alice'`},                                                                       // the wallet that paid is somebody's

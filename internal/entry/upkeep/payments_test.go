@@ -372,9 +372,9 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 	changed := fixture.Watch(t, p.db)
 	p.sweep("expired-reservations")
 	changed(`
-		~ job 1: awaiting_action → queued; progress={next_action: {type: redirect, url: https://bank.test/purchase 1}} →
+		~ job 1: awaiting_action → queued; progress={next_action: {type: redirect, url: https://bank.test/job 1}} →
 		~ purchase 1: awaiting_action → pending
-		~ payment of purchase 1: action → expiring; v1 → v2; next_action=https://bank.test/purchase 1 → ending=expired
+		~ payment of purchase 1: action → expiring; v1 → v2; next_action=https://bank.test/job 1 → ending=expired
 		+ step of purchase 1 expired`)
 	fixture.Sound(t, p.db)
 	fixture.Advance(t, p.db, bought, payment.Ended)

@@ -95,7 +95,7 @@ const partsOfCampaigns = `
 	refunds AS NOT MATERIALIZED (SELECT * FROM refunds WHERE campaign_id = ANY($2)),
 	ledger_entries AS MATERIALIZED (
 		SELECT e.* FROM (
-			SELECT 'purchase:' || job_id AS reference FROM purchases
+			SELECT 'purchase:' || id AS reference FROM purchases
 			UNION SELECT 'refund:' || id FROM purchases
 			UNION SELECT 'refund:' || id || ':' || (part ->> 'job_id') FROM purchases, jsonb_array_elements(partial_cancellations) AS part) r
 		CROSS JOIN LATERAL (SELECT * FROM ledger_entries WHERE scope = '' AND reference = r.reference LIMIT 1) e),
@@ -118,7 +118,7 @@ const (
 			UNION SELECT authorization_id FROM ledger_entries WHERE authorization_id IS NOT NULL))),
 	purchases AS MATERIALIZED (
 		SELECT * FROM purchases
-		WHERE job_id = ANY(ARRAY(SELECT substring(reference FROM '^purchase:` + uuidForm + `$')::uuid FROM ledger_entries WHERE kind = 'purchase' AND scope = ''))
+		WHERE id = ANY(ARRAY(SELECT substring(reference FROM '^purchase:` + uuidForm + `$')::uuid FROM ledger_entries WHERE kind = 'purchase' AND scope = ''))
 		   OR id = ANY(ARRAY(SELECT substring(reference FROM '^refund:` + uuidForm + `')::uuid FROM ledger_entries WHERE kind = 'refund' AND scope = '')))`
 	// The events of a long wallet would have to be searched.
 	partsOfEntries = `

@@ -95,11 +95,16 @@ func (b *Batcher) jobs(ctx context.Context, jobs []job.Ref, redelivered bool) er
 	if redelivered {
 		return b.redelivered(ctx, jobs)
 	}
-	items := make([]*item, len(jobs))
+	all := make([]*item, len(jobs))
 	for i, ref := range jobs {
-		items[i] = &item{Ref: ref}
+		all[i] = &item{Ref: ref}
 	}
-	items, err := b.submit(ctx, items)
+	defer func() {
+		for i := range jobs {
+			jobs[i].Final = all[i].verdict == finalized
+		}
+	}()
+	items, err := b.submit(ctx, all)
 	if err != nil || len(items) == 0 {
 		return err
 	}
@@ -144,7 +149,7 @@ func (b *Batcher) submit(ctx context.Context, items []*item) (locked []*item, er
 		for i, it := range items {
 			switch err := errs[i]; {
 			case err == nil:
-				if it.verdict = verdicts[i]; it.verdict != done {
+				if it.verdict = verdicts[i]; it.verdict > finalized {
 					locked = append(locked, it)
 				}
 			case IsTransient(err):
@@ -246,7 +251,8 @@ type item struct {
 type verdict int
 
 const (
-	done           verdict = iota // final, by this batch or before
+	done           verdict = iota // final before, or waits for a payment
+	finalized                     // by this batch
 	walletLocked                  // by another transaction
 	campaignLocked                // by another transaction
 )
@@ -333,6 +339,9 @@ func (b *Batcher) try(ctx context.Context, refs []job.Ref, wallets bool, waits *
 	result, err := b.run(ctx, refs, wait)
 	if err != nil {
 		return err
+	}
+	for i := range result.Finalized {
+		verdicts[result.Finalized[i].ID] = finalized
 	}
 	for _, ref := range result.Busy {
 		verdicts[ref.ID] = walletLocked

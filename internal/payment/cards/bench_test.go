@@ -300,15 +300,15 @@ func (b *bench) newRunner() *cards.Runner {
 // reserve stores what a sale leaves behind that waits for a card.
 func (b *bench) reserve(method string) uuid.UUID {
 	b.t.Helper()
-	campaignID, id := uuidv7.New(), uuidv7.New()
-	ref := fixture.Accept(b.t, b.db, fixture.PurchaseRequest(b.t, campaignID, "buyer", 0, 1))[0]
-	p := payment.Payment{PurchaseID: id, JobID: ref.ID, CampaignID: campaignID, Amount: money.Amount(1200), Currency: "JPY", PaymentMethod: method}
+	campaignID := uuidv7.New()
+	id := fixture.Accept(b.t, b.db, fixture.PurchaseRequest(b.t, campaignID, "buyer", 0, 1))[0].ID // also of its purchase
+	p := payment.Payment{PurchaseID: id, JobID: id, CampaignID: campaignID, Amount: money.Amount(1200), Currency: "JPY", PaymentMethod: method}
 	err := postgres.InTx(context.Background(), b.db, func(tx pgx.Tx) error {
 		var batch pgx.Batch
 		payment.QueueInsert(&batch, []payment.New{{Payment: p, Reserved: time.Hour}}, time.Hour, time.Hour, time.Hour)
-		batch.Queue(`INSERT INTO purchases (id, campaign_id, user_id, client, job_id, amount, currency, payment_method, state, nonce)
-			VALUES ($1, $2, 'buyer', 'shop', $3, 1200, 'JPY', 'card', 'pending', '\x00112233445566778899aabbccddeeff')`, id, campaignID, ref.ID)
-		job.QueueBegun(&batch, []uuid.UUID{ref.ID}, []uuid.UUID{id})
+		batch.Queue(`INSERT INTO purchases (id, campaign_id, user_id, client, amount, currency, payment_method, state, nonce)
+			VALUES ($1, $2, 'buyer', 'shop', 1200, 'JPY', 'card', 'pending', '\x00112233445566778899aabbccddeeff')`, id, campaignID)
+		job.QueueBegun(&batch, []uuid.UUID{id}, []uuid.UUID{id})
 		return tx.SendBatch(context.Background(), &batch).Close()
 	})
 	servers.NoError(b.t, err)

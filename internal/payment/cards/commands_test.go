@@ -113,7 +113,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 		got := servers.Value[string](t, db, `
 			SELECT concat_ws(', ', p.state, y.phase, j.problem->>'code', (SELECT 'refund ' || reason FROM refunds WHERE purchase_id = p.id),
 				(SELECT nullif(count(*), 0) || ' kept' FROM positions WHERE campaign_id = p.campaign_id AND state <> 'available'))
-			FROM purchases p JOIN payments y ON y.purchase_id = p.id JOIN jobs j ON j.id = p.job_id WHERE p.id = $1`, bought)
+			FROM purchases p JOIN payments y ON y.purchase_id = p.id JOIN jobs j ON j.id = p.id WHERE p.id = $1`, bought)
 		if got != c.want {
 			t.Errorf("%s: %s; want %s", name, got, c.want)
 		}

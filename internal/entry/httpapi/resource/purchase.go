@@ -61,7 +61,7 @@ func ReadPurchaseDetails(ctx context.Context, db postgres.DB, list ...purchase.P
 
 // Purchase is a purchase, for a caller in the role of who.
 func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.Purchase {
-	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.JobID, State: contract.PurchaseState(p.State),
+	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.ID, State: contract.PurchaseState(p.State),
 		Amount: int64(p.Amount), Currency: p.Currency, Positions: positionsJSON(p.Items),
 		Payment: contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
 		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: timelineJSON(p, details.steps[p.ID], who), Metadata: metadataFor(p.Metadata, who)}
