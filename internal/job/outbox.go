@@ -89,25 +89,13 @@ func MessageOf(t queue.Task) (Message, error) {
 const lockMessages = `ARRAY(SELECT id FROM outbox_messages WHERE id = ANY($1) ORDER BY id FOR UPDATE)`
 
 // DeleteMessages deletes messages whose tasks are done, unless one of their jobs is still queued: a task
-// may have named others. It reads no jobs of a message when its task has named all of them, and they are Final.
-func DeleteMessages(ctx context.Context, db postgres.DB, done []Message) error {
-	var ids, final []uuid.UUID
-	var firsts, lasts []int // of final
-	for _, m := range done {
-		ids, firsts = append(ids, m.ID), append(firsts, len(final)+1)
-		for _, ref := range m.Jobs {
-			if ref.Final {
-				final = append(final, ref.ID)
-			}
-		}
-		lasts = append(lasts, len(final))
-	}
+// may have named others.
+func DeleteMessages(ctx context.Context, db postgres.DB, ids []uuid.UUID) error {
 	_, err := db.Exec(ctx, `
 		DELETE FROM outbox_messages m WHERE id = ANY(`+lockMessages+`)
-		  AND (m.jobs = (SELECT ($2::uuid[])[d.first:d.last] FROM unnest($1, $3::int[], $4::int[]) AS d (id, first, last) WHERE d.id = m.id LIMIT 1)
-		    OR NOT EXISTS (SELECT FROM unnest(m.jobs) AS i (id)
+		  AND NOT EXISTS (SELECT FROM unnest(m.jobs) AS i (id)
 			CROSS JOIN LATERAL (SELECT state, purchase_id FROM jobs WHERE id = i.id OFFSET 0) j
-			WHERE j.state = 'queued' AND j.purchase_id IS NULL))`, ids, final, firsts, lasts)
+			WHERE j.state = 'queued' AND j.purchase_id IS NULL)`, ids)
 	return fault.At(err, "job.DeleteMessages")
 }
 

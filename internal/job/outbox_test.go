@@ -40,24 +40,6 @@ func draws(t *testing.T, db *pgxpool.Pool, n int) {
 	}
 }
 
-// A task that names fewer jobs than its message does not end the others.
-func TestAMessageIsDeletedWhenAllItsJobsAreFinal(t *testing.T) {
-	t.Parallel()
-	db := servers.DB(t)
-	ids := accepted(t, db, 3)
-	m := job.Message{ID: servers.Value[uuid.UUID](t, db, `SELECT id FROM outbox_messages`)}
-	for _, id := range ids {
-		m.Jobs = append(m.Jobs, job.Ref{ID: id, Final: true})
-	}
-	other := job.Message{ID: uuid.New(), Jobs: m.Jobs}
-	for _, jobs := range [][]job.Ref{nil, m.Jobs[:2], {{ID: ids[0], Final: true}, {ID: ids[1], Final: true}, {ID: ids[2]}}, m.Jobs} {
-		servers.NoError(t, job.DeleteMessages(t.Context(), db, []job.Message{other, {ID: m.ID, Jobs: jobs}}))
-		if left := servers.Value[int](t, db, `SELECT count(*) FROM outbox_messages`); (left == 0) != (len(jobs) == 3 && jobs[2].Final) {
-			t.Errorf("%v: %d messages are left", jobs, left)
-		}
-	}
-}
-
 // age makes every message look as if it had been seen that long ago.
 func age(t *testing.T, db *pgxpool.Pool, by time.Duration) {
 	t.Helper()

@@ -36,7 +36,6 @@ type Ref struct {
 	CampaignID uuid.UUID
 	Trace      string // its traceparent, if its trace is recorded
 	Attempts   int    // of a job that was delivered before
-	Final      bool   `db:"-"` // this worker has made it final
 }
 
 // Ref returns the job that the request makes.

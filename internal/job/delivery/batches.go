@@ -95,16 +95,11 @@ func (b *Batcher) jobs(ctx context.Context, jobs []job.Ref, redelivered bool) er
 	if redelivered {
 		return b.redelivered(ctx, jobs)
 	}
-	all := make([]*item, len(jobs))
+	items := make([]*item, len(jobs))
 	for i, ref := range jobs {
-		all[i] = &item{Ref: ref}
+		items[i] = &item{Ref: ref}
 	}
-	defer func() {
-		for i := range jobs {
-			jobs[i].Final = all[i].verdict == finalized
-		}
-	}()
-	items, err := b.submit(ctx, all)
+	items, err := b.submit(ctx, items)
 	if err != nil || len(items) == 0 {
 		return err
 	}
@@ -149,7 +144,7 @@ func (b *Batcher) submit(ctx context.Context, items []*item) (locked []*item, er
 		for i, it := range items {
 			switch err := errs[i]; {
 			case err == nil:
-				if it.verdict = verdicts[i]; it.verdict > finalized {
+				if it.verdict = verdicts[i]; it.verdict != done {
 					locked = append(locked, it)
 				}
 			case IsTransient(err):
@@ -251,8 +246,7 @@ type item struct {
 type verdict int
 
 const (
-	done           verdict = iota // final before, or waits for a payment
-	finalized                     // by this batch
+	done           verdict = iota // final, by this batch or before
 	walletLocked                  // by another transaction
 	campaignLocked                // by another transaction
 )
@@ -339,9 +333,6 @@ func (b *Batcher) try(ctx context.Context, refs []job.Ref, wallets bool, waits *
 	result, err := b.run(ctx, refs, wait)
 	if err != nil {
 		return err
-	}
-	for i := range result.Finalized {
-		verdicts[result.Finalized[i].ID] = finalized
 	}
 	for _, ref := range result.Busy {
 		verdicts[ref.ID] = walletLocked

@@ -51,8 +51,7 @@ type Processor struct {
 	shards       []*shard
 	exclusive    sync.RWMutex // batches hold the read lock, attempts that are made alone the write lock
 
-	announcements *batch.Coalescer[uuid.UUID, struct{}]   // of jobs, after a commit
-	deletions     *batch.Coalescer[job.Message, struct{}] // likewise
+	announcements, deletions *batch.Coalescer[uuid.UUID, struct{}] // of jobs and messages, after a commit
 
 	draining context.Context //nolint:containedctx // ends when handlers must stop waiting and release their tasks: no further call begins
 	drain    context.CancelFunc
@@ -110,7 +109,7 @@ var (
 	errDraining = errors.New("this worker is shutting down")
 )
 
-// complete makes jobs final, or returns why it could not. It may set Final of those that it has made so.
+// complete makes jobs final, or returns why it could not.
 type complete func(ctx context.Context, jobs []job.Ref, redelivered bool) error
 
 // handle returns the handler of a kind of task, which calls complete.
@@ -141,7 +140,7 @@ func (p *Processor) handle(of postgres.Transaction, complete complete) queue.Han
 			}
 		}
 		done = true
-		_ = p.deletions.Submit(message) // full: the sweep lost-jobs deletes it
+		_ = p.deletions.Submit(message.ID) // full: the sweep lost-jobs deletes it
 		return nil
 	}
 }
@@ -237,11 +236,11 @@ func (p *Processor) newAnnouncements() *batch.Coalescer[uuid.UUID, struct{}] {
 }
 
 // newDeletions deletes finished messages from the outbox.
-func (p *Processor) newDeletions(timeout time.Duration) *batch.Coalescer[job.Message, struct{}] {
-	return batch.NewQuiet(batch.Options{Size: deleteBatch, Linger: deleteLinger, InFlight: 1, Pending: maxPending, Timeout: timeout}, func(ctx context.Context, done []job.Message) error {
-		err := job.DeleteMessages(ctx, p.DB, done)
+func (p *Processor) newDeletions(timeout time.Duration) *batch.Coalescer[uuid.UUID, struct{}] {
+	return batch.NewQuiet(batch.Options{Size: deleteBatch, Linger: deleteLinger, InFlight: 1, Pending: maxPending, Timeout: timeout}, func(ctx context.Context, ids []uuid.UUID) error {
+		err := job.DeleteMessages(ctx, p.DB, ids)
 		if err != nil {
-			p.Logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(done), "error", err)
+			p.Logger.Warn("finished messages not deleted; the sweep lost-jobs will delete them", "messages", len(ids), "error", err)
 		}
 		return err
 	})

@@ -201,7 +201,7 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		flush := func(want verdict, waits ...job.LockWait) {
 			t.Helper()
 			verdicts, err := l.flush(t.Context(), s, append(slices.Clone(held), &item{Ref: ask(free)}))
-			if err != nil || !slices.Equal(verdicts, []verdict{want, want, want, finalized}) {
+			if err != nil || !slices.Equal(verdicts, []verdict{want, want, want, done}) {
 				t.Errorf("%s: %v, %v", s.kind, verdicts, err)
 			}
 			if got := waitsOf(made); !slices.Equal(got, waits) {
@@ -231,7 +231,7 @@ func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 		for _, unlock := range unlocks {
 			unlock()
 		}
-		flush(finalized, job.SkipLocked, job.SkipLocked, job.SkipLocked, job.SkipLocked)
+		flush(done, job.SkipLocked, job.SkipLocked, job.SkipLocked, job.SkipLocked)
 	}
 	fixture.Sound(t, w.db)
 }
@@ -258,12 +258,12 @@ func TestAShardWaitsForAWalletLast(t *testing.T) {
 		}
 	}
 	forCampaign, forWallets := job.LockWait{Campaign: campaignWait}, job.LockWait{Campaign: campaignWait, Wallets: walletWait}
-	flush(items, []verdict{walletLocked, finalized, finalized}, job.SkipLocked, forCampaign) // it is skipped
+	flush(items, []verdict{walletLocked, done, done}, job.SkipLocked, forCampaign) // it is skipped
 	items[0].retries++
 	flush(items[:1], []verdict{walletLocked}, forWallets)
 	flush(items[:1], []verdict{walletLocked}, job.SkipLocked) // not again soon
 	unlock()
-	flush(items[:1], []verdict{finalized}, job.SkipLocked)
+	flush(items[:1], []verdict{done}, job.SkipLocked)
 	expect(t, w.db, refs[0].ID, job.Succeeded, 1)
 	fixture.Sound(t, w.db)
 }
