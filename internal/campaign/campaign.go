@@ -83,6 +83,7 @@ type Counts struct {
 	Reserved int
 	Sold     int
 	Blocked  int
+	Board    int64 // of a change: the board's version that was written with it; 0: it was not
 }
 
 // Available returns how many positions are free.

@@ -162,11 +162,11 @@ type Changes map[uuid.UUID]Counts
 // Add adds to the change of a campaign.
 func (c Changes) Add(id uuid.UUID, change Counts) {
 	now := c[id]
-	c[id] = Counts{Reserved: now.Reserved + change.Reserved, Sold: now.Sold + change.Sold, Blocked: now.Blocked + change.Blocked}
+	c[id] = Counts{Reserved: now.Reserved + change.Reserved, Sold: now.Sold + change.Sold, Blocked: now.Blocked + change.Blocked, Board: max(now.Board, change.Board)}
 }
 
 // Queue adds the changes to the counters, in one statement. The statement fails
-// with postgres.ErrRows when a campaign is no longer active. Call Queue under
+// with postgres.ErrRows when a campaign is no longer active, or its board has another version. Call Queue under
 // the campaigns' locks, once in every transaction that changes positions.
 func (c Changes) Queue(b *pgx.Batch) { c.queue(b, `c.state = 'active'`, "active campaigns") }
 
@@ -182,14 +182,14 @@ func (c Changes) queue(b *pgx.Batch, where, what string) {
 		return
 	}
 	ids := slices.SortedFunc(maps.Keys(c), uuidv7.Compare)
-	reserved, sold, blocked := make([]int, len(ids)), make([]int, len(ids)), make([]int, len(ids))
+	reserved, sold, blocked, boards := make([]int, len(ids)), make([]int, len(ids)), make([]int, len(ids)), make([]int64, len(ids))
 	for i, id := range ids {
-		reserved[i], sold[i], blocked[i] = c[id].Reserved, c[id].Sold, c[id].Blocked
+		reserved[i], sold[i], blocked[i], boards[i] = c[id].Reserved, c[id].Sold, c[id].Blocked, c[id].Board
 	}
 	b.Queue(`
 		UPDATE campaigns c
 		SET positions_reserved = c.positions_reserved + d.reserved, positions_sold = c.positions_sold + d.sold,
 		    positions_blocked = c.positions_blocked + d.blocked, board_version = c.board_version + 1
-		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[]) AS d (id, reserved, sold, blocked)
-		WHERE c.id = d.id AND `+where, ids, reserved, sold, blocked).Exec(postgres.Exactly(len(ids), what))
+		FROM unnest($1::uuid[], $2::int[], $3::int[], $4::int[], $5::bigint[]) AS d (id, reserved, sold, blocked, board)
+		WHERE c.id = d.id AND d.board IN (0, c.board_version + 1) AND `+where, ids, reserved, sold, blocked, boards).Exec(postgres.Exactly(len(ids), what))
 }

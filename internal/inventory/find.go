@@ -23,9 +23,9 @@ type Request struct {
 	Avoid int          // how many random positions Select may have to skip for it
 }
 
-// FindStock reads what requests could get, under the locks of their campaigns: enough of each pool
-// for all requests together, and the positions that requests name. It locks no position: a writer
-// without the campaign's lock fails at the version.
+// FindStock reads what requests could get, and locks the free positions it finds:
+// enough of each pool for all requests together, and the positions that requests
+// name.
 func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, error) {
 	needs, named := wanted(requests)
 	free, err := findFree(ctx, tx, needs)
@@ -117,8 +117,11 @@ type need struct {
 	Count int
 }
 
-// findFree returns, for each need, the first free positions by rank, or all of them when
-// there are not enough. Several needs can find the same position.
+// findFree locks and returns, for each need, the first free positions by rank, or
+// all of them when there are not enough. Several needs can find the same position.
+// It skips rows that another transaction has locked. Under the campaign's lock
+// that happens only when some code breaks the rule; still, too few positions do
+// not prove that the pool is sold out.
 func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
 	var b pgx.Batch
 	var found []Free
@@ -130,8 +133,8 @@ func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
 		found = append(found, free...)
 		return err
 	}
-	// One index scan per need, in rank order and no further than needed. Each of the two
-	// statements fits another index.
+	// One index scan per need, in rank order and no further than needed. Only the rows
+	// returned are locked. Each of the two statements fits another index.
 	for _, inLayer := range []bool{false, true} {
 		some := slices.DeleteFunc(slices.Clone(needs), func(n need) bool { return (n.Layer > 0) != inLayer })
 		if len(some) == 0 {
@@ -148,7 +151,7 @@ func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
 			CROSS JOIN LATERAL (
 				SELECT layer, col, rank, price, version FROM positions
 				WHERE campaign_id = n.campaign_id`+condition+` AND state = 'available'
-				ORDER BY rank LIMIT n.count) p`, ids, layers, counts).Query(collect)
+				ORDER BY rank LIMIT n.count FOR UPDATE SKIP LOCKED) p`, ids, layers, counts).Query(collect)
 	}
 	err := postgres.Send(ctx, tx, &b)
 	return found, fault.At(err, "inventory.findFree")
@@ -161,7 +164,9 @@ func columns(needs []need) (ids []uuid.UUID, layers, counts []int) {
 	return ids, layers, counts
 }
 
-// find returns positions as they are and leaves out those that do not exist.
+// find returns positions as they are and leaves out those that do not exist. It
+// locks nothing: the campaign's lock is enough, and a writer that goes without it
+// fails at the version.
 func find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, error) {
 	if len(chosen) == 0 {
 		return nil, nil

@@ -229,11 +229,18 @@ func needs(id uuid.UUID, layer, count int) inventory.Need {
 	return inventory.Need{Pool: inventory.Pool{CampaignID: id, Layer: layer}, Count: count}
 }
 
-func peek(t *testing.T, db *pgxpool.Pool, needs ...inventory.Need) []inventory.Free {
+func find(t *testing.T, tx pgx.Tx, needs ...inventory.Need) []inventory.Free {
 	t.Helper()
-	tx := begin(t, db)
 	free, err := inventory.FindFree(t.Context(), tx, needs)
 	servers.NoError(t, err)
+	return free
+}
+
+// peek is find without keeping the locks.
+func peek(t *testing.T, db *pgxpool.Pool, needs ...inventory.Need) (free []inventory.Free) {
+	t.Helper()
+	tx := begin(t, db)
+	free = find(t, tx, needs...)
 	servers.NoError(t, tx.Rollback(t.Context()))
 	return free
 }

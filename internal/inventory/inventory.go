@@ -92,7 +92,7 @@ type Pool struct {
 	Layer      int
 }
 
-// Free is one free position of a campaign that a transaction has locked.
+// Free is one free position that a transaction has locked.
 type Free struct {
 	PositionID
 	Rank    int

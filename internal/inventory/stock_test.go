@@ -359,7 +359,34 @@ func TestTheFirstFreePositionsByRankAreFound(t *testing.T) {
 	}
 }
 
-// The transactions do not lock the campaign: the conditions of the UPDATE must be enough.
+// The transactions do not lock the campaign: the checks on positions must be enough.
+func TestWhatOneHasFoundAnotherPassesOver(t *testing.T) {
+	db, id, free := filled(t, 4)
+	first, second := begin(t, db), begin(t, db)
+	if got := find(t, first, needs(id, 0, 4)); len(got) != 4 {
+		t.Fatalf("the first found %+v", got)
+	}
+	got := find(t, second, needs(id, 0, 4))
+	slices.SortFunc(got, byRank)
+	if !slices.Equal(got, free[4:8]) {
+		t.Errorf("the second found %+v, want %+v", got, free[4:8])
+	}
+	if got := peek(t, db, needs(id, 0, 4)); len(got) != 2 {
+		t.Errorf("the third found %+v", got)
+	}
+	layer := free[0].Layer
+	for _, f := range peek(t, db, needs(id, layer, 4)) {
+		if slices.Contains(free[:8], f) {
+			t.Errorf("found by another already: %+v", f)
+		}
+	}
+	servers.NoError(t, first.Rollback(t.Context()))
+	if got := peek(t, db, needs(id, 0, 10)); len(got) != 6 {
+		t.Errorf("after the first's rollback: %+v", got)
+	}
+}
+
+// The same, of two that found them one after the other: the conditions of the UPDATE must be enough.
 func TestOfTwoThatFoundTheSamePositionsOneSells(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)

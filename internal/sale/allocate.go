@@ -151,9 +151,9 @@ func (in *inputs) charge(o *Order, p *purchase.Purchase) error {
 // is paid by card.
 func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.Free) error {
 	n, hold, board := len(picked), in.holds[o.Selection.HoldID], in.campaigns[p.CampaignID].Board+1 // the zero hold when it names none
-	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked, Board: board}, campaign.Counts{Sold: n}
+	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked, Board: board}, campaign.Counts{Sold: n, Board: board}
 	if p.State == purchase.Pending {
-		given.For, change = in.reservedFor(o, picked, hold.CreatedAt), campaign.Counts{Reserved: n}
+		given.For, change = in.reservedFor(o, picked, hold.CreatedAt), campaign.Counts{Reserved: n, Board: board}
 		in.reserve(o, &p, given, hold.CreatedAt)
 	} else {
 		in.stock.Sell(picked)

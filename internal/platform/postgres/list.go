@@ -15,8 +15,8 @@ import (
 // ListWindow is the maximum number of rows that one page of a [List] reads.
 const ListWindow = 10_000
 
-// List reads rows newest first, one page at a time, by ids that sort by creation time. The cursor of a page
-// is the last id before it, so new rows do not shift pages.
+// List reads rows newest first, one page at a time, by ids that sort by creation time: a purchase and its
+// job by that of the acceptance. The cursor of a page is the last id before it, so new rows do not shift pages.
 //
 // A list follows an index on the columns of [List.Along] and then id: a page reads only its own rows. Other
 // conditions are checked row by row. With [List.Also], for rows that the reader may know of, a page reads at
