@@ -90,7 +90,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // its state has changed since: it is finalized elsewhere
 			continue
 		}
-		if err := in.setLate(p); err != nil {
+		if err := in.settle(p, p.overdue()); err != nil {
 			return end, err
 		}
 		end.GivenUp++

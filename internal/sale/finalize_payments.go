@@ -41,7 +41,11 @@ func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref
 		return Report{}, err
 	}
 	for _, c := range in.payments {
-		if err := in.decide(c); err != nil {
+		decided, err := c.decide()
+		if err != nil {
+			return Report{}, err
+		}
+		if err := in.settle(c, decided); err != nil {
 			return Report{}, err
 		}
 	}
