@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/checks"
 	"triprize/internal/entry/httpapi"

@@ -40,7 +40,7 @@ type Holds struct {
 	metrics   *HoldMetrics
 	render    func(h Hold, viewer string) any
 	taken     *takenCache
-	facts     *campaign.Facts
+	facts     *campaign.TermsCache
 	rechecks  *batch.Coalescer[HoldRequest, precheck] // of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[HoldRequest, precheck]
 	campaigns *batch.Queues[uuid.UUID, *task, result] // a queue per campaign
@@ -49,7 +49,7 @@ type Holds struct {
 const (
 	prechecksAtOnce = 2
 
-	batchSize = 128              // most holds in one transaction
+	batchSize = 128              // longest holds in one transaction
 	linger    = time.Millisecond // under load, how long a batch waits for more requests
 	pending   = 4096             // requests waiting for a batch; beyond it the answer is 503 overloaded
 	timeout   = 10 * time.Second // one batch, from first statement to commit; and how long a request waits for a campaign that is locked elsewhere
@@ -76,7 +76,7 @@ const (
 
 // NewHolds returns Holds; Close closes them. The process shares facts. acquire takes the
 // locks of positions; nil goes without. render makes the answer's body from a hold.
-func NewHolds(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts, acquire lock.AcquireFunc, metrics *HoldMetrics, render func(h Hold, viewer string) any) *Holds {
+func NewHolds(gate *postgres.Gate, settings config.Holds, facts *campaign.TermsCache, acquire lock.AcquireFunc, metrics *HoldMetrics, render func(h Hold, viewer string) any) *Holds {
 	s := &Holds{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
 		render: render, taken: newTakenCache(), facts: facts}
 	size, timeout := cmp.Or(settings.BatchSize, batchSize), cmp.Or(settings.Timeout, timeout)

@@ -41,7 +41,7 @@ func chosen(positions ...shape.Position) inventory.Selection {
 	return inventory.Selection{Positions: positions}
 }
 
-func places(picked []*inventory.Free) (at []shape.Position) {
+func places(picked []*inventory.FreePosition) (at []shape.Position) {
 	for _, p := range picked {
 		at = append(at, p.Position)
 	}

@@ -77,16 +77,16 @@ func ends(t *testing.T, c *lifecycle.Canceller, ref job.Ref) (r lifecycle.Cancel
 }
 
 // waits runs a job that must wait, and returns what it shows meanwhile; nil: nothing.
-func waits(t *testing.T, c *lifecycle.Canceller, ref job.Ref) lifecycle.CancelWaiting {
+func waits(t *testing.T, c *lifecycle.Canceller, ref job.Ref) lifecycle.CancelSnoozed {
 	t.Helper()
 	outcome, err := c.Run(t.Context(), ref)
-	if !errors.Is(err, lifecycle.ErrWaiting) {
+	if !errors.Is(err, lifecycle.ErrSnoozed) {
 		t.Fatalf("it does not wait: %+v, %v", outcome, err)
 	}
-	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
+	if wait, ok := errors.AsType[*lifecycle.CancelSnoozed](err); ok {
 		return *wait
 	}
-	return lifecycle.CancelWaiting{}
+	return lifecycle.CancelSnoozed{}
 }
 
 // refused checks that a job failed with a code.

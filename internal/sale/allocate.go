@@ -79,7 +79,7 @@ func (in *inputs) decide(o *Order) error {
 }
 
 // pick chooses the positions of an order, or returns why it cannot have them.
-func (in *inputs) pick(o *Order) ([]*inventory.Free, error) {
+func (in *inputs) pick(o *Order) ([]*inventory.FreePosition, error) {
 	if o.Selection.HoldID != uuid.Nil {
 		h, err := in.holdOf(o)
 		if err != nil {
@@ -125,7 +125,7 @@ func (in *inputs) checkCard(o *Order, p *purchase.Purchase) error {
 	if has := in.pending[o.buyer()]; most > 0 && has+n > most {
 		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for a card payment; %d more would exceed the limit of %d", has, n, most)
 	}
-	if cards := in.cards[o.cardholder()]; cards.Count >= payment.MostDeclines {
+	if cards := in.cards[o.cardholder()]; cards.Count >= payment.MaxDeclines {
 		if cards.Again.IsZero() {
 			cards.Again = in.now.Add(in.reservations.For)
 		}
@@ -150,9 +150,9 @@ func (in *inputs) charge(o *Order, p *purchase.Purchase) error {
 
 // take notes the effects of an order that has got its positions: they are sold, or reserved when it
 // is paid by card.
-func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.Free) error {
+func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.FreePosition) error {
 	n, hold := len(picked), in.holds[o.Selection.HoldID] // the zero hold when it names none
-	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked}, campaign.Counts{Sold: n}
+	given, change := inventory.Allocation{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked}, campaign.Counts{Sold: n}
 	if p.State == purchase.Pending {
 		given.For, change = in.reservedFor(o, picked, hold.CreatedAt), campaign.Counts{Reserved: n}
 		in.reserve(o, &p, given, hold.CreatedAt)
@@ -177,7 +177,7 @@ func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.Free) 
 
 // reserve begins the payment by card of a purchase, whose positions are reserved. heldSince is when the
 // hold was made that it uses; zero: it uses none.
-func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Owned, heldSince time.Time) {
+func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Allocation, heldSince time.Time) {
 	in.stock.Reserve(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID, o.job.ID))
 	in.pending[o.buyer()] += len(given.Picked)
 	cards := in.cards[o.cardholder()]
@@ -209,7 +209,7 @@ func (in *inputs) allowance(o *Order) inventory.Allowance {
 // as the quota of its buyer allows for all of them. heldSince is when their hold was made,
 // zero if there was none. A hold can be bought at any age: its buyer pays now. That cannot
 // be repeated, because all of it counts against the next hold.
-func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time.Time) time.Duration {
+func (in *inputs) reservedFor(o *Order, picked []*inventory.FreePosition, heldSince time.Time) time.Duration {
 	q, began := in.allowance(o), in.now
 	if !heldSince.IsZero() {
 		began = heldSince
@@ -217,7 +217,7 @@ func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time
 	return min(in.reservations.For, max(q.EndsBy(began, picked).Sub(in.now), q.For))
 }
 
-func purchaseOf(o *Order, picked []*inventory.Free, c *campaign.Status) purchase.Purchase {
+func purchaseOf(o *Order, picked []*inventory.FreePosition, c *campaign.Snapshot) purchase.Purchase {
 	p := purchase.Purchase{ID: uuidv7.New(), CampaignID: c.ID, UserID: o.UserID, JobID: o.job.ID, Client: o.client, Currency: c.Currency,
 		PaymentMethod: o.Payment.Method, PaymentReference: postgres.Nullable(o.Payment.Reference), State: purchase.Completed, Metadata: o.Metadata}
 	if o.Payment.Method == purchase.Card {
@@ -225,7 +225,7 @@ func purchaseOf(o *Order, picked []*inventory.Free, c *campaign.Status) purchase
 	}
 	_, _ = rand.Read(p.Nonce[:]) // never fails
 	for _, f := range picked {
-		p.Items = append(p.Items, purchase.Item{Place: c.Shape.Place(f.Position), Price: f.Price})
+		p.Items = append(p.Items, purchase.Item{Seat: c.Shape.Seat(f.Position), Price: f.Price})
 		p.Amount += f.Price
 	}
 	return p

@@ -161,8 +161,8 @@ func TestCardsThatAreBeingTriedCountInAllCampaigns(t *testing.T) {
 			}
 		}
 	}
-	if tried != payment.MostDeclines || refused != 40-payment.MostDeclines {
-		t.Errorf("%d cards are being tried, %d were refused; want %d and %d", tried, refused, payment.MostDeclines, 40-payment.MostDeclines)
+	if tried != payment.MaxDeclines || refused != 40-payment.MaxDeclines {
+		t.Errorf("%d cards are being tried, %d were refused; want %d and %d", tried, refused, payment.MaxDeclines, 40-payment.MaxDeclines)
 	}
 	another := fixture.CardRequest(t, id, "mallory", 0, 1)
 	another.Client = "kiosk"

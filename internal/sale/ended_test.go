@@ -300,7 +300,7 @@ func awaits(t *testing.T, db *pgxpool.Pool, id uuid.UUID, payments int, until ti
 	w := campaignOf(t, db, id).Waiting
 	switch {
 	case payments == 0 && w == nil:
-	case w == nil || w.Kind != campaign.WaitsForPayments || w.Count != payments || (w.Until == nil) != until.IsZero() || w.Until != nil && !w.Until.Equal(until):
+	case w == nil || w.Kind != campaign.BlockedByPayments || w.Count != payments || (w.Until == nil) != until.IsZero() || w.Until != nil && !w.Until.Equal(until):
 		t.Errorf("it waits for %+v, want %d payments until %s", w, payments, until)
 	}
 }

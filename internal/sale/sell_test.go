@@ -283,7 +283,7 @@ func TestAJobIsPaidOnce(t *testing.T) {
 	mina := fixture.Wallet(t, db, "mina", 1000)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		unit, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{mina}}, postgres.WaitForLocks)
+		unit, err := wallet.Open(t.Context(), tx, wallet.ReadSet{Wallets: []uuid.UUID{mina}}, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}

@@ -94,7 +94,7 @@ func (e *effects) settle(c *finalization, s settlement) error {
 	if s.payment == "" {
 		return nil
 	}
-	e.finalized = append(e.finalized, payment.Finalization{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: s.payment})
+	e.finalized = append(e.finalized, payment.Settlement{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: s.payment})
 	if c.reserved && c.open() {
 		e.settlePositions(c, s)
 	}

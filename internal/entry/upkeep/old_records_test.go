@@ -73,7 +73,7 @@ func TestRecordsAreDeletedWhenTheyAreOldAndNotBefore(t *testing.T) {
 			e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(p.t), prometheus.NewRegistry())
 			_, err := e.Store(p.t.Context(), []payprovider.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}})
 			if err == nil {
-				_, err = e.Work(p.t.Context())
+				_, err = e.Process(p.t.Context())
 			}
 			if err == nil { // it is not handled: it stays
 				_, err = e.Store(p.t.Context(), []payprovider.Event{{ID: "evt_2", Type: "payment_intent.succeeded", CreatedAt: time.Now()}})

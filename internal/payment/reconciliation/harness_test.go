@@ -106,7 +106,7 @@ func (s *shop) buy(method string) (b bought) {
 		servers.Exec(s.t, s.db, `UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`, id)
 		result, err = s.payments.Run(s.t.Context(), result.Ref.Item())
 	}
-	if err != nil || result.Outcome != cards.Finalize {
+	if err != nil || result.Outcome != cards.Settle {
 		s.t.Fatalf("%+v, %v: %s", result, err, s.log)
 	}
 	fixture.FinalizePayments(s.t, s.db, ref)
@@ -183,7 +183,7 @@ func (s *shop) hear() {
 		}
 	}
 	for more := true; more; {
-		done, err := s.events.Work(s.t.Context())
+		done, err := s.events.Process(s.t.Context())
 		s.must(err)
 		for _, ref := range done.Payments {
 			_, err := s.payments.Run(s.t.Context(), ref.Item())
