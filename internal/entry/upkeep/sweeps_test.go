@@ -355,7 +355,7 @@ var each = map[string]swept{
 		again:  sweep.Counts{"asked": 2, "missing": 1},
 	},
 	"reconciliation": {due: func(p *setup) string {
-		p.with(upkeep.Options{Provider: &moves{}})
+		p.with(upkeep.Options{Provider: permissions{}})
 		return ""
 	}},
 	"stale-locks": {
