@@ -144,11 +144,11 @@ func mixedPurchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID, n int) mixed {
 	}
 	refs := fixture.Accept(t, db, cards...)
 	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
-	if err != nil || len(report.Payments) != len(refs) {
-		t.Fatalf("%d reserved of %d, %v", len(report.Payments), len(refs), err)
+	if err != nil || len(report.Due) != len(refs) {
+		t.Fatalf("%d reserved of %d, %v", len(report.Due), len(refs), err)
 	}
-	for _, p := range report.Payments {
-		fixture.Advance(t, db, p.PurchaseID, payment.Captured)
+	for _, p := range report.Due {
+		fixture.Advance(t, db, p.ID, payment.Captured)
 	}
 	fixture.FinalizePayments(t, db, refs...)
 	return m

@@ -188,7 +188,7 @@ func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Alloca
 	in.reserved, in.begun = append(in.reserved, given), append(in.begun, pay)
 	in.steps = append(in.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepReserved})
 	in.waiting, in.waitingFor = append(in.waiting, p.JobID), append(in.waitingFor, p.ID)
-	in.Payments = append(in.Payments, pay.Ref())
+	in.Due = append(in.Due, pay.Ref().Item())
 }
 
 // minReserved is the least time for which positions are reserved for a card, unless

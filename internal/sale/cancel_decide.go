@@ -55,7 +55,7 @@ func (e *effects) cancelPayment(c *cancellation) {
 	if p.Phase.BeforeCapture() {
 		e.cancelledPayments = append(e.cancelledPayments, taken)
 		e.notAwaiting, e.unawaited = append(e.notAwaiting, p.JobID), append(e.unawaited, p.PurchaseID)
-		e.Payments = append(e.Payments, payment.Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version + 1})
+		e.Due = append(e.Due, payment.Ref{PurchaseID: p.PurchaseID, Version: p.Version + 1}.Item())
 	} else {
 		e.captured = append(e.captured, taken)
 	}

@@ -43,8 +43,6 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/lease"
-	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
@@ -122,11 +120,9 @@ func resultOf(p *purchase.Purchase, board int64) Result {
 type Report struct {
 	job.BatchResult
 
-	Sold           int           // positions
-	Payments       []payment.Ref // that are due now
-	Refunds        []lease.Item  // that are due now
-	HoldsUsed      int           // by purchases of this batch
-	HoldsReclaimed int           // holds that were over and that this batch has ended
+	Sold           int // positions
+	HoldsUsed      int // by purchases of this batch
+	HoldsReclaimed int // holds that were over and that this batch has ended
 }
 
 // WaitForCampaign is for callers that have nothing else to do.
@@ -171,7 +167,6 @@ func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait job.
 	case err != nil:
 		return Report{}, fmt.Errorf("%s: %w", name, err)
 	}
-	report.Due = append(payment.Items(report.Payments), report.Refunds...)
 	failpoint.Hit(name+".committed", nil)
 	return report, nil
 }

@@ -137,7 +137,7 @@ func TestOrdersOfABatchAreServedInOrderOfArrival(t *testing.T) {
 				delivered := slices.Clone(refs)
 				slices.Reverse(delivered)
 				report, err := fixture.Seller(db).Sell(t.Context(), delivered, job.SkipLocked)
-				if err != nil || len(report.Finalized)+len(report.Payments) != len(refs) || len(report.Busy) != 0 {
+				if err != nil || len(report.Finalized)+len(report.Due) != len(refs) || len(report.Busy) != 0 {
 					t.Fatalf("%+v, %v", report, err)
 				}
 				expect(t, name, jobsOf(t, db, refs), want...)

@@ -106,7 +106,7 @@ func (e *effects) settle(c *finalization, s settlement) error {
 	}
 	switch {
 	case s.payment == payment.Late:
-		e.Payments = append(e.Payments, payment.Ref{PurchaseID: c.PurchaseID, CampaignID: c.CampaignID, JobID: c.JobID, Version: c.Version + 1})
+		e.Due = append(e.Due, payment.Ref{PurchaseID: c.PurchaseID, Version: c.Version + 1}.Item())
 	case s.purchase == purchase.Completed:
 		e.completed = append(e.completed, c.PurchaseID)
 		return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))

@@ -99,7 +99,7 @@ func (e *effects) refund(p *purchase.Purchase, amount money.Amount, reason payme
 	e.refunds = append(e.refunds, made)
 	if made.Method == payment.RefundToCard {
 		why := string(reason)
-		e.Refunds = append(e.Refunds, made.Item())
+		e.Due = append(e.Due, made.Item())
 		e.steps = append(e.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen, Detail: &why})
 	}
 }

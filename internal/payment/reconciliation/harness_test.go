@@ -125,7 +125,7 @@ func (s *shop) giveBack(b bought) uuid.UUID {
 	refs := fixture.Accept(s.t, s.db, fixture.CancelRequest(s.t, s.campaign, b.purchase))
 	report, err := fixture.Seller(s.db).Cancel(s.t.Context(), refs, sale.WaitForCampaign)
 	s.must(err)
-	id := report.Refunds[0].ID
+	id := report.Due[0].ID
 	s.runRefund(id)
 	return id
 }
