@@ -257,8 +257,8 @@ func payByCard(t *testing.T, s *fleet.System, db *pgxpool.Pool) {
 		refs = fixture.Accept(t, s.DB, requests...)
 		report, err := seller.Sell(t.Context(), refs, sale.WaitForCampaign)
 		servers.NoError(t, err)
-		for _, p := range report.Payments {
-			bought = append(bought, p.PurchaseID)
+		for _, p := range report.Due {
+			bought = append(bought, p.ID)
 		}
 		return bought, refs
 	}

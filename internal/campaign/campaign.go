@@ -73,8 +73,8 @@ type Campaign struct {
 	CancelledAt     *time.Time
 	CancelledBy     *string // role:client, or job.System
 	CancelReason    *string
-	BoardVersion    int64 // grows with every change of a position
-	Waiting         *Wait // after the sale; nil: it waits for nothing
+	BoardVersion    int64    // grows with every change of a position
+	Waiting         *Blocker // after the sale; nil: it waits for nothing
 }
 
 // Counts is how many positions are in which state. Held ones count as reserved.
@@ -279,24 +279,24 @@ func CommitmentOf(ctx context.Context, db postgres.DB, id uuid.UUID) (Commitment
 	return c, ok, fault.At(err, "campaign.CommitmentOf(%s)", id)
 }
 
-// WaitKind is what a campaign waits for.
-type WaitKind string
+// BlockerKind is what a campaign waits for.
+type BlockerKind string
 
 // The kinds of waits.
 const (
-	WaitsForPayments WaitKind = "payments" // of purchases, after the end of the sale
-	WaitsForDraw     WaitKind = "draw"     // which waits itself, for the round of the beacon or to try again
+	BlockedByPayments BlockerKind = "payments" // of purchases, after the end of the sale
+	BlockedByDraw     BlockerKind = "draw"     // which waits itself, for the round of the beacon or to try again
 )
 
-// Wait is what a campaign waits for between its sale and its draw.
-type Wait struct {
-	Kind   WaitKind   `json:"kind"`
-	Count  int        `json:"count"`  // of payments
-	Reason string     `json:"reason"` // of a draw
-	Until  *time.Time `json:"until"`  // later only while the provider does not answer; nil: money is being taken, which ends when it ends
+// Blocker is what a campaign waits for between its sale and its draw.
+type Blocker struct {
+	Kind   BlockerKind `json:"kind"`
+	Count  int         `json:"count"`  // of payments
+	Reason string      `json:"reason"` // of a draw
+	Until  *time.Time  `json:"until"`  // later only while the provider does not answer; nil: money is being taken, which ends when it ends
 }
 
-// waiting is the Wait of a campaign, or null. It reads payments only when the sale has ended. A
+// waiting is the Blocker of a campaign, or null. It reads payments only when the sale has ended. A
 // payment in phase late has no positions any more.
 const waiting = `CASE
 	WHEN state = 'active' AND sale_ends_at <= (SELECT clock_timestamp()) THEN (

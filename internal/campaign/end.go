@@ -41,8 +41,8 @@ func CancelledFor(ctx context.Context, db postgres.DB, id uuid.UUID) (since time
 // before everything was sold, with the ends of their sales, the earliest first. It locks
 // nothing. A campaign whose last positions are being paid is left out: it may still be
 // sold out.
-func EndedUnsold(ctx context.Context, db postgres.DB, limit int) ([]Ended, error) {
-	ended, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Ended], `
+func EndedUnsold(ctx context.Context, db postgres.DB, limit int) ([]EndedSale, error) {
+	ended, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[EndedSale], `
 		SELECT id, sale_ends_at FROM campaigns c
 		WHERE state = 'active' AND sale_ends_at <= (SELECT clock_timestamp()) AND policies ->> 'unsold' = 'cancel'
 		  AND EXISTS (SELECT FROM positions WHERE campaign_id = c.id AND state IN ('available', 'held'))
@@ -50,8 +50,8 @@ func EndedUnsold(ctx context.Context, db postgres.DB, limit int) ([]Ended, error
 	return ended, fault.At(err, "campaign.EndedUnsold")
 }
 
-// Ended is a campaign whose sale has ended.
-type Ended struct {
+// EndedSale is a campaign whose sale has ended.
+type EndedSale struct {
 	ID uuid.UUID
 	At time.Time
 }
@@ -165,8 +165,8 @@ func (e Execution) guarded(ctx context.Context, db postgres.DB, what, set string
 	return fault.At(err, "campaign.Execution.%s(%s, version %d)", what, e.CampaignID, e.Version)
 }
 
-// Locked is the execution lock of a campaign.
-type Locked struct {
+// ExecutionLock is the execution lock of a campaign.
+type ExecutionLock struct {
 	CampaignID uuid.UUID
 	LockID     uuid.UUID
 	Holder     string
@@ -175,8 +175,8 @@ type Locked struct {
 }
 
 // ListLocked returns up to limit execution locks, those first that were not renewed for longest.
-func ListLocked(ctx context.Context, db postgres.DB, lease time.Duration, limit int) ([]Locked, error) {
-	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Locked], `
+func ListLocked(ctx context.Context, db postgres.DB, lease time.Duration, limit int) ([]ExecutionLock, error) {
+	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[ExecutionLock], `
 		SELECT id, execution_lock_id, execution_locked_by, execution_locked_at, execution_locked_at < clock_timestamp() - $1 * interval '1 second'
 		FROM campaigns WHERE state = 'drawing' AND execution_lock_id IS NOT NULL ORDER BY execution_locked_at LIMIT $2`, lease.Seconds(), limit)
 	return all, fault.At(err, "campaign.ListLocked")

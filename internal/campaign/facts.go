@@ -44,96 +44,96 @@ func readShapes(ctx context.Context, db postgres.DB, ids []uuid.UUID) (map[uuid.
 	return found, nil
 }
 
-// Facts caches what stays true of published campaigns. Goroutines may share it.
-type Facts struct {
+// TermsCache caches what stays true of published campaigns. Goroutines may share it.
+type TermsCache struct {
 	loading singleflight.Group
 
 	mu    sync.Mutex
-	known *readcache.Weighed[uuid.UUID, Fact]
+	known *readcache.Weighed[uuid.UUID, CachedTerms]
 }
 
-// Terms are what stays true of the sale of a published campaign. The shape never changes. The limit
+// SaleTerms are what stays true of the sale of a published campaign. The shape never changes. The limit
 // is only raised, so what is within it stays allowed.
-type Terms struct {
+type SaleTerms struct {
 	Shape         shape.Shape
 	PurchaseLimit *int // positions per user; nil: no limit
 }
 
 // CheckLimit returns a purchase-limit-exceeded Error when a user would have more
 // positions than the limit: bought and held ones together.
-func (t Terms) CheckLimit(has, more int) error {
+func (t SaleTerms) CheckLimit(has, more int) error {
 	if t.PurchaseLimit == nil || has+more <= *t.PurchaseLimit {
 		return nil
 	}
 	return fault.New(fault.PurchaseLimitExceeded, "the limit is %d positions per user; this user has %d and requests %d more", *t.PurchaseLimit, has, more)
 }
 
-// Fact is what stays true of a published campaign.
-type Fact struct {
-	Terms
+// CachedTerms is what stays true of a published campaign.
+type CachedTerms struct {
+	SaleTerms
 	IsDraft bool // it was never published: only operators may know of it
 	Closed  bool // it never sells again
 }
 
-// Bounds of what Facts cache. A triangle of 30 layers needs a kilobyte, a hall of 1,000 rows
+// Bounds of what a TermsCache has. A triangle of 30 layers needs a kilobyte, a hall of 1,000 rows
 // with long labels 400.
 const (
-	factsKnown = 10_000
-	factsBytes = 16 << 20
+	maxCachedTerms = 10_000
+	maxCachedBytes = 16 << 20
 )
 
-// NewFacts returns empty Facts.
-func NewFacts() *Facts {
-	return &Facts{known: readcache.NewWeighed[uuid.UUID](factsKnown, factsBytes, func(f Fact) int { return f.Shape.Bytes() })}
+// NewTermsCache returns an empty TermsCache.
+func NewTermsCache() *TermsCache {
+	return &TermsCache{known: readcache.NewWeighed[uuid.UUID](maxCachedTerms, maxCachedBytes, func(f CachedTerms) int { return f.Shape.Bytes() })}
 }
 
-func (f *Facts) get(id uuid.UUID) (Fact, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.known.Get(id)
+func (t *TermsCache) get(id uuid.UUID) (CachedTerms, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known.Get(id)
 }
 
-func (f *Facts) put(id uuid.UUID, fact Fact) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.known.Put(id, fact)
+func (t *TermsCache) put(id uuid.UUID, terms CachedTerms) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known.Put(id, terms)
 }
 
 // Of returns what is known of a campaign, or a not-found Error. Only the first request for
 // it reads.
-func (f *Facts) Of(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, error) {
-	if found, ok := f.get(id); ok {
+func (t *TermsCache) Of(ctx context.Context, db postgres.DB, id uuid.UUID) (CachedTerms, error) {
+	if found, ok := t.get(id); ok {
 		return found, nil
 	}
-	return f.Read(ctx, db, id)
+	return t.Read(ctx, db, id)
 }
 
 // Read returns what is true of a campaign now. It does not cache a draft.
-func (f *Facts) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (Fact, error) {
-	found, err, _ := f.loading.Do(id.String(), func() (any, error) {
+func (t *TermsCache) Read(ctx context.Context, db postgres.DB, id uuid.UUID) (CachedTerms, error) {
+	found, err, _ := t.loading.Do(id.String(), func() (any, error) {
 		c, err := Get(ctx, db, id)
 		if err != nil {
-			return Fact{}, err
+			return CachedTerms{}, err
 		}
 		form, err := ShapeOf(ctx, db, id)
-		found := Fact{Terms{form, c.PurchaseLimit}, c.PublishedAt == nil, c.State.Closed()}
+		found := CachedTerms{SaleTerms{form, c.PurchaseLimit}, c.PublishedAt == nil, c.State.Closed()}
 		if err == nil && c.State != Pending {
-			f.put(id, found)
+			t.put(id, found)
 		}
 		return found, err
 	})
 	if err != nil {
-		return Fact{}, err
+		return CachedTerms{}, err
 	}
-	return found.(Fact), nil //nolint:forcetypeassert // the function above returns no other
+	return found.(CachedTerms), nil //nolint:forcetypeassert // the function above returns no other
 }
 
 // Fill sets the shape of each status. It reads those that are not cached in one query, and
 // caches those that were published when the status was read.
-func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID]*Status) error {
+func (t *TermsCache) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID]*Snapshot) error {
 	var unknown []uuid.UUID
 	for id, status := range statuses {
-		found, ok := f.get(id)
+		found, ok := t.get(id)
 		if !ok {
 			unknown = append(unknown, id)
 		}
@@ -146,7 +146,7 @@ func (f *Facts) Fill(ctx context.Context, db postgres.DB, statuses map[uuid.UUID
 	for id, form := range found {
 		statuses[id].Shape = form
 		if state := statuses[id].State; state != Pending && state != Cancelled { // a cancelled one may be a draft
-			f.put(id, Fact{Terms: statuses[id].Terms, Closed: state.Closed()})
+			t.put(id, CachedTerms{SaleTerms: statuses[id].SaleTerms, Closed: state.Closed()})
 		}
 	}
 	return err

@@ -49,23 +49,23 @@ func QueueMissing(b *pgx.Batch, ids []uuid.UUID, each func(id uuid.UUID)) {
 	b.Queue(`SELECT i.id FROM unnest($1::uuid[]) AS i (id) WHERE NOT EXISTS (SELECT FROM campaigns c WHERE c.id = i.id)`, ids).Query(postgres.Each(func() { each(id) }, &id))
 }
 
-// Status is what decisions on purchases and holds need to know of a campaign.
-type Status struct {
-	ID       uuid.UUID
-	State    State
-	Paused   bool
-	Open     bool       // it is between the start and the end of the sale
-	DrawsAt  *time.Time // the end of the sale, if what is sold by then is drawn
-	Ended    bool       // DrawsAt has come: nothing new is sold, held or reserved, ever
-	Terms               // without the shape until Facts.Fill has set it
-	Currency string
-	Counts   Counts
-	Board    int64 // the board_version; a transaction that changes positions makes it one more, see Changes
+// Snapshot is what decisions on purchases and holds need to know of a campaign.
+type Snapshot struct {
+	ID        uuid.UUID
+	State     State
+	Paused    bool
+	Open      bool       // it is between the start and the end of the sale
+	DrawsAt   *time.Time // the end of the sale, if what is sold by then is drawn
+	Ended     bool       // DrawsAt has come: nothing new is sold, held or reserved, ever
+	SaleTerms            // without the shape until TermsCache.Fill has set it
+	Currency  string
+	Counts    Counts
+	Board     int64 // the board_version; a transaction that changes positions makes it one more, see Changes
 }
 
 // CheckOnSale returns nil while positions can be sold and held, or an Error that
 // says why they cannot.
-func (s Status) CheckOnSale() error {
+func (s Snapshot) CheckOnSale() error {
 	switch {
 	case s.State != Active && s.Counts.Sold == s.Counts.Total:
 		return fault.New(fault.SoldOut, "all %d positions are sold", s.Counts.Total)
@@ -84,7 +84,7 @@ func (s Status) CheckOnSale() error {
 // CheckBlocking returns nil while operators can block and unblock positions, or an Error that
 // says why they cannot. Any other campaign is drawn when every position is sold, which one
 // with a blocked position never is.
-func (s Status) CheckBlocking() error {
+func (s Snapshot) CheckBlocking() error {
 	switch {
 	case s.State == Pending:
 		return fault.New(fault.StateConflict, "the campaign has no positions yet; publish it with a future sale_starts_at, and block positions before the sale begins")
@@ -100,9 +100,9 @@ func (s Status) CheckBlocking() error {
 
 // Refusals says why campaigns never sell again; one that may has no entry.
 func Refusals(ctx context.Context, db postgres.DB, campaigns []uuid.UUID) (map[uuid.UUID]error, error) {
-	statuses, refusals := make(map[uuid.UUID]*Status, len(campaigns)), make(map[uuid.UUID]error)
+	statuses, refusals := make(map[uuid.UUID]*Snapshot, len(campaigns)), make(map[uuid.UUID]error)
 	var b pgx.Batch
-	QueueStatuses(&b, campaigns, statuses)
+	QueueSnapshots(&b, campaigns, statuses)
 	err := db.SendBatch(ctx, &b).Close()
 	for id, status := range statuses {
 		if status.State.Closed() {
@@ -112,9 +112,9 @@ func Refusals(ctx context.Context, db postgres.DB, campaigns []uuid.UUID) (map[u
 	return refusals, err
 }
 
-// QueueStatuses reads campaigns into a map. It leaves out those that do not exist.
-func QueueStatuses(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Status) {
-	var s Status
+// QueueSnapshots reads campaigns into a map. It leaves out those that do not exist.
+func QueueSnapshots(b *pgx.Batch, ids []uuid.UUID, into map[uuid.UUID]*Snapshot) {
+	var s Snapshot
 	b.Queue(`
 		SELECT id, state, paused_at IS NOT NULL,
 		       coalesce(sale_starts_at <= t.now, true) AND coalesce(t.now < sale_ends_at, true),

@@ -24,11 +24,11 @@ func locked(t *testing.T, tx pgx.Tx, mode postgres.LockMode, ids ...uuid.UUID) (
 }
 
 // statuses reads what purchases and holds are decided on.
-func statuses(t *testing.T, db postgres.DB, ids ...uuid.UUID) map[uuid.UUID]*campaign.Status {
+func statuses(t *testing.T, db postgres.DB, ids ...uuid.UUID) map[uuid.UUID]*campaign.Snapshot {
 	t.Helper()
 	var b pgx.Batch
-	found := make(map[uuid.UUID]*campaign.Status)
-	campaign.QueueStatuses(&b, ids, found)
+	found := make(map[uuid.UUID]*campaign.Snapshot)
+	campaign.QueueSnapshots(&b, ids, found)
 	servers.NoError(t, db.SendBatch(t.Context(), &b).Close())
 	return found
 }
@@ -72,18 +72,18 @@ func TestALockedCampaignIsPassedOverUntilItIsLetGo(t *testing.T) {
 func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
-	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error){
-		"Lock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
+	for name, lock := range map[string]func(tx pgx.Tx, id uuid.UUID) (campaign.Snapshot, error){
+		"Lock": func(tx pgx.Tx, id uuid.UUID) (campaign.Snapshot, error) {
 			if err := campaign.Lock(t.Context(), tx, id); err != nil {
-				return campaign.Status{}, err
+				return campaign.Snapshot{}, err
 			}
 			return *statuses(t, tx, id)[id], nil
 		},
-		"QueueLock": func(tx pgx.Tx, id uuid.UUID) (campaign.Status, error) {
+		"QueueLock": func(tx pgx.Tx, id uuid.UUID) (campaign.Snapshot, error) {
 			var b pgx.Batch
-			found := make(map[uuid.UUID]*campaign.Status)
+			found := make(map[uuid.UUID]*campaign.Snapshot)
 			campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
-			campaign.QueueStatuses(&b, []uuid.UUID{id}, found)
+			campaign.QueueSnapshots(&b, []uuid.UUID{id}, found)
 			err := tx.SendBatch(t.Context(), &b).Close()
 			return *found[id], err
 		},
@@ -92,7 +92,7 @@ func TestALockThatWasWaitedForShowsWhatItsHolderWrote(t *testing.T) {
 		holder, waiter := begin(t, db), begin(t, db)
 		servers.NoError(t, campaign.Lock(t.Context(), holder, id))
 		servers.NoError(t, count(t, holder, campaign.Changes{id: {Reserved: 3, Sold: 4}}))
-		var read campaign.Status
+		var read campaign.Snapshot
 		if err := behind(t, db, holder, true, func() (err error) { read, err = lock(waiter, id); return err }); err != nil || read.Counts != (campaign.Counts{Total: 10, Reserved: 3, Sold: 4}) {
 			t.Errorf("%s: the waiter read %+v, older than its wait; %v", name, read, err)
 		}

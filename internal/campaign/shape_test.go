@@ -131,8 +131,8 @@ func TestAPositionHasOneNameInSQLAndInGo(t *testing.T) {
 		n := 0
 		if err == nil {
 			_, err = pgx.ForEachRow(rows, []any{&at.Layer, &at.Column, &number, &label}, func() error {
-				if n++; form.Place(at) != (shape.Place{Position: at, Number: number, Label: label}) {
-					t.Errorf("%v is %d %q in SQL, and %+v in Go", at, number, label, form.Place(at))
+				if n++; form.Seat(at) != (shape.Seat{Position: at, Number: number, Label: label}) {
+					t.Errorf("%v is %d %q in SQL, and %+v in Go", at, number, label, form.Seat(at))
 				}
 				return nil
 			})
@@ -182,9 +182,9 @@ func TestKnownShapesAreBoundedInBytes(t *testing.T) {
 	servers.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	servers.Exec(t, tx, `ALTER TABLE layers DROP CONSTRAINT layers_campaign_id_fkey`) // no campaigns are needed
-	facts, ids := campaign.NewFacts(), make([]uuid.UUID, 60)
+	facts, ids := campaign.NewTermsCache(), make([]uuid.UUID, 60)
 	known := func(id uuid.UUID) bool {
-		found := map[uuid.UUID]*campaign.Status{id: {ID: id, State: campaign.Active}}
+		found := map[uuid.UUID]*campaign.Snapshot{id: {ID: id, State: campaign.Active}}
 		servers.NoError(t, facts.Fill(t.Context(), tx, found))
 		return found[id].Shape.Count() > 0
 	}
@@ -214,10 +214,10 @@ func TestTheShapeOfADraftIsReadAgainAndThatOfAPublishedCampaignIsKnown(t *testin
 	t.Parallel()
 	db := servers.DB(t)
 	id := create(t, db, shaped(0, layersOf(5, 5)))
-	shapes := campaign.NewFacts()
+	shapes := campaign.NewTermsCache()
 	fill := func(of pgx.Tx, state campaign.State) shape.Shape {
 		t.Helper()
-		found := map[uuid.UUID]*campaign.Status{id: {ID: id, State: state}}
+		found := map[uuid.UUID]*campaign.Snapshot{id: {ID: id, State: state}}
 		servers.NoError(t, shapes.Fill(t.Context(), of, found))
 		return found[id].Shape
 	}
@@ -234,7 +234,7 @@ func TestTheShapeOfADraftIsReadAgainAndThatOfAPublishedCampaignIsKnown(t *testin
 		}
 		_ = tx.Rollback(t.Context())
 	}
-	unknown := map[uuid.UUID]*campaign.Status{uuid.New(): {State: campaign.Active}}
+	unknown := map[uuid.UUID]*campaign.Snapshot{uuid.New(): {State: campaign.Active}}
 	if err := shapes.Fill(t.Context(), db, unknown); err != nil {
 		t.Error(err)
 	}

@@ -42,7 +42,7 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 		d.metrics.held.Observe(held.Seconds())
 		logger.Debug("execution lock released or lost", slog.Int64("version", execution.Version), telemetry.Took(held))
 	}()
-	held, stop := d.keepAlive(ctx, execution)
+	held, stop := d.renewClaim(ctx, execution)
 	defer stop()
 	a := &attempt{Drawer: d, ref: ref, execution: execution, log: logger}
 	a.hit("draw.claimed")
@@ -53,7 +53,7 @@ func (d *Drawer) execute(ctx context.Context, ref job.Ref, execution campaign.Ex
 	}
 	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.lease)
 	defer cancel()
-	if wait, ok := errors.AsType[*Waiting](err); ok {
+	if wait, ok := errors.AsType[*Snoozed](err); ok {
 		return job.Outcome{}, a.snooze(release, wait)
 	}
 	lost := postgres.RetryLocked(release, func() error { // the row may be locked for a moment
@@ -89,7 +89,7 @@ func (a *attempt) steps(ctx, held context.Context) (outcome job.Outcome, err err
 }
 
 // snooze stores what the draw waits for, and returns it. The same commit releases the claim.
-func (a *attempt) snooze(ctx context.Context, wait *Waiting) error {
+func (a *attempt) snooze(ctx context.Context, wait *Snoozed) error {
 	err := postgres.RetryLocked(ctx, func() error {
 		return postgres.InTx(ctx, a.db, func(tx pgx.Tx) error {
 			if err := a.execution.Release(ctx, tx); err != nil {
@@ -125,9 +125,9 @@ func (a *attempt) hit(name string) {
 	failpoint.Hit(name, func() []string { return []string{a.ref.CampaignID.String()} })
 }
 
-// keepAlive renews the claim three times per lease. The context it returns ends when
+// renewClaim renews the claim three times per lease. The context it returns ends when
 // the claim is lost.
-func (d *Drawer) keepAlive(ctx context.Context, execution campaign.Execution) (held context.Context, stop func()) {
+func (d *Drawer) renewClaim(ctx context.Context, execution campaign.Execution) (held context.Context, stop func()) {
 	held, lose := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {

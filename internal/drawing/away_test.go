@@ -39,7 +39,7 @@ func frozenDraws(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain, n int) (
 }
 
 // noted expects that everybody can read a wait.
-func noted(t *testing.T, db *pgxpool.Pool, id uuid.UUID, wait drawing.Waiting) {
+func noted(t *testing.T, db *pgxpool.Pool, id uuid.UUID, wait drawing.Snoozed) {
 	t.Helper()
 	shown, ok, err := fixture.DrawWait(t.Context(), db, id)
 	if err != nil || !ok || shown.Reason != wait.Reason || !shown.RetryAt.Equal(wait.RetryAt.Truncate(time.Microsecond)) || wait.After <= 0 {
@@ -104,7 +104,7 @@ func TestRelaysThatAreAwayAreAskedByOneDrawInAPeriodThatGrows(t *testing.T) {
 	come(t, db, clock, other, lastElsewhere)
 	drawer, r := awayDrawer(t, db, 3)
 	want := 0
-	ask := func(ref job.Ref, questions int) drawing.Waiting {
+	ask := func(ref job.Ref, questions int) drawing.Snoozed {
 		t.Helper()
 		wait := waits(t, drawer, ref)
 		noted(t, db, ref.CampaignID, wait)

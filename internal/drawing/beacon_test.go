@@ -323,7 +323,7 @@ func TestAFalseRoundIsRemovedByTheOwnerBeforeAVoid(t *testing.T) {
 	t.Parallel()
 	db, chain := servers.DB(t), newChain(t)
 	ref, number := frozen(t, db, chain)
-	known := func() (stuck drawing.Stuck) {
+	known := func() (stuck drawing.StuckDraw) {
 		in(t, db, func(tx pgx.Tx) (err error) { stuck, err = drawing.StuckOf(t.Context(), tx, ref.CampaignID); return err })
 		return stuck
 	}

@@ -41,7 +41,7 @@ func TestASoldOutCampaignIsDrawnAndTheLockReleased(t *testing.T) {
 		t.Errorf("the result is %+v", result)
 	}
 	for _, w := range result.Winners {
-		if place := draft.Shape().Place(shape.Position{Layer: w.Layer, Column: *w.Column}); *w.Number != place.Number || *w.Label != place.Label {
+		if place := draft.Shape().Seat(shape.Position{Layer: w.Layer, Column: *w.Column}); *w.Number != place.Number || *w.Label != place.Label {
 			t.Errorf("position %+v is called %d %q", place, *w.Number, *w.Label)
 		}
 	}

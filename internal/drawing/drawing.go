@@ -16,12 +16,12 @@
 //   - choose: the list must still have the frozen root; package fairdraw selects the
 //     winners.
 //   - record: one transaction ends the campaign, inserts the draw, sets the prizes and
-//     finalizes the job.
+//     completes the job.
 //
 // The first statement of every transaction is the fence: it fails when the lock is lost.
 // The primary keys of freezes and draws are a second guard.
 //
-// A draw that waits is a [Waiting]: the campaign stays drawing, and no lock, slot or
+// A draw that waits is a [Snoozed]: the campaign stays drawing, and no lock, slot or
 // connection is held. Only the database's clock says what is due.
 //
 // The records, with which anybody can check a draw:
@@ -118,10 +118,10 @@ func NewDrawer(db postgres.Pool, keys keyring.Keyring, settings config.Draw, opt
 	return &Drawer{db: db, keys: keys, lease: cmp.Or(settings.Lease, Lease), limit: cmp.Or(settings.Timeout, attemptTimeout), options: options, metrics: newMetrics(options.Registry), logger: logger, questions: newQuestions(options.AtOnce)}
 }
 
-// Run does the draw of a job's campaign as far as it goes now, and finalizes the job at the
+// Run does the draw of a job's campaign as far as it goes now, and completes the job at the
 // end. When the campaign is drawn already, the job gets the existing result; when its sale
 // goes on, the job fails. ErrBusy, campaign.ErrFenced (another worker took over) and a
-// *Waiting leave the job queued. job.ErrFinal means that the job is final already.
+// *Snoozed leave the job queued. job.ErrFinal means that the job is final already.
 func (d *Drawer) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	limited, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
@@ -161,11 +161,11 @@ func (d *Drawer) run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		logger.Info("execution lock taken", slog.String("holder", d.options.Holder), slog.Int64("version", execution.Version), telemetry.Took(time.Since(asked)))
 		return d.execute(ctx, ref, execution, logger)
 	}
-	return d.finalizeUnclaimed(ctx, ref)
+	return d.completeUnclaimed(ctx, ref)
 }
 
-// finalizeUnclaimed finalizes a job whose campaign could not be claimed.
-func (d *Drawer) finalizeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+// completeUnclaimed completes a job whose campaign could not be claimed.
+func (d *Drawer) completeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	result, drawn, err := get(ctx, d.db, ref.CampaignID)
 	if err != nil {
 		return job.Outcome{}, err
@@ -218,9 +218,9 @@ func notSoldOut(c campaign.Campaign) *fault.Error {
 		c.Counts.Sold, c.Counts.Total, c.DrawsAt.UTC().Format(time.RFC3339), c.Counts.Reserved)
 }
 
-// Waiting is why a draw cannot go on now. It is no failure: the campaign is drawing, and
+// Snoozed is why a draw cannot go on now. It is no failure: the campaign is drawing, and
 // nothing is held meanwhile.
-type Waiting struct {
+type Snoozed struct {
 	job.Waiting               // by the database's clock
 	After       time.Duration // from now until the retry, for clocks that are wrong
 
@@ -228,7 +228,7 @@ type Waiting struct {
 }
 
 // Error returns the reason.
-func (w *Waiting) Error() string {
+func (w *Snoozed) Error() string {
 	return fmt.Sprintf("drawing: waiting until %s: %s", w.RetryAt.UTC().Format(time.RFC3339), w.Reason)
 }
 
@@ -238,8 +238,8 @@ const (
 	longestRetry = 30 * time.Second
 )
 
-func waiting(cause, reason string, now time.Time, after time.Duration) *Waiting {
-	return &Waiting{Waiting: job.Waiting{Reason: reason, RetryAt: now.Add(after)}, After: after, cause: cause}
+func snoozed(cause, reason string, now time.Time, after time.Duration) *Snoozed {
+	return &Snoozed{Waiting: job.Waiting{Reason: reason, RetryAt: now.Add(after)}, After: after, cause: cause}
 }
 
 // retry returns how long to wait for what was due at a time: half as long as it is late,
@@ -247,4 +247,4 @@ func waiting(cause, reason string, now time.Time, after time.Duration) *Waiting 
 // that has made them all.
 func retry(due, now time.Time) time.Duration { return clamp(now.Sub(due)/2, firstRetry, longestRetry) }
 
-func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least), most) }
+func clamp(d, least, greatest time.Duration) time.Duration { return min(max(d, least), greatest) }

@@ -88,10 +88,10 @@ func (a *attempt) newFreeze(ctx context.Context, tx pgx.Tx, tree *fairdraw.Tree)
 		switch due := a.chain.RoundAt(f.FrozenAt); {
 		case newest.Number > due+clockError:
 			soonest := a.chain.DueAt(newest.Number - clockError)
-			return f, waiting(causeBeacon, "nothing is frozen yet: the clock is behind the beacon", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
+			return f, snoozed(causeBeacon, "nothing is frozen yet: the clock is behind the beacon", now, clamp(soonest.Sub(now), firstRetry, longestRetry))
 		case newest.Number+clockError < due:
 			reason := fmt.Sprintf("nothing is frozen yet: by the clock round %d of the beacon is due, and its relays have none after %d", due, newest.Number)
-			return f, waiting(causeBeacon, reason, now, retry(a.execution.StartedAt, now))
+			return f, snoozed(causeBeacon, reason, now, retry(a.execution.StartedAt, now))
 		default:
 			round := max(due, newest.Number) + fairdraw.RoundsAhead
 			f.Round = &round
@@ -162,7 +162,7 @@ func (a *attempt) confirmClock(ctx context.Context) error {
 		return a.unanswered(ctx, "nothing is frozen yet: the newest round of the beacon has to confirm the clock", a.execution.StartedAt, err)
 	}
 	a.latest = latest
-	return a.keepRound(ctx, latest)
+	return a.storeRound(ctx, latest)
 }
 
 // checkEnd returns an error unless a list that is not of all positions is frozen after the
@@ -176,7 +176,7 @@ func (a *attempt) checkEnd(f Freeze, now time.Time) error {
 	case f.Count > positions || a.rules.Unsold == nil:
 		return fmt.Errorf("drawing.freeze(%s): %d of %d positions are sold, and the rules want all of them", a.ref.CampaignID, f.Count, positions)
 	case f.FrozenAt.Before(a.rules.Unsold.EndsAt.Time):
-		return waiting(causePostgres, "the clock is behind the end of the sale: nothing can be frozen yet", now, clamp(a.rules.Unsold.EndsAt.Sub(now), firstRetry, longestRetry))
+		return snoozed(causePostgres, "the clock is behind the end of the sale: nothing can be frozen yet", now, clamp(a.rules.Unsold.EndsAt.Sub(now), firstRetry, longestRetry))
 	}
 	return nil
 }

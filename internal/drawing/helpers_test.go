@@ -181,15 +181,15 @@ func drawn(t *testing.T, drawer *drawing.Drawer, ref job.Ref) {
 }
 
 // waits runs a draw that must wait.
-func waits(t *testing.T, drawer *drawing.Drawer, ref job.Ref) drawing.Waiting {
+func waits(t *testing.T, drawer *drawing.Drawer, ref job.Ref) drawing.Snoozed {
 	t.Helper()
 	_, err := drawer.Run(t.Context(), ref)
 	return wait(t, err)
 }
 
-func wait(t *testing.T, err error) drawing.Waiting {
+func wait(t *testing.T, err error) drawing.Snoozed {
 	t.Helper()
-	wait, ok := errors.AsType[*drawing.Waiting](err)
+	wait, ok := errors.AsType[*drawing.Snoozed](err)
 	if !ok {
 		t.Fatalf("it does not wait: %v", err)
 	}

@@ -97,7 +97,7 @@ func TestADrawThatFailsTwiceInARowIsFailing(t *testing.T) {
 		}
 		expect(n)
 	}
-	if w, err := drawing.CountUnderWay(t.Context(), db); err != nil || w.Waits != 1 {
+	if w, err := drawing.CountDraws(t.Context(), db); err != nil || w.Waits != 1 {
 		t.Errorf("counted are %+v, %v", w, err)
 	}
 	waits(t, newDrawer(t, db), ref)

@@ -110,7 +110,7 @@ func (m *metrics) ended(outcome, cause string, since time.Time) {
 
 // endOf returns how an attempt has ended, and the cause when it waits or has failed.
 func endOf(outcome job.Outcome, err error) (name, cause string) {
-	wait, waiting := errors.AsType[*Waiting](err)
+	wait, waiting := errors.AsType[*Snoozed](err)
 	_, answered := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil && outcome.Problem == nil:

@@ -187,8 +187,8 @@ func named(list []fairdraw.ProofWinner, form shape.Shape) []NamedWinner {
 	for i, w := range list {
 		winners[i] = NamedWinner{Prize: w.Prize, Layer: w.Layer, Column: w.Column, PurchaseID: w.PurchaseID, Name: w.Name}
 		if w.Column != nil {
-			place := form.Place(shape.Position{Layer: w.Layer, Column: *w.Column})
-			winners[i].Number, winners[i].Label = &place.Number, &place.Label
+			seat := form.Seat(shape.Position{Layer: w.Layer, Column: *w.Column})
+			winners[i].Number, winners[i].Label = &seat.Number, &seat.Label
 		}
 	}
 	return winners

@@ -37,7 +37,7 @@ func (a *attempt) await(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	if due := a.chain.DueAt(number); now.Before(due) {
-		return nil, waiting(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", number), now, due.Sub(now))
+		return nil, snoozed(causeBeacon, fmt.Sprintf("round %d of the beacon decides, and it is not due yet", number), now, due.Sub(now))
 	}
 	if round, err = a.fetch(ctx, number); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (a *attempt) fetch(ctx context.Context, number uint64) (beacon.Round, error
 		return round, a.unanswered(ctx, fmt.Sprintf("round %d of the beacon decides; it is due", number), a.chain.DueAt(number), err)
 	}
 	a.hit("draw.fetch")
-	if err := a.keepRound(ctx, round); err != nil {
+	if err := a.storeRound(ctx, round); err != nil {
 		return round, err
 	}
 	a.hit("draw.fetched")
@@ -86,8 +86,8 @@ func (a *attempt) ask(ctx context.Context, patience time.Duration, number uint64
 	return a.chain.Verify(cmp.Or(number, round.Number), round.Signature)
 }
 
-// keepRound stores a round that has been verified. Nothing unverified is ever stored, from any source.
-func (a *attempt) keepRound(ctx context.Context, verified beacon.Round) error {
+// storeRound stores a round that has been verified. Nothing unverified is ever stored, from any source.
+func (a *attempt) storeRound(ctx context.Context, verified beacon.Round) error {
 	return a.fenced(ctx, func(tx pgx.Tx) error { return InsertRound(ctx, tx, a.rules.Beacon.ChainHash, verified) })
 }
 
@@ -104,12 +104,12 @@ func (a *attempt) unanswered(ctx context.Context, what string, due time.Time, re
 	no, ok := errors.AsType[*notNow](reason)
 	switch {
 	case ok && no.away:
-		return waiting(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, no.after)
+		return snoozed(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, no.after)
 	case ok:
-		return waiting(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, clamp(now.Sub(due)/2, no.after, longestRetry))
+		return snoozed(causeBeacon, what+", and nobody is asked for it now: "+no.reason, now, clamp(now.Sub(due)/2, no.after, longestRetry))
 	}
 	a.log.Warn("no relay has given a round of the beacon; it is asked for again", "waits", what, "error", reason)
-	return waiting(causeBeacon, what+", and no relay has given it yet", now, retry(due, now))
+	return snoozed(causeBeacon, what+", and no relay has given it yet", now, retry(due, now))
 }
 
 const (

@@ -261,8 +261,8 @@ func InsertRound(ctx context.Context, db postgres.DB, chain fairdraw.Hash, r bea
 	return fault.At(err, "drawing.InsertRound(%s, %d)", chain, r.Number)
 }
 
-// mostRows bounds the rows of a round, or those newer than one, that are read: to verify one takes 7 to 18 ms.
-const mostRows = 16
+// maxRows bounds the rows of a round, or those newer than one, that are read: to verify one takes 7 to 18 ms.
+const maxRows = 16
 
 // roundOf returns the stored round that verifies, or false.
 func roundOf(ctx context.Context, db postgres.DB, chain beacon.Chain, number uint64) (beacon.Round, bool, error) {
@@ -277,7 +277,7 @@ func roundOf(ctx context.Context, db postgres.DB, chain beacon.Chain, number uin
 // newestRound returns the newest stored round of a chain that verifies, or known if none is newer.
 func newestRound(ctx context.Context, db postgres.DB, chain beacon.Chain, known beacon.Round) (beacon.Round, error) {
 	hash := chain.Hash()
-	stored, err := rounds(ctx, db, `round > $2 ORDER BY round DESC LIMIT $3`, hash[:], known.Number, mostRows)
+	stored, err := rounds(ctx, db, `round > $2 ORDER BY round DESC LIMIT $3`, hash[:], known.Number, maxRows)
 	if err != nil {
 		return known, err
 	}
@@ -298,7 +298,7 @@ func firstVerified(chain beacon.Chain, stored []beacon.Round) (beacon.Round, boo
 
 // RowsOf returns the stored rows of a round, also those that do not verify.
 func RowsOf(ctx context.Context, db postgres.DB, chain fairdraw.Hash, number uint64) ([]beacon.Round, error) {
-	return rounds(ctx, db, `round = $2 ORDER BY stored_at LIMIT $3`, chain[:], number, mostRows)
+	return rounds(ctx, db, `round = $2 ORDER BY stored_at LIMIT $3`, chain[:], number, maxRows)
 }
 
 // roundWith returns the stored round that has a randomness, or false. It verifies nothing: the

@@ -138,9 +138,9 @@ func leavesOf(p purchase.Purchase, own []shape.Position, lines []fairdraw.SoldLi
 	})
 	leaves := make([]fairdraw.ProofLeaf, len(own))
 	for i, at := range own {
-		place := sort.Search(len(lines), func(i int) bool { return !lines[i].Position().Before(at) })
-		leaves[i] = fairdraw.ProofLeaf{Layer: at.Layer, Column: at.Column, PurchaseID: p.ID, Nonce: p.Nonce[:], UserID: p.UserID, Index: number*fairdraw.SubtreeLeaves + place}
-		if place == len(lines) || lines[place] != leaves[i].Line() {
+		index := sort.Search(len(lines), func(i int) bool { return !lines[i].Position().Before(at) })
+		leaves[i] = fairdraw.ProofLeaf{Layer: at.Layer, Column: at.Column, PurchaseID: p.ID, Nonce: p.Nonce[:], UserID: p.UserID, Index: number*fairdraw.SubtreeLeaves + index}
+		if index == len(lines) || lines[index] != leaves[i].Line() {
 			return nil, fmt.Errorf("position %d/%d is not in the list", at.Layer, at.Column)
 		}
 		var err error

@@ -50,7 +50,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 					clock.MoveOn(time.Hour)
 				}
 				_, err := other.Run(t.Context(), ref)
-				if _, waits := errors.AsType[*drawing.Waiting](err); err != nil && !waits {
+				if _, waits := errors.AsType[*drawing.Snoozed](err); err != nil && !waits {
 					t.Errorf("the other worker: %v", err)
 				}
 			})()
@@ -58,7 +58,7 @@ func TestAWorkerPausedPastItsLeaseBeforeAnyStepWritesNothing(t *testing.T) {
 			servers.Eventually(t, "it is drawn", func() bool {
 				_, err := drawer.Run(t.Context(), ref)
 				fenced = fenced || errors.Is(err, campaign.ErrFenced)
-				if _, waits := errors.AsType[*drawing.Waiting](err); waits {
+				if _, waits := errors.AsType[*drawing.Snoozed](err); waits {
 					clock.MoveOn(time.Minute)
 				}
 				return err == nil || errors.Is(err, job.ErrFinal)

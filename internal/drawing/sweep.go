@@ -17,9 +17,9 @@ import (
 // StuckAfter is how long a campaign is drawing without a lock and a job until it gets a new job.
 const StuckAfter = 30 * time.Second
 
-// StuckDraws is the sweep that makes a new draw job, to be kept for keep, for every campaign that has
+// StuckDraws is the sweep that makes a new draw job, for every campaign that has
 // been drawing for a while without an execution lock and without a queued job: its job was given up.
-func StuckDraws(db postgres.Pool, after, keep time.Duration, enqueue job.Enqueuer, logger *slog.Logger) sweep.Sweep {
+func StuckDraws(db postgres.Pool, after, retention time.Duration, enqueue job.Enqueuer, logger *slog.Logger) sweep.Sweep {
 	return sweep.Sweep{Name: "stuck-draws", Every: time.Minute, Counts: []string{"found", "enqueued"}, Run: func(ctx context.Context, run sweep.Run) error {
 		return run.Batches(func(limit int) (int, error) {
 			var messages []job.Message
@@ -37,7 +37,7 @@ func StuckDraws(db postgres.Pool, after, keep time.Duration, enqueue job.Enqueue
 				looked = len(locked)
 				for _, id := range stuck {
 					logger.Warn("campaign not drawn; making a new draw job", "campaign", id)
-					made, err := job.Insert(ctx, tx, job.DrawRequest(id, job.BySweep, "/"+uuid.NewString(), keep, job.Origin{}))
+					made, err := job.Insert(ctx, tx, job.DrawRequest(id, job.BySweep, "/"+uuid.NewString(), retention, job.Origin{}))
 					if err != nil {
 						return err
 					}

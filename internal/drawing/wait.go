@@ -51,8 +51,8 @@ func Now(ctx context.Context, db postgres.DB) (now time.Time, err error) {
 	return now, fault.At(err, "drawing.Now")
 }
 
-// UnderWay is what is known of all draws that are not done.
-type UnderWay struct {
+// DrawCounts is what is known of all draws that are not done.
+type DrawCounts struct {
 	Campaigns   int           // that are drawing
 	Oldest      time.Duration // since when the first of them is; 0: none is
 	GivenUp     int           // of them, with a job that was given up
@@ -62,8 +62,8 @@ type UnderWay struct {
 	OldestClaim time.Duration // since when the oldest claim was not renewed; 0: there is none
 }
 
-// CountUnderWay reads the campaigns that are drawing, of which there are few.
-func CountUnderWay(ctx context.Context, db postgres.DB) (u UnderWay, err error) {
+// CountDraws reads the campaigns that are drawing, of which there are few.
+func CountDraws(ctx context.Context, db postgres.DB) (u DrawCounts, err error) {
 	var since, claimed float64
 	err = db.QueryRow(ctx, `
 		SELECT count(*), coalesce(extract(epoch FROM max(clock_timestamp() - c.draw_started_at)), 0)::float8, count(w.campaign_id), count(v.campaign_id),
@@ -75,8 +75,8 @@ func CountUnderWay(ctx context.Context, db postgres.DB) (u UnderWay, err error) 
 	return u, fault.At(err, "drawing.CountUnderWay")
 }
 
-// Stuck is what decides whether a draw under way may be voided.
-type Stuck struct {
+// StuckDraw is what decides whether a draw under way may be voided.
+type StuckDraw struct {
 	StartedAt  time.Time
 	RoundDueAt *time.Time // nil: not frozen, or without a beacon
 	RoundKnown bool       // it is stored: the draw follows from it
@@ -85,7 +85,7 @@ type Stuck struct {
 }
 
 // StuckOf reads a draw under way. Call it under the campaign's lock.
-func StuckOf(ctx context.Context, tx pgx.Tx, id uuid.UUID) (s Stuck, err error) {
+func StuckOf(ctx context.Context, tx pgx.Tx, id uuid.UUID) (s StuckDraw, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT c.draw_started_at, r.due_at, coalesce(r.is_known, false), v.voids_at, clock_timestamp()
 		FROM campaigns c LEFT JOIN draw_rounds(c.id) r ON true LEFT JOIN draw_voids v ON v.campaign_id = c.id

@@ -16,18 +16,18 @@ import (
 
 // layerRuns is what a stock has found of a layer for requests of adjacent positions.
 type layerRuns struct {
-	seats []*Free // by column, of every run that is long enough for some request
-	short int     // the length of the longest other run
-	most  int     // no free run is longer, once the layer was searched: a stock gets nothing back
+	seats   []*FreePosition // by column, of every run that is long enough for some request
+	short   int             // the length of the longest other run
+	longest int             // no free run is longer, once the layer was searched: a stock gets nothing back
 }
 
 func (s *Stock) addRuns(l foundRuns) {
-	r := &layerRuns{seats: make([]*Free, len(l.columns)), short: l.short, most: math.MaxInt}
+	r := &layerRuns{seats: make([]*FreePosition, len(l.columns)), short: l.short, longest: math.MaxInt}
 	for i, column := range l.columns {
 		at := PositionID{l.CampaignID, shape.Position{Layer: l.Layer, Column: column}}
 		f := s.free[at]
 		if f == nil {
-			f = &Free{PositionID: at, Price: l.price, Version: l.versions[i]}
+			f = &FreePosition{PositionID: at, Price: l.price, Version: l.versions[i]}
 			s.free[at] = f
 		}
 		r.seats[i] = f
@@ -36,7 +36,7 @@ func (s *Stock) addRuns(l foundRuns) {
 }
 
 // adjacent returns positions side by side: the best of the front layer that has any.
-func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.Position) bool) ([]*Free, error) {
+func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.Position) bool) ([]*FreePosition, error) {
 	form, longest := s.forms[campaignID], 0
 	first, last := 1, form.Layers()
 	if sel.Layer > 0 {
@@ -47,15 +47,15 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 		if r == nil {
 			continue
 		}
-		if sel.Quantity > r.most { // it was searched in vain
-			longest = max(longest, r.most)
+		if sel.Quantity > r.longest { // it was searched in vain
+			longest = max(longest, r.longest)
 			continue
 		}
-		best, most := r.best(form, sel.Quantity, avoid)
+		best, length := r.best(form, sel.Quantity, avoid)
 		if best != nil {
 			return best, nil
 		}
-		longest = max(longest, most)
+		longest = max(longest, length)
 	}
 	return nil, s.whyNone(campaignID, sel, fault.New(fault.NoneAvailable,
 		"%d adjacent positions requested; the longest free run of %s has %d at the moment; held and reserved positions may become free", sel.Quantity, sel.where(), longest))
@@ -63,11 +63,11 @@ func (s *Stock) adjacent(campaignID uuid.UUID, sel Selection, avoid func(shape.P
 
 // best returns the best n positions side by side in a layer, or nil and the length of its
 // longest run without positions to be avoided.
-func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) bool) (best []*Free, longest int) {
-	longest, r.most = r.short, r.short
+func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) bool) (best []*FreePosition, longest int) {
+	longest, r.longest = r.short, r.short
 	var least fit
 	for _, run := range freeRuns(r.seats, form) {
-		r.most = max(r.most, len(run))
+		r.longest = max(r.longest, len(run))
 		usable := 0 // positions up to here that need not be avoided
 		for end := range run {
 			if usable++; avoid != nil && avoid(run[end].Position) {
@@ -92,7 +92,7 @@ func (r *layerRuns) best(form shape.Shape, n int, avoid func(shape.Position) boo
 
 // freeRuns returns the runs of positions that are not taken: columns that follow each other,
 // without an aisle.
-func freeRuns(seats []*Free, form shape.Shape) (runs [][]*Free) {
+func freeRuns(seats []*FreePosition, form shape.Shape) (runs [][]*FreePosition) {
 	begin := 0
 	for i, f := range seats {
 		if f.taken {
@@ -192,10 +192,10 @@ func findRuns(ctx context.Context, tx pgx.Tx, needs []runsNeed) ([]foundRuns, er
 				WHERE campaign_id = w.campaign_id AND layer > w.layer AND layer <= w.last AND state = 'available'
 				ORDER BY layer, rank LIMIT 1) next
 			CROSS JOIN LATERAL (
-				SELECT min(price) AS price, count(*) FILTER (WHERE place % w.size = 0) AS pieces, coalesce(max(length) FILTER (WHERE length < w.least), 0) AS short,
+				SELECT min(price) AS price, count(*) FILTER (WHERE ordinal % w.size = 0) AS pieces, coalesce(max(length) FILTER (WHERE length < w.least), 0) AS short,
 				       coalesce(array_agg(col ORDER BY col) FILTER (WHERE length >= w.least), '{}') AS cols,
 				       coalesce(array_agg(version ORDER BY col) FILTER (WHERE length >= w.least), '{}') AS versions
-				FROM (SELECT *, row_number() OVER run AS place, count(*) OVER (run ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS length
+				FROM (SELECT *, row_number() OVER run AS ordinal, count(*) OVER (run ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS length
 				      FROM (SELECT f.*, col - row_number() OVER (ORDER BY col) AS island, width_bucket(col - 1, l.aisles) AS block
 				            FROM layers l
 				            CROSS JOIN LATERAL (

@@ -174,7 +174,7 @@ type effects struct {
 	released []*Hold
 	made     []newHold
 	changes  campaign.Changes
-	named    map[PositionID]*Found // positions that requests named, as they were before
+	named    map[PositionID]*StoredPosition // positions that requests named, as they were before
 }
 
 // cache caches, after the commit, which positions are taken and which are free

@@ -35,27 +35,29 @@ func TestNoStatementChangesWhatIsNotAsItWasRead(t *testing.T) {
 		servers.Exec(t, db, `UPDATE positions SET version = 0 WHERE campaign_id = $1 AND (layer, col) = ($2, $3)`, id, free[10+i].Layer, free[10+i].Column)
 	}
 	quota := inventory.HoldQuota{Max: 20 * time.Minute, Rest: 10 * time.Minute}
-	item := func(f inventory.Free) []shape.Item { return []shape.Item{{Place: fixture.OfTriangle(f.Position)}} }
-	rested := inventory.Owned{CampaignID: id, UserID: "holder", Items: item(free[12]), HeldSince: time.Now().Add(-16 * time.Minute), ReservedAt: time.Now().Add(-16 * time.Minute), Deadline: time.Now().Add(time.Hour)}
+	item := func(f inventory.FreePosition) []shape.Item {
+		return []shape.Item{{Seat: fixture.OfTriangle(f.Position)}}
+	}
+	rested := inventory.Allocation{CampaignID: id, UserID: "holder", Items: item(free[12]), HeldSince: time.Now().Add(-16 * time.Minute), ReservedAt: time.Now().Add(-16 * time.Minute), Deadline: time.Now().Add(time.Hour)}
 	do := func(queue func(b *pgx.Batch)) bool { return change(t, db, queue) }
-	hold := func(ttl time.Duration, free ...inventory.Free) func(b *pgx.Batch) {
+	hold := func(ttl time.Duration, free ...inventory.FreePosition) func(b *pgx.Batch) {
 		return func(b *pgx.Batch) {
 			if err := inventory.QueueHold(b, []inventory.NewHold{newHold(ttl, free...)}, quota); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	sells := func(holdID uuid.UUID, version int, free ...inventory.Free) func(b *pgx.Batch) {
+	sells := func(holdID uuid.UUID, version int, free ...inventory.FreePosition) func(b *pgx.Batch) {
 		for i := range free {
 			free[i].Version = version
 		}
 		return func(b *pgx.Batch) {
-			inventory.QueueSell(b, []inventory.Owned{{UserID: "holder", PurchaseID: uuid.New(), HoldID: holdID, Picked: pointers(free)}})
+			inventory.QueueSell(b, []inventory.Allocation{{UserID: "holder", PurchaseID: uuid.New(), HoldID: holdID, Picked: pointers(free)}})
 		}
 	}
 	reserves := func(d time.Duration, user string) func(b *pgx.Batch) {
 		return func(b *pgx.Batch) {
-			inventory.QueueReserve(b, []inventory.Owned{{UserID: user, PurchaseID: uuid.New(), Picked: pointers(free[12:13]), For: d}}, time.Now(), quota, time.Hour)
+			inventory.QueueReserve(b, []inventory.Allocation{{UserID: user, PurchaseID: uuid.New(), Picked: pointers(free[12:13]), For: d}}, time.Now(), quota, time.Hour)
 		}
 	}
 	releases := func(h inventory.Hold) func(b *pgx.Batch) {
@@ -68,12 +70,12 @@ func TestNoStatementChangesWhatIsNotAsItWasRead(t *testing.T) {
 		h.ExpiresAt, h.Extensions = h.ExpiresAt.Add(by), h.Extensions+times
 		return func(b *pgx.Batch) { inventory.QueueExtend(b, []*inventory.Hold{&h}, campaign.Changes{}) }
 	}
-	changes := func(from, to inventory.State, free inventory.Free) func(b *pgx.Batch) {
+	changes := func(from, to inventory.State, free inventory.FreePosition) func(b *pgx.Batch) {
 		return func(b *pgx.Batch) {
-			inventory.QueueChange(b, []inventory.Owned{{CampaignID: id, PurchaseID: buyer, Items: item(free)}}, from, to)
+			inventory.QueueChange(b, []inventory.Allocation{{CampaignID: id, PurchaseID: buyer, Items: item(free)}}, from, to)
 		}
 	}
-	blocks := func(from inventory.State, free inventory.Free) func(b *pgx.Batch) {
+	blocks := func(from inventory.State, free inventory.FreePosition) func(b *pgx.Batch) {
 		return func(b *pgx.Batch) {
 			inventory.QueueBlocking(b, id, []shape.Position{free.Position}, from, "wheelchair")
 		}
@@ -101,7 +103,7 @@ func TestNoStatementChangesWhatIsNotAsItWasRead(t *testing.T) {
 			wrong["release what is "+state], wrong["expire what is "+state], wrong["extend what is "+state] = releases(h), expires(h), extends(h, time.Minute, 1)
 		}
 	}
-	if len(wrong) != 15+7*2+3*2+3*3 || !do(func(b *pgx.Batch) { inventory.QueueAddReservedTimes(b, []inventory.Owned{rested}) }) {
+	if len(wrong) != 15+7*2+3*2+3*3 || !do(func(b *pgx.Batch) { inventory.QueueAddReservedTimes(b, []inventory.Allocation{rested}) }) {
 		t.Errorf("%d statements", len(wrong))
 	}
 	changed := fixture.Watch(t, db)

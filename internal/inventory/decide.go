@@ -29,7 +29,7 @@ type usage struct {
 type snapshot struct {
 	now       time.Time // by the database's clock
 	quota     HoldQuota
-	campaigns map[uuid.UUID]*campaign.Status
+	campaigns map[uuid.UUID]*campaign.Snapshot
 	usages    map[User]*usage
 	heldTimes map[User]HeldTimes  // lately
 	over      []*Hold             // in active campaigns
@@ -46,7 +46,7 @@ const usageSQL = `
 // readSnapshot reads what decisions on requests for new holds, and on other holds, need, in statements
 // after those of b. Behind that of a lock they see what was committed before it was granted.
 func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, campaigns []uuid.UUID, requests []HoldRequest, holds []uuid.UUID) (*snapshot, error) {
-	f := &snapshot{quota: HoldQuotaOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Status), usages: make(map[User]*usage), heldTimes: make(map[User]HeldTimes),
+	f := &snapshot{quota: HoldQuotaOf(s.settings), campaigns: make(map[uuid.UUID]*campaign.Snapshot), usages: make(map[User]*usage), heldTimes: make(map[User]HeldTimes),
 		holds: make(map[uuid.UUID]*Hold)}
 	var users []User
 	for _, r := range requests {
@@ -56,7 +56,7 @@ func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, 
 		}
 	}
 	b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&f.now) })
-	campaign.QueueStatuses(b, campaigns, f.campaigns)
+	campaign.QueueSnapshots(b, campaigns, f.campaigns)
 	QueueFindOver(b, campaigns, &f.over)
 	if len(holds) > 0 {
 		QueueGetHolds(b, holds, func(h *Hold) { f.holds[h.ID] = h })
@@ -161,7 +161,7 @@ func (s *Holds) decideOne(f *snapshot, stock *Stock, r HoldRequest) (newHold, er
 	}
 	stock.Reserve(picked, heldBy(made.Client, made.UserID, made.ID))
 	for _, p := range picked {
-		made.Positions = append(made.Positions, shape.Item{Place: c.Shape.Place(p.Position), Price: p.Price})
+		made.Positions = append(made.Positions, shape.Item{Seat: c.Shape.Seat(p.Position), Price: p.Price})
 	}
 	u := f.usages[r.user()]
 	u.owned, u.holds, u.held = u.owned+len(picked), u.holds+1, u.held+len(picked)

@@ -41,8 +41,8 @@ func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &Stock{free: make(map[PositionID]*Free, len(free)), named: make(map[PositionID]*Found, len(found)),
-		pools: make(map[Pool][]*Free), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), holders: make(map[PositionID]Holder), gone: make(map[Pool]int)}
+	s := &Stock{free: make(map[PositionID]*FreePosition, len(free)), named: make(map[PositionID]*StoredPosition, len(found)),
+		pools: make(map[Pool][]*FreePosition), runs: make(map[Pool]*layerRuns), forms: make(map[uuid.UUID]shape.Shape), holders: make(map[PositionID]Holder), gone: make(map[Pool]int)}
 	for i := range free {
 		f := &free[i]
 		if s.free[f.PositionID] != nil { // found twice
@@ -54,13 +54,13 @@ func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, erro
 		}
 	}
 	for _, p := range s.pools {
-		slices.SortFunc(p, func(x, y *Free) int { return x.Rank - y.Rank })
+		slices.SortFunc(p, func(x, y *FreePosition) int { return x.Rank - y.Rank })
 	}
 	for i := range found {
 		f := &found[i]
 		s.named[f.PositionID] = f
 		if f.State == Available && s.free[f.PositionID] == nil {
-			s.free[f.PositionID] = &f.Free
+			s.free[f.PositionID] = &f.FreePosition
 		}
 	}
 	for _, l := range layers {
@@ -87,7 +87,7 @@ func FindStock(ctx context.Context, tx pgx.Tx, requests []Request) (*Stock, erro
 // in its campaign could take. Chosen positions count too, because they may be among
 // those that are found by rank.
 func wanted(requests []Request) (needs []need, named []PositionID) {
-	most, pools, seen := make(map[uuid.UUID]int), make(map[Pool]bool), make(map[PositionID]bool)
+	counts, pools, seen := make(map[uuid.UUID]int), make(map[Pool]bool), make(map[PositionID]bool)
 	name := func(id uuid.UUID, p shape.Position) {
 		if at := (PositionID{id, p}); !seen[at] {
 			seen[at] = true
@@ -95,7 +95,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 		}
 	}
 	for _, r := range requests {
-		most[r.CampaignID] += r.Size() + r.Avoid
+		counts[r.CampaignID] += r.Size() + r.Avoid
 		for _, p := range r.Positions {
 			name(r.CampaignID, p)
 		}
@@ -106,7 +106,7 @@ func wanted(requests []Request) (needs []need, named []PositionID) {
 	for _, r := range requests {
 		if pool := (Pool{r.CampaignID, r.Layer}); r.Quantity > 0 && !r.Adjacent && !pools[pool] {
 			pools[pool] = true
-			needs = append(needs, need{Pool: pool, Count: most[r.CampaignID]})
+			needs = append(needs, need{Pool: pool, Count: counts[r.CampaignID]})
 		}
 	}
 	return needs, named
@@ -122,11 +122,11 @@ type need struct {
 // It skips rows that another transaction has locked. Under the campaign's lock
 // that happens only when some code breaks the rule; still, too few positions do
 // not prove that the pool is sold out.
-func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]Free, error) {
+func findFree(ctx context.Context, tx pgx.Tx, needs []need) ([]FreePosition, error) {
 	var b pgx.Batch
-	var found []Free
+	var found []FreePosition
 	collect := func(rows pgx.Rows) error {
-		free, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f Free, err error) {
+		free, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f FreePosition, err error) {
 			err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version)
 			return f, err
 		})
@@ -167,7 +167,7 @@ func columns(needs []need) (ids []uuid.UUID, layers, counts []int) {
 // find returns positions as they are and leaves out those that do not exist. It
 // locks nothing: the campaign's lock is enough, and a writer that goes without it
 // fails at the version.
-func find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, error) {
+func find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]StoredPosition, error) {
 	if len(chosen) == 0 {
 		return nil, nil
 	}
@@ -176,7 +176,7 @@ func find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]Found, er
 	for i, c := range chosen {
 		campaigns[i], layers[i], cols[i] = c.CampaignID, c.Layer, c.Column
 	}
-	found, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (f Found, err error) {
+	found, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (f StoredPosition, err error) {
 		var seconds float64
 		err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version, &f.State, &f.HoldID, &f.PurchaseID, &f.JobID, &f.UserID, &f.Client, &seconds)
 		f.Remaining = time.Duration(seconds * float64(time.Second))

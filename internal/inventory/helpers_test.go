@@ -39,7 +39,7 @@ func campaignOn(t *testing.T, baseLength int) (db *pgxpool.Pool, id uuid.UUID) {
 }
 
 // filled is campaignOn with positions only; they are all free, by rank.
-func filled(t *testing.T, baseLength int) (db *pgxpool.Pool, id uuid.UUID, free []inventory.Free) {
+func filled(t *testing.T, baseLength int) (db *pgxpool.Pool, id uuid.UUID, free []inventory.FreePosition) {
 	t.Helper()
 	t.Parallel()
 	db = servers.DB(t)
@@ -229,7 +229,7 @@ func needs(id uuid.UUID, layer, count int) inventory.Need {
 	return inventory.Need{Pool: inventory.Pool{CampaignID: id, Layer: layer}, Count: count}
 }
 
-func find(t *testing.T, tx pgx.Tx, needs ...inventory.Need) []inventory.Free {
+func find(t *testing.T, tx pgx.Tx, needs ...inventory.Need) []inventory.FreePosition {
 	t.Helper()
 	free, err := inventory.FindFree(t.Context(), tx, needs)
 	servers.NoError(t, err)
@@ -237,7 +237,7 @@ func find(t *testing.T, tx pgx.Tx, needs ...inventory.Need) []inventory.Free {
 }
 
 // peek is find without keeping the locks.
-func peek(t *testing.T, db *pgxpool.Pool, needs ...inventory.Need) (free []inventory.Free) {
+func peek(t *testing.T, db *pgxpool.Pool, needs ...inventory.Need) (free []inventory.FreePosition) {
 	t.Helper()
 	tx := begin(t, db)
 	free = find(t, tx, needs...)
@@ -260,8 +260,8 @@ func change(t *testing.T, db postgres.Beginner, queue func(b *pgx.Batch)) (done 
 	return err == nil
 }
 
-func pointers(free []inventory.Free) []*inventory.Free {
-	picked := make([]*inventory.Free, len(free))
+func pointers(free []inventory.FreePosition) []*inventory.FreePosition {
+	picked := make([]*inventory.FreePosition, len(free))
 	for i := range free {
 		picked[i] = &free[i]
 	}
@@ -269,17 +269,17 @@ func pointers(free []inventory.Free) []*inventory.Free {
 }
 
 // newHold is a hold of free positions by the user "holder" that ends so much from now.
-func newHold(in time.Duration, free ...inventory.Free) inventory.NewHold {
+func newHold(in time.Duration, free ...inventory.FreePosition) inventory.NewHold {
 	h := inventory.NewHold{Picked: pointers(free), Hold: inventory.Hold{ID: uuid.New(), CampaignID: free[0].CampaignID, UserID: "holder", EndsBy: time.Now().Add(24 * time.Hour),
 		State: inventory.HoldActive, CreatedAt: time.Now(), ExpiresAt: time.Now().Add(in).Truncate(time.Microsecond)}}
 	for _, f := range free {
-		h.Positions = append(h.Positions, shape.Item{Place: fixture.OfTriangle(f.Position), Price: f.Price})
+		h.Positions = append(h.Positions, shape.Item{Seat: fixture.OfTriangle(f.Position), Price: f.Price})
 	}
 	return h
 }
 
 // set puts positions into a state by hand, for a purchase or a hold where the state has one.
-func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID, free ...inventory.Free) {
+func set(t *testing.T, db postgres.DB, state inventory.State, purchase uuid.UUID, free ...inventory.FreePosition) {
 	t.Helper()
 	for _, f := range free {
 		servers.Exec(t, db, `
@@ -302,21 +302,21 @@ func all(t *testing.T, db postgres.DB, id uuid.UUID) []inventory.Position {
 
 // ranked returns what is free by rank, in a layer or (0) anywhere, as the rows tell it,
 // without the search under test.
-func ranked(t *testing.T, db *pgxpool.Pool, id uuid.UUID, layer int) (free []inventory.Free) {
+func ranked(t *testing.T, db *pgxpool.Pool, id uuid.UUID, layer int) (free []inventory.FreePosition) {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `SELECT layer, col, rank, price, version FROM positions WHERE campaign_id = $1 AND state = 'available' AND $2 IN (0, layer) ORDER BY rank`, id, layer)
 	servers.NoError(t, err)
-	f := inventory.Free{PositionID: inventory.PositionID{CampaignID: id}}
+	f := inventory.FreePosition{PositionID: inventory.PositionID{CampaignID: id}}
 	if _, err := pgx.ForEachRow(rows, []any{&f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version}, func() error { free = append(free, f); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return free
 }
 
-func byRank(a, b inventory.Free) int { return a.Rank - b.Rank }
+func byRank(a, b inventory.FreePosition) int { return a.Rank - b.Rank }
 
 // kept makes a hold of free positions.
-func kept(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.Free) inventory.Hold {
+func kept(t *testing.T, db *pgxpool.Pool, in time.Duration, free ...inventory.FreePosition) inventory.Hold {
 	t.Helper()
 	made := newHold(in, free...)
 	if !change(t, db, func(b *pgx.Batch) {

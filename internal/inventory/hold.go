@@ -190,7 +190,7 @@ const (
 // newHold is a hold to be made, with its positions, which are free.
 type newHold struct {
 	Hold
-	Picked []*Free
+	Picked []*FreePosition
 }
 
 // queueHold makes holds. Their positions must still be free and have the version

@@ -63,8 +63,8 @@ func TestPositionsAreCountedByLayer(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	id, other := fill(t, db, 3), fill(t, db, 3)
-	at := func(layer, column int) inventory.Free {
-		return inventory.Free{PositionID: inventory.PositionID{CampaignID: id, Position: fixture.At(layer, column)}}
+	at := func(layer, column int) inventory.FreePosition {
+		return inventory.FreePosition{PositionID: inventory.PositionID{CampaignID: id, Position: fixture.At(layer, column)}}
 	}
 	set(t, db, inventory.Sold, uuid.New(), at(1, 1), at(3, 2))
 	set(t, db, inventory.Held, uuid.New(), at(2, 1), at(3, 3))

@@ -92,8 +92,8 @@ type Pool struct {
 	Layer      int
 }
 
-// Free is one free position that a transaction has locked.
-type Free struct {
+// FreePosition is one free position that a transaction has locked.
+type FreePosition struct {
 	PositionID
 	Rank    int
 	Price   money.Amount
@@ -101,9 +101,9 @@ type Free struct {
 	taken   bool // out of its stock
 }
 
-// Found is a position as it was read.
-type Found struct {
-	Free
+// StoredPosition is a position as it was read.
+type StoredPosition struct {
+	FreePosition
 	State      State
 	HoldID     *uuid.UUID
 	PurchaseID *uuid.UUID    // of one that is reserved
@@ -116,7 +116,7 @@ type Found struct {
 // Position is one position as clients see it. It is available as soon as its hold
 // is over, even before a sweep has ended the hold. The rank is never shown.
 type Position struct {
-	shape.Place
+	shape.Seat
 	Price       money.Amount
 	State       State
 	UserID      *string

@@ -91,7 +91,7 @@ func (q Allowance) Avoided() (n int) {
 }
 
 // EndsBy returns the last deadline of a hold of these positions that began at a time.
-func (q Allowance) EndsBy(began time.Time, picked []*Free) time.Time {
+func (q Allowance) EndsBy(began time.Time, picked []*FreePosition) time.Time {
 	left := q.Max
 	for _, f := range picked {
 		if held, ok := q.HeldTimes[f.Position]; ok && held.EndedAt.Add(q.Rest).After(began) {
@@ -175,7 +175,7 @@ const adding = `
 
 // QueueAddReservedTimes adds the times of reservations that end now. The pause before the next hold
 // is as long as the reservation was.
-func QueueAddReservedTimes(b *pgx.Batch, ended []Owned) {
+func QueueAddReservedTimes(b *pgx.Batch, ended []Allocation) {
 	var campaigns []uuid.UUID
 	var users []string
 	var layers, cols []int
@@ -213,7 +213,7 @@ const mayReserve = ` AND (s.hold_id IS NOT NULL OR NOT EXISTS (
 	  AND t.ended_at + $11 * interval '1 second' > clock_timestamp() AND t.held_seconds + s.seconds > $12 + 0.001))`
 
 // queueDropHeldTimesOf is queueDropHeldTimes for reservations of free positions.
-func queueDropHeldTimesOf(b *pgx.Batch, sales []Owned, now time.Time, quota HoldQuota) {
+func queueDropHeldTimesOf(b *pgx.Batch, sales []Allocation, now time.Time, quota HoldQuota) {
 	var campaigns []uuid.UUID
 	var layers, cols []int
 	var users []string

@@ -40,7 +40,7 @@ type Holds struct {
 	metrics   *HoldMetrics
 	render    func(h Hold, viewer string) any
 	taken     *takenCache
-	facts     *campaign.Facts
+	facts     *campaign.TermsCache
 	rechecks  *batch.Coalescer[HoldRequest, precheck] // of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[HoldRequest, precheck]
 	campaigns *batch.Queues[uuid.UUID, *task, result] // a queue per campaign
@@ -76,7 +76,7 @@ const (
 
 // NewHolds returns Holds; Close closes them. The process shares facts. acquire takes the
 // locks of positions; nil goes without. render makes the answer's body from a hold.
-func NewHolds(gate *postgres.Gate, settings config.Holds, facts *campaign.Facts, acquire lock.AcquireFunc, metrics *HoldMetrics, render func(h Hold, viewer string) any) *Holds {
+func NewHolds(gate *postgres.Gate, settings config.Holds, facts *campaign.TermsCache, acquire lock.AcquireFunc, metrics *HoldMetrics, render func(h Hold, viewer string) any) *Holds {
 	s := &Holds{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
 		render: render, taken: newTakenCache(), facts: facts}
 	size, timeout := cmp.Or(settings.BatchSize, batchSize), cmp.Or(settings.Timeout, timeout)

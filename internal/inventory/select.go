@@ -73,11 +73,11 @@ func (s Selection) Check(form shape.Shape, at string) error {
 // With returns the selection with the chosen positions, of a request that wants at most so many. The Error is
 // invalid-request if the campaign can never give it: no job is made of it, and its key can be used again. at is the JSON
 // pointer of the selection. The sale checks what can change.
-func (s Selection) With(ctx context.Context, db postgres.DB, facts *campaign.Facts, campaignID uuid.UUID, chosen []Choice, at string, most int) (Selection, error) {
+func (s Selection) With(ctx context.Context, db postgres.DB, terms *campaign.TermsCache, campaignID uuid.UUID, chosen []Choice, at string, most int) (Selection, error) {
 	if s.Quantity > most {
 		return s, fault.Invalid(fault.Field{Pointer: at + "/quantity", Detail: fmt.Sprintf("must be at most %d", most)})
 	}
-	known, err := facts.Of(ctx, db, campaignID)
+	known, err := terms.Of(ctx, db, campaignID)
 	if err != nil || len(chosen) == 0 && s.Quantity == 0 { // a hold has its positions already
 		return s, err
 	}
@@ -90,7 +90,7 @@ func (s Selection) With(ctx context.Context, db postgres.DB, facts *campaign.Fac
 	if known.CheckLimit(0, s.Size()) == nil {
 		return s, nil
 	}
-	if known, err = facts.Read(ctx, db, campaignID); err == nil && known.CheckLimit(0, s.Size()) != nil { // the limit may have been raised
+	if known, err = terms.Read(ctx, db, campaignID); err == nil && known.CheckLimit(0, s.Size()) != nil { // the limit may have been raised
 		pointer := "/quantity"
 		if len(chosen) > 0 {
 			pointer = "/positions"
@@ -142,7 +142,7 @@ func Choose(chosen []Choice, at string, form shape.Shape) (positions []shape.Pos
 // CheckSale returns why the campaign c, which is nil when it does not exist, does not sell a
 // selection now: first whether it is a draft, whose shape can still change, then whether it has
 // such positions at all, then the state of the sale. A selection of a hold was checked before.
-func (s Selection) CheckSale(c *campaign.Status, campaignID uuid.UUID, at string) error {
+func (s Selection) CheckSale(c *campaign.Snapshot, campaignID uuid.UUID, at string) error {
 	if c == nil {
 		return campaign.NotFound(campaignID)
 	}
@@ -177,10 +177,10 @@ func Missing(form shape.Shape, p shape.Position) string {
 // the positions that requests named, free or not. The first request that selects a
 // position gets it. A Stock is for one goroutine.
 type Stock struct {
-	free    map[PositionID]*Free
-	named   map[PositionID]*Found
-	pools   map[Pool][]*Free    // by rank
-	runs    map[Pool]*layerRuns // for requests of adjacent positions
+	free    map[PositionID]*FreePosition
+	named   map[PositionID]*StoredPosition
+	pools   map[Pool][]*FreePosition // by rank
+	runs    map[Pool]*layerRuns      // for requests of adjacent positions
 	forms   map[uuid.UUID]shape.Shape
 	holders map[PositionID]Holder // by this transaction
 	gone    map[Pool]int          // sold or blocked; counted for campaigns, and for layers that may not have enough
@@ -202,7 +202,7 @@ func ReservedBy(client, userID string, purchaseID, jobID uuid.UUID) Holder {
 }
 
 // holder returns the holder of a position as it was read, or the zero one.
-func (f *Found) holder() Holder {
+func (f *StoredPosition) holder() Holder {
 	switch {
 	case f.State == Held && f.HoldID != nil:
 		return heldBy(f.Client, f.UserID, *f.HoldID)
@@ -215,7 +215,7 @@ func (f *Found) holder() Holder {
 // Select returns the positions of a selection by layer and column, or an Error. at is its JSON
 // pointer in the request. Random positions for which avoid returns true are skipped; avoid may
 // be nil. Select takes nothing out of the stock: call Reserve or Sell with the result.
-func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(shape.Position) bool) ([]*Free, error) {
+func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid func(shape.Position) bool) ([]*FreePosition, error) {
 	if len(sel.Positions) > 0 {
 		return s.choose(campaignID, sel.Positions, at)
 	}
@@ -230,8 +230,8 @@ func (s *Stock) Select(campaignID uuid.UUID, sel Selection, at string, avoid fun
 }
 
 // choose returns the chosen positions, or an Error that lists those that are taken.
-func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at string) ([]*Free, error) {
-	picked := make([]*Free, 0, len(positions))
+func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at string) ([]*FreePosition, error) {
+	picked := make([]*FreePosition, 0, len(positions))
 	var gone []int
 	for i, p := range positions {
 		if f := s.free[PositionID{campaignID, p}]; f != nil && !f.taken {
@@ -249,7 +249,7 @@ func (s *Stock) choose(campaignID uuid.UUID, positions []shape.Position, at stri
 // taken returns a position-taken Error about those of the chosen positions that are gone. It says
 // when the last of them is free unless somebody buys it, as they were read now; it does not when
 // one of them is sold or was taken a moment ago.
-func taken(campaignID uuid.UUID, at string, positions []shape.Position, gone []int, form shape.Shape, now map[PositionID]*Found) error {
+func taken(campaignID uuid.UUID, at string, positions []shape.Position, gone []int, form shape.Shape, now map[PositionID]*StoredPosition) error {
 	fields, free, known := make([]fault.Field, len(gone)), time.Time{}, true
 	for n, i := range gone {
 		fields[n] = fault.Field{Pointer: fmt.Sprintf("%s/positions/%d", at, i), Detail: fmt.Sprintf("position %s is taken", form.Name(positions[i]))}
@@ -269,13 +269,13 @@ func taken(campaignID uuid.UUID, at string, positions []shape.Position, gone []i
 
 // first returns the first n positions of a pool by rank that are neither taken nor
 // to be avoided, or nil when there are not enough.
-func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*Free {
+func (s *Stock) first(pool Pool, n int, avoid func(shape.Position) bool) []*FreePosition {
 	left := s.pools[pool]
 	for len(left) > 0 && left[0].taken {
 		left = left[1:] // skip the taken ones at the front for good
 	}
 	s.pools[pool] = left
-	picked := make([]*Free, 0, n)
+	picked := make([]*FreePosition, 0, n)
 	for _, f := range left {
 		if len(picked) == n {
 			break
@@ -305,14 +305,14 @@ func (s *Stock) whyNone(campaignID uuid.UUID, sel Selection, forNow error) error
 
 // OfHold returns the positions of an active hold by layer and column. When one of
 // them is not held by it the data is wrong: that is postgres.ErrRows, not a refusal.
-func (s *Stock) OfHold(h Hold) ([]*Free, error) {
-	picked := make([]*Free, 0, len(h.Positions))
+func (s *Stock) OfHold(h Hold) ([]*FreePosition, error) {
+	picked := make([]*FreePosition, 0, len(h.Positions))
 	for _, p := range h.Positions {
 		f := s.named[PositionID{h.CampaignID, p.Position}]
 		if f == nil || f.State != Held || f.HoldID == nil || *f.HoldID != h.ID {
 			return nil, fmt.Errorf("%w: hold %s does not have %d/%d", postgres.ErrRows, h.ID, p.Layer, p.Column)
 		}
-		picked = append(picked, &f.Free)
+		picked = append(picked, &f.FreePosition)
 	}
 	return sorted(picked), nil
 }
@@ -340,7 +340,7 @@ func (s *Stock) holderOf(at PositionID) Holder {
 }
 
 // Reserve takes positions out of the stock, for a new hold or reservation.
-func (s *Stock) Reserve(picked []*Free, by Holder) {
+func (s *Stock) Reserve(picked []*FreePosition, by Holder) {
 	for _, f := range picked {
 		f.taken = true
 		s.holders[f.PositionID] = by
@@ -348,7 +348,7 @@ func (s *Stock) Reserve(picked []*Free, by Holder) {
 }
 
 // Sell takes positions out of the stock, as sold.
-func (s *Stock) Sell(picked []*Free) {
+func (s *Stock) Sell(picked []*FreePosition) {
 	for _, f := range picked {
 		f.taken = true
 		s.gone[Pool{f.CampaignID, 0}]++
@@ -357,7 +357,7 @@ func (s *Stock) Sell(picked []*Free) {
 }
 
 // sorted sorts positions by layer and column, in place.
-func sorted(picked []*Free) []*Free {
-	slices.SortFunc(picked, func(x, y *Free) int { return cmp.Or(x.Layer-y.Layer, x.Column-y.Column) })
+func sorted(picked []*FreePosition) []*FreePosition {
+	slices.SortFunc(picked, func(x, y *FreePosition) int { return cmp.Or(x.Layer-y.Layer, x.Column-y.Column) })
 	return picked
 }

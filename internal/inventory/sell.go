@@ -16,12 +16,12 @@ import (
 // QueueSell marks positions as sold and ends the holds that purchases use. The
 // positions must still have the version at which they were found. It comes after
 // campaign.Changes.
-func QueueSell(b *pgx.Batch, sales []Owned) {
+func QueueSell(b *pgx.Batch, sales []Allocation) {
 	queueTake(b, sales, `state = 'sold', sold_at = clock_timestamp(), expires_at = NULL`, ``)
 }
 
 // queueTake assigns positions to purchases, with the state of set, under a condition.
-func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) {
+func queueTake(b *pgx.Batch, sales []Allocation, set, condition string, args ...any) {
 	var campaigns, purchases, used, usedBy []uuid.UUID
 	var layers, cols, versions []int
 	var boards []int64
@@ -58,7 +58,7 @@ func queueTake(b *pgx.Batch, sales []Owned, set, condition string, args ...any) 
 // the holds that these use. The positions must still have the version at which they were
 // found, and the quota must allow their users to hold free ones until the deadline. No
 // deadline frees them, not even expires_at, maxExtension after it: their payments decide. now is when the transaction decided. It comes after campaign.Changes.
-func QueueReserve(b *pgx.Batch, sales []Owned, now time.Time, quota HoldQuota, maxExtension time.Duration) {
+func QueueReserve(b *pgx.Batch, sales []Allocation, now time.Time, quota HoldQuota, maxExtension time.Duration) {
 	queueDropHeldTimesOf(b, sales, now, quota)
 	queueTake(b, sales, `state = 'reserved', expires_at = clock_timestamp() + (s.seconds + $10) * interval '1 second'`, mayReserve,
 		maxExtension.Seconds(), quota.Rest.Seconds(), quota.Max.Seconds())
@@ -111,17 +111,17 @@ func QueueCountOfUsers(b *pgx.Batch, users []User, each func(u User, n, reserved
 		Query(postgres.Each(func() { each(u, n, reserved) }, &u.CampaignID, &u.ID, &n, &reserved))
 }
 
-// Owned is the positions that are sold to a purchase or reserved for it, or that it loses.
-type Owned struct {
+// Allocation is the positions that are sold to a purchase or reserved for it, or that it loses.
+type Allocation struct {
 	CampaignID, PurchaseID uuid.UUID
 	UserID                 string
 	Items                  []shape.Item // that it has
 	HoldID                 uuid.UUID    // the buyer's hold that it uses; zero: none
 
 	// For QueueSell and QueueReserve.
-	Picked []*Free       // that it gets: free ones, or those of the hold
-	Board  int64         // the campaign's board_version after this transaction
-	For    time.Duration // until the deadline of a reservation
+	Picked []*FreePosition // that it gets: free ones, or those of the hold
+	Board  int64           // the campaign's board_version after this transaction
+	For    time.Duration   // until the deadline of a reservation
 
 	// For QueueAddReservedTimes.
 	HeldSince  time.Time // from when the user's time counts
@@ -132,7 +132,7 @@ type Owned struct {
 // QueueChange sells positions that are Reserved, or makes those that are Sold or Reserved Available.
 // Each must still be in that state, and of its purchase: one that was freed before may have a new
 // owner. It comes after campaign.Changes.
-func QueueChange(b *pgx.Batch, purchased []Owned, from, to State) {
+func QueueChange(b *pgx.Batch, purchased []Allocation, from, to State) {
 	if len(purchased) == 0 {
 		return
 	}
@@ -165,7 +165,7 @@ func Buyers(ctx context.Context, db postgres.DB, campaignID, after uuid.UUID, li
 	return purchases, fault.At(err, "inventory.Buyers(%s)", campaignID)
 }
 
-// NotIn returns those of chosen positions that are not in a state, each with its place in the
+// NotIn returns those of chosen positions that are not in a state, each with its index in the
 // request and the state it is in. form is the campaign's. Call it under the campaign's lock.
 func NotIn(ctx context.Context, tx pgx.Tx, campaignID uuid.UUID, form shape.Shape, chosen []shape.Position, state State) (others []fault.Field, err error) {
 	ids := make([]PositionID, len(chosen))
@@ -220,7 +220,7 @@ func UsedHolds(ctx context.Context, db postgres.DB, purchases []uuid.UUID) (map[
 
 // QueueRestoreHolds makes the holds that unpaid purchases have used active again, with their
 // positions and their deadlines. Each position must still be reserved for its purchase. It comes after campaign.Changes.
-func QueueRestoreHolds(b *pgx.Batch, again []Owned) {
+func QueueRestoreHolds(b *pgx.Batch, again []Allocation) {
 	holds, purchases, n := make([]uuid.UUID, len(again)), make([]uuid.UUID, len(again)), 0
 	for i, h := range again {
 		holds[i], purchases[i] = h.HoldID, h.PurchaseID

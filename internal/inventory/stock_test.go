@@ -41,7 +41,7 @@ func chosen(positions ...shape.Position) inventory.Selection {
 	return inventory.Selection{Positions: positions}
 }
 
-func places(picked []*inventory.Free) (at []shape.Position) {
+func places(picked []*inventory.FreePosition) (at []shape.Position) {
 	for _, p := range picked {
 		at = append(at, p.Position)
 	}
@@ -392,7 +392,7 @@ func TestOfTwoThatFoundTheSamePositionsOneSells(t *testing.T) {
 	db := servers.DB(t)
 	found := pointers(peek(t, db, needs(fill(t, db, 4), 0, 4)))
 	sell := func(b *pgx.Batch) {
-		inventory.QueueSell(b, []inventory.Owned{{UserID: "holder", PurchaseID: uuid.New(), Picked: found}})
+		inventory.QueueSell(b, []inventory.Allocation{{UserID: "holder", PurchaseID: uuid.New(), Picked: found}})
 	}
 	var b pgx.Batch
 	sell(&b)

@@ -90,10 +90,10 @@ func ExpireHolds(ctx context.Context, db postgres.Beginner, campaignID uuid.UUID
 
 // Prunes delete holds that ended long ago, and positions that will never be published.
 func Prunes(db postgres.Pool, settings config.Holds) []sweep.Prune {
-	keep := max(24*time.Hour, settings.MaxTTL*(2+maxExtensions)) // or it would be forgotten for how long users have held positions
+	retention := max(24*time.Hour, settings.MaxTTL*(2+maxExtensions)) // or it would be forgotten for how long users have held positions
 	return []sweep.Prune{
-		sweep.OlderThan("holds_deleted", db, keep, deleteEnded("holds")),
-		sweep.OlderThan("held_times_deleted", db, keep, deleteEnded("held_times")), // they count no more
+		sweep.OlderThan("holds_deleted", db, retention, deleteEnded("holds")),
+		sweep.OlderThan("held_times_deleted", db, retention, deleteEnded("held_times")), // they count no more
 		{Count: "positions_deleted", Begin: func() sweep.Delete {
 			return func(ctx context.Context, _ int) (deleted int, more bool, err error) { // a batch is a step of FillNext
 				err = postgres.InTx(ctx, db, func(tx pgx.Tx) (err error) {
@@ -106,20 +106,20 @@ func Prunes(db postgres.Pool, settings config.Holds) []sweep.Prune {
 	}
 }
 
-// deleteEnded deletes up to limit rows of a table that ended longer ago than keep, the oldest
+// deleteEnded deletes up to limit rows of a table that ended longer ago than retention, the oldest
 // first. from is the cursor: rows that ended before it are skipped, since those that were
 // deleted a moment ago are still in the index.
-func deleteEnded(table string) func(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
-	return func(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+func deleteEnded(table string) func(ctx context.Context, db postgres.DB, retention time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+	return func(ctx context.Context, db postgres.DB, retention time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 		err = db.QueryRow(ctx, `
 			WITH old AS MATERIALIZED (
-				SELECT ctid AS place, ended_at FROM `+table+`
+				SELECT ctid AS tid, ended_at FROM `+table+`
 				WHERE ended_at >= coalesce($2, '-infinity'::timestamptz) AND ended_at < statement_timestamp() - $1 * interval '1 second'
 				ORDER BY ended_at LIMIT $3 FOR UPDATE SKIP LOCKED
 			), deleted AS (
-				DELETE FROM `+table+` WHERE ctid = ANY(ARRAY(SELECT place FROM old))
+				DELETE FROM `+table+` WHERE ctid = ANY(ARRAY(SELECT tid FROM old))
 			)
-			SELECT count(*), coalesce(max(ended_at), $2) FROM old`, keep.Seconds(), from, limit).Scan(&deleted, &next)
+			SELECT count(*), coalesce(max(ended_at), $2) FROM old`, retention.Seconds(), from, limit).Scan(&deleted, &next)
 		if err != nil {
 			return 0, from, fmt.Errorf("inventory.deleteEnded(%s): %w", table, err)
 		}

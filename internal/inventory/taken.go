@@ -32,12 +32,12 @@ const (
 	// takenFor is how long a position counts as taken without another read. The API
 	// shows copies of the positions that are up to as old.
 	takenFor = time.Second
-	// takenMost bounds the cache: some 150 bytes each, and a user id.
-	takenMost = 1 << 16
+	// maxTaken bounds the cache: some 150 bytes each, and a user id.
+	maxTaken = 1 << 16
 )
 
 func newTakenCache() *takenCache {
-	known, _ := lru.New[PositionID, lastSeen](takenMost) // fails only for a size of 0
+	known, _ := lru.New[PositionID, lastSeen](maxTaken) // fails only for a size of 0
 	return &takenCache{known: known, now: time.Now}
 }
 
@@ -54,7 +54,7 @@ func (c *takenCache) add(p PositionID, since time.Time, remaining time.Duration,
 
 // update caches the state of a position that was read at since or later. A blocked one is not
 // taken: an operator may unblock it at any process.
-func (c *takenCache) update(f *Found, since time.Time) {
+func (c *takenCache) update(f *StoredPosition, since time.Time) {
 	switch {
 	case f.State == Sold:
 		c.add(f.PositionID, since, takenFor, "")
@@ -95,7 +95,7 @@ type precheck struct {
 	retry   bool // earlier is the job of its key
 	earlier job.Accepted
 	refusal error
-	now     map[PositionID]*Found // by recheck; shared
+	now     map[PositionID]*StoredPosition // by recheck; shared
 }
 
 // findRetries finds the requests whose idempotency key has a job already.
@@ -122,7 +122,7 @@ func (s *Holds) recheck(ctx context.Context, requests []HoldRequest) ([]precheck
 	if err != nil {
 		return nil, err
 	}
-	now := make(map[PositionID]*Found)
+	now := make(map[PositionID]*StoredPosition)
 	for i, r := range requests {
 		found[i].now = now
 		for _, p := range r.Positions {

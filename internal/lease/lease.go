@@ -112,9 +112,9 @@ func Claim[T any](ctx context.Context, db postgres.DB, a Table, item Item, lease
 
 // Handover is what a write does with the lease of the worker.
 type Handover struct {
-	Keep time.Duration  // the lease is renewed for it; 0: the lease is released
-	Next *time.Duration // after it an item whose lease is released is due; nil: not before it is woken
-	Seen int            // wakes, when the item was read: a later one makes it due at once
+	Extend time.Duration  // the lease is renewed for it; 0: the lease is released
+	Next   *time.Duration // after it an item whose lease is released is due; nil: not before it is woken
+	Seen   int            // wakes, when the item was read: a later one makes it due at once
 }
 
 // Write returns the statement with which the worker that has an item sets columns of its
@@ -122,8 +122,8 @@ type Handover struct {
 // see [Fenced]. args are those of set and guard, from $6 on. Afterwards the version is one
 // more.
 func (a Table) Write(item Item, h Handover, set, guard string, args ...any) (sql string, all []any) {
-	if h.Keep > 0 {
-		h.Next = &h.Keep
+	if h.Extend > 0 {
+		h.Next = &h.Extend
 	}
 	var dueIn *float64
 	if h.Next != nil {
@@ -135,7 +135,7 @@ func (a Table) Write(item Item, h Handover, set, guard string, args ...any) (sql
 		SET version = version + 1,
 		    lease_until = CASE WHEN $3::float8 > 0 THEN clock_timestamp() + $3 * interval '1 second' END,
 		    due_at = CASE WHEN wakes > $4 AND $3::float8 = 0 THEN clock_timestamp() ELSE clock_timestamp() + $5::float8 * interval '1 second' END, ` + set + `
-		WHERE ` + a.Key + ` = $1 AND version = $2` + guard, append([]any{item.ID, item.Version, h.Keep.Seconds(), h.Seen, dueIn}, args...)
+		WHERE ` + a.Key + ` = $1 AND version = $2` + guard, append([]any{item.ID, item.Version, h.Extend.Seconds(), h.Seen, dueIn}, args...)
 }
 
 // Fenced returns ErrFenced unless a write has changed as many rows as it should.

@@ -22,15 +22,15 @@ import (
 )
 
 // begin cancels the campaign, unless this job has done so before. begun is false when the
-// job was rejected, which is its outcome. A *CancelWaiting says that the void of a draw is announced.
+// job was rejected, which is its outcome. A *CancelSnoozed says that the void of a draw is announced.
 func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome, begun bool, err error) {
 	var given []payment.Ref
 	var a admission
-	var waits *CancelWaiting
+	var waits *CancelSnoozed
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) (err error) {
 		given, begun, waits = nil, false, nil
 		a, err = admit(ctx, tx, ref)
-		if wait, ok := errors.AsType[*CancelWaiting](err); ok {
+		if wait, ok := errors.AsType[*CancelSnoozed](err); ok {
 			waits = wait
 			return advance(ctx, tx, ref, &job.Progress{Waiting: &waits.Waiting})
 		}
@@ -66,7 +66,7 @@ type admission struct {
 }
 
 // admit locks the campaign. It returns an Error when the campaign cannot be cancelled, and
-// ErrWaiting or a *CancelWaiting when it cannot be yet.
+// ErrSnoozed or a *CancelSnoozed when it cannot be yet.
 func admit(ctx context.Context, tx pgx.Tx, ref job.Ref) (a admission, err error) {
 	if err := campaign.Lock(ctx, tx, ref.CampaignID); err != nil {
 		return a, err
@@ -122,7 +122,7 @@ func abandoned(ctx context.Context, tx pgx.Tx, ref job.Ref) (bool, error) {
 
 // checkUnsold rejects a job of the sweep ended-sales when the sale has not ended, because its
 // end was moved. When every position is sold or being paid, the campaign may still be sold
-// out: that is ErrWaiting.
+// out: that is ErrSnoozed.
 func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	ended, mayBeSoldOut, err := campaign.IsEndedUnsold(ctx, tx, ref.CampaignID)
 	switch {
@@ -131,7 +131,7 @@ func checkUnsold(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	case !ended:
 		return fault.New(fault.StateConflict, "the end of the sale was postponed")
 	case mayBeSoldOut:
-		return ErrWaiting
+		return ErrSnoozed
 	}
 	return nil
 }
@@ -193,8 +193,8 @@ const stuckAfter = 24 * time.Hour
 
 // announced is the wait of a void whose announcement still runs: the round may still come. A retry
 // comes after longestRetry at most, so that a job whose draw has come, or is void, is final soon.
-func announced(now, voidsAt time.Time) *CancelWaiting {
-	return &CancelWaiting{After: min(voidsAt.Sub(now), longestRetry), Waiting: job.Waiting{RetryAt: voidsAt.UTC(),
+func announced(now, voidsAt time.Time) *CancelSnoozed {
+	return &CancelSnoozed{After: min(voidsAt.Sub(now), longestRetry), Waiting: job.Waiting{RetryAt: voidsAt.UTC(),
 		Reason: "the void of the draw is announced for " + voidsAt.UTC().Format(time.RFC3339) + "; until then the round of the beacon draws"}}
 }
 

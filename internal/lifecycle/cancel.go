@@ -32,32 +32,32 @@ type CancelOrder struct {
 type CancelResult struct {
 	CampaignID uuid.UUID      `json:"campaign_id"`
 	State      campaign.State `json:"state"`
-	Refunded   Refunded       `json:"refunded"`
+	Refunded   RefundCounts   `json:"refunded"`
 	Waiting    int            `json:"waiting"` // card refunds that wait for a person
 }
 
-// Refunded is how many purchases were refunded, by the way they were paid.
-type Refunded struct {
+// RefundCounts is how many purchases were refunded, by the way they were paid.
+type RefundCounts struct {
 	Wallet   int `json:"wallet"`
 	Card     int `json:"card"`     // refunds that were made; those that wait are in CancelResult.Waiting
 	External int `json:"external"` // listed for the app to do
 }
 
-// ErrWaiting means that some of the campaign's money is not on its way yet: retry later.
-var ErrWaiting = errors.New("lifecycle: purchases, payments or refunds of the campaign are not finished")
+// ErrSnoozed means that some of the campaign's money is not on its way yet: retry later.
+var ErrSnoozed = errors.New("lifecycle: purchases, payments or refunds of the campaign are not finished")
 
-// CancelWaiting is ErrWaiting with what the job shows meanwhile: wallets cannot take their money
+// CancelSnoozed is ErrSnoozed with what the job shows meanwhile: wallets cannot take their money
 // (an operator has to repair them, or their owners to spend some), or the void of a draw is
 // announced.
-type CancelWaiting struct {
+type CancelSnoozed struct {
 	job.Waiting
 	After time.Duration // until the next attempt
 }
 
-func (w *CancelWaiting) Error() string { return "lifecycle: " + w.Reason }
+func (w *CancelSnoozed) Error() string { return "lifecycle: " + w.Reason }
 
-// Unwrap returns ErrWaiting.
-func (w *CancelWaiting) Unwrap() error { return ErrWaiting }
+// Unwrap returns ErrSnoozed.
+func (w *CancelSnoozed) Unwrap() error { return ErrSnoozed }
 
 // The times between two attempts while wallets cannot take their money; the longer one also while
 // a void is announced.
@@ -99,8 +99,8 @@ func NewCanceller(db postgres.Pool, observer Observer, logger *slog.Logger) *Can
 	return &Canceller{db: db, observer: observer, logger: logger}
 }
 
-// Run does a job as far as it goes now, and finalizes it when that is the end. A campaign
-// that cannot be cancelled fails the job. ErrWaiting leaves it queued, and so does a fault
+// Run does a job as far as it goes now, and completes it when that is the end. A campaign
+// that cannot be cancelled fails the job. ErrSnoozed leaves it queued, and so does a fault
 // of the database; job.ErrFinal means that it is final already.
 func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, begun, err := c.begin(ctx, ref)
@@ -126,18 +126,18 @@ func (c *Canceller) Run(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 		}
 		after = chunk.last
 	}
-	return c.finalize(ctx, ref, left)
+	return c.complete(ctx, ref, left)
 }
 
 func hit(name string, ref job.Ref) {
 	failpoint.Hit(name, func() []string { return []string{ref.CampaignID.String()} })
 }
 
-// finalize finalizes the job if all is done; otherwise it stores the progress, and which wallets
+// complete completes the job if all is done; otherwise it stores the progress, and which wallets
 // it waits for.
-func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (outcome job.Outcome, err error) {
+func (c *Canceller) complete(ctx context.Context, ref job.Ref, left refusals) (outcome job.Outcome, err error) {
 	var done, advanced, isNew bool
-	var waits *CancelWaiting
+	var waits *CancelSnoozed
 	err = postgres.InTx(ctx, c.db, func(tx pgx.Tx) error {
 		known, err := job.Get(ctx, tx, ref.ID)
 		if err != nil {
@@ -185,7 +185,7 @@ func (c *Canceller) finalize(ctx context.Context, ref job.Ref, left refusals) (o
 		c.observer.Advanced(ref.ID)
 	}
 	if left.count == 0 {
-		return job.Outcome{}, ErrWaiting
+		return job.Outcome{}, ErrSnoozed
 	}
 	if isNew { // not at each attempt
 		c.logger.Warn("purchases of a cancelled campaign wait for their wallets: an operator has to investigate",
@@ -218,19 +218,19 @@ func (r *refusals) add(more refusals) {
 
 // wait returns how long the job waits for the wallets: half as long as the campaign is cancelled.
 // So a worker that knows of no earlier attempt waits as long as one that has made them all.
-func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (*CancelWaiting, error) {
+func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (*CancelSnoozed, error) {
 	since, now, err := campaign.CancelledFor(ctx, tx, ref.CampaignID)
 	if err != nil {
 		return nil, err
 	}
 	after := min(max(since/2, firstRetry), longestRetry)
-	return &CancelWaiting{After: after, Waiting: job.Waiting{RetryAt: now.Add(after).UTC(),
+	return &CancelSnoozed{After: after, Waiting: job.Waiting{RetryAt: now.Add(after).UTC(),
 		Reason: fmt.Sprintf("wallets cannot take the money of %d purchases; the first is %s: %s", r.count, r.first, r.err)}}, nil
 }
 
 func resultOf(ref job.Ref, counts payment.RefundCounts) ([]byte, error) {
 	return json.Marshal(CancelResult{CampaignID: ref.CampaignID, State: campaign.Cancelled, Waiting: counts.ForPeople,
-		Refunded: Refunded{Wallet: counts.Wallet, Card: counts.Card - counts.ForPeople, External: counts.External}})
+		Refunded: RefundCounts{Wallet: counts.Wallet, Card: counts.Card - counts.ForPeople, External: counts.External}})
 }
 
 // progress is how far the cancellation has come, in purchases.

@@ -72,7 +72,7 @@ func TestACancelledCampaignGivesBackWhatIsLeftByTheWayItWasPaid(t *testing.T) {
 		}
 	}, Due: func(made []lease.Item) { due += len(made) }}, servers.Logger(t))
 	changed := fixture.Watch(t, db)
-	if _, err := c.Run(t.Context(), ref); !errors.Is(err, lifecycle.ErrWaiting) || told < 2 || due != 1 { // for the card
+	if _, err := c.Run(t.Context(), ref); !errors.Is(err, lifecycle.ErrSnoozed) || told < 2 || due != 1 { // for the card
 		t.Fatalf("got %v, told %d times and of %d refunds", err, told, due)
 	}
 	changed(`
@@ -96,7 +96,7 @@ func TestACancelledCampaignGivesBackWhatIsLeftByTheWayItWasPaid(t *testing.T) {
 		+ entry 4 refund 200 refunds → wallet mina v4 balance 200 reference=refund:job 1 description=cancelled purchase job 1 purchase 1 actor=operator:ops`)
 	fixture.Sound(t, db)
 	succeedRefunds(t, db, id)
-	if r := ends(t, c, ref); r != (lifecycle.CancelResult{CampaignID: id, State: campaign.Cancelled, Refunded: lifecycle.Refunded{Wallet: 1, Card: 1, External: 1}}) {
+	if r := ends(t, c, ref); r != (lifecycle.CancelResult{CampaignID: id, State: campaign.Cancelled, Refunded: lifecycle.RefundCounts{Wallet: 1, Card: 1, External: 1}}) {
 		t.Errorf("the result is %+v", r)
 	}
 	if _, err := c.Run(t.Context(), ref); !errors.Is(err, job.ErrFinal) { // a late delivery
@@ -243,7 +243,7 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 	}
 	waits(t, c, ref) // for two refunds
 	succeedRefunds(t, db, id)
-	if r := ends(t, c, ref); r.Refunded != (lifecycle.Refunded{Card: 2}) {
+	if r := ends(t, c, ref); r.Refunded != (lifecycle.RefundCounts{Card: 2}) {
 		t.Errorf("when only a late one is open: %+v", r)
 	}
 	if p := fixture.Payment(t, db, bought[payment.Late]); p.Phase != payment.Late {
@@ -301,7 +301,7 @@ func TestAFullCampaignIsGivenBackInChunks(t *testing.T) {
 	sum.check(t, db, id)
 	fixture.Sound(t, db)
 	succeedRefunds(t, db, id)
-	if r := ends(t, c, ref); r.Refunded != (lifecycle.Refunded{Wallet: 100, Card: 100, External: 100}) || r.Waiting != 0 {
+	if r := ends(t, c, ref); r.Refunded != (lifecycle.RefundCounts{Wallet: 100, Card: 100, External: 100}) || r.Waiting != 0 {
 		t.Errorf("the result is %+v", r)
 	}
 	fixture.Sound(t, db)

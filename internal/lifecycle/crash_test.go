@@ -69,7 +69,7 @@ func TestTwoWorkersWithOneJobGiveEachPurchaseBackOnce(t *testing.T) {
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
-			if _, err := canceller(t, db).Run(t.Context(), ref); !errors.Is(err, lifecycle.ErrWaiting) {
+			if _, err := canceller(t, db).Run(t.Context(), ref); !errors.Is(err, lifecycle.ErrSnoozed) {
 				t.Errorf("got %v", err)
 			}
 		})

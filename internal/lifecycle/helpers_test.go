@@ -77,16 +77,16 @@ func ends(t *testing.T, c *lifecycle.Canceller, ref job.Ref) (r lifecycle.Cancel
 }
 
 // waits runs a job that must wait, and returns what it shows meanwhile; nil: nothing.
-func waits(t *testing.T, c *lifecycle.Canceller, ref job.Ref) lifecycle.CancelWaiting {
+func waits(t *testing.T, c *lifecycle.Canceller, ref job.Ref) lifecycle.CancelSnoozed {
 	t.Helper()
 	outcome, err := c.Run(t.Context(), ref)
-	if !errors.Is(err, lifecycle.ErrWaiting) {
+	if !errors.Is(err, lifecycle.ErrSnoozed) {
 		t.Fatalf("it does not wait: %+v, %v", outcome, err)
 	}
-	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
+	if wait, ok := errors.AsType[*lifecycle.CancelSnoozed](err); ok {
 		return *wait
 	}
-	return lifecycle.CancelWaiting{}
+	return lifecycle.CancelSnoozed{}
 }
 
 // refused checks that a job failed with a code.
@@ -144,11 +144,11 @@ func mixedPurchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID, n int) mixed {
 	}
 	refs := fixture.Accept(t, db, cards...)
 	report, err := fixture.Seller(db).Sell(t.Context(), refs, sale.WaitForCampaign)
-	if err != nil || len(report.Payments) != len(refs) {
-		t.Fatalf("%d reserved of %d, %v", len(report.Payments), len(refs), err)
+	if err != nil || len(report.Due) != len(refs) {
+		t.Fatalf("%d reserved of %d, %v", len(report.Due), len(refs), err)
 	}
-	for _, p := range report.Payments {
-		fixture.Advance(t, db, p.PurchaseID, payment.Captured)
+	for _, p := range report.Due {
+		fixture.Advance(t, db, p.ID, payment.Captured)
 	}
 	fixture.FinalizePayments(t, db, refs...)
 	return m

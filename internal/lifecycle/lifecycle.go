@@ -7,7 +7,7 @@
 //
 // A [Canceller] runs the jobs that cancel a campaign and refund every purchase:
 //
-//		begin ─▶ refund, a chunk of purchases in each transaction ─▶ wait ─▶ finalize the job
+//		begin ─▶ refund, a chunk of purchases in each transaction ─▶ wait ─▶ complete the job
 //
 //	  - begin, one transaction under the campaign's lock: the campaign becomes cancelled,
 //	    active holds end, and payments before their capture are given up. After its commit
@@ -293,11 +293,11 @@ func change(ctx context.Context, tx pgx.Tx, id uuid.UUID, chosen []shape.Positio
 // lockSale locks a campaign whose positions can be blocked, and frees the positions of expired
 // holds. It returns what that changes.
 func lockSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (campaign.Changes, error) {
-	found, changes := make(map[uuid.UUID]*campaign.Status), make(campaign.Changes)
+	found, changes := make(map[uuid.UUID]*campaign.Snapshot), make(campaign.Changes)
 	var over []*inventory.Hold
 	var read, end pgx.Batch
 	campaign.QueueLock(&read, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
-	campaign.QueueStatuses(&read, []uuid.UUID{id}, found)
+	campaign.QueueSnapshots(&read, []uuid.UUID{id}, found)
 	inventory.QueueFindOver(&read, []uuid.UUID{id}, &over)
 	if err := tx.SendBatch(ctx, &read).Close(); err != nil {
 		return nil, fault.At(err, "lifecycle.lockSale(%s)", id)

@@ -135,14 +135,14 @@ func (g *chunk) payBack(p *purchase.Purchase) error {
 // fails when it does not change exactly its rows.
 func (g *chunk) write(ctx context.Context, tx pgx.Tx, ref job.Ref) error {
 	var refunds []payment.Refund
-	sold, owned := 0, make([]inventory.Owned, 0, len(g.purchases))
+	sold, owned := 0, make([]inventory.Allocation, 0, len(g.purchases))
 	var ends []purchase.End
 	var steps []payment.Step
 	for _, p := range g.purchases {
 		back := payment.Refund{ID: uuidv7.New(), PurchaseID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID,
 			Method: payment.RefundMethod(p.PaymentMethod), Amount: purchase.PriceOf(p.Items), Currency: p.Currency, Reason: payment.RefundCampaignCancelled}
 		refunds = append(refunds, back)
-		owned, sold = append(owned, inventory.Owned{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}), sold+len(p.Items)
+		owned, sold = append(owned, inventory.Allocation{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: p.Items}), sold+len(p.Items)
 		end := purchase.End{ID: p.ID, State: purchase.Cancelled, By: g.by, Reason: g.reason}
 		if p.PaymentMethod == purchase.Card {
 			end.State = purchase.Refunding

@@ -21,12 +21,12 @@ import (
 // EndedSales carries out policies.unsold for campaigns whose sale has ended before
 // everything was sold.
 type EndedSales struct {
-	DB      postgres.Pool
-	Seller  *sale.Seller
-	Holds   *inventory.HoldMetrics // counts the holds that are released
-	Enqueue job.Enqueuer
-	Keep    time.Duration // of the jobs
-	Logger  *slog.Logger
+	DB           postgres.Pool
+	Seller       *sale.Seller
+	Holds        *inventory.HoldMetrics // counts the holds that are released
+	Enqueue      job.Enqueuer
+	JobRetention time.Duration // of the jobs
+	Logger       *slog.Logger
 }
 
 // Sweep is the sweep ended-sales.
@@ -101,8 +101,8 @@ func (s EndedSales) cancelEnded(ctx context.Context, run sweep.Run) error {
 
 // insertUnsold makes the job of an ended sale, once; and another one when that was given
 // up.
-func (s EndedSales) insertUnsold(ctx context.Context, tx pgx.Tx, e campaign.Ended, payload []byte) ([]job.Message, error) {
-	made, err := job.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "", s.Keep))
+func (s EndedSales) insertUnsold(ctx context.Context, tx pgx.Tx, e campaign.EndedSale, payload []byte) ([]job.Message, error) {
+	made, err := job.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "", s.JobRetention))
 	if err != nil || len(made) > 0 {
 		return made, err
 	}
@@ -111,5 +111,5 @@ func (s EndedSales) insertUnsold(ctx context.Context, tx pgx.Tx, e campaign.Ende
 		return nil, err
 	}
 	s.Logger.Warn("campaign not cancelled at the end of its sale; making a new job", "campaign", e.ID)
-	return job.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "/"+uuid.NewString(), s.Keep))
+	return job.Insert(ctx, tx, job.UnsoldRequest(e.ID, e.At, payload, "/"+uuid.NewString(), s.JobRetention))
 }

@@ -44,7 +44,7 @@ func stuck(t *testing.T, db *pgxpool.Pool, chain *drandsim.Chain) (draws job.Ref
 	draft := fixture.Draft(3)
 	draft.Policies.Beacon = true
 	draws = fixture.SellOut(t, db, fixture.CampaignOn(t, db, draft, &chain.Chain))
-	if _, err := drawer(t, db, chain).Run(t.Context(), draws); !errors.As(err, new(*drawing.Waiting)) {
+	if _, err := drawer(t, db, chain).Run(t.Context(), draws); !errors.As(err, new(*drawing.Snoozed)) {
 		t.Fatalf("it does not wait for its round: %v", err)
 	}
 	f, _, err := drawing.FreezeOf(t.Context(), db, draws.CampaignID)

@@ -175,15 +175,15 @@ func OrConflict(format string, values ...any) func(pgconn.CommandTag) error {
 }
 
 const (
-	// MostTries bounds the payment methods that a buyer may bring after the first; the table
+	// MaxTries bounds the payment methods that a buyer may bring after the first; the table
 	// has it, too.
-	MostTries = 4
+	MaxTries = 4
 	// TryWithin is how long after a decline another payment method may come.
 	TryWithin = 3 * time.Minute
-	// MostDeclines bounds the declines of a client's user in declinesIn, together with the cards that
+	// MaxDeclines bounds the declines of a client's user in declinesIn, together with the cards that
 	// are being tried, in all campaigns: nobody may find out here which stolen cards are good.
-	MostDeclines = 10
-	declinesIn   = time.Hour
+	MaxDeclines = 10
+	declinesIn  = time.Hour
 )
 
 // QueueTry has a payment paid with another payment method of the provider. returnURL replaces
@@ -196,14 +196,14 @@ func QueueTry(b *pgx.Batch, p *Payment, method string, returnURL *string) {
 		SET phase = 'confirming', payment_method = $3, return_url = coalesce($4, return_url), tries = tries + 1, version = version + 1, lease_until = NULL,
 		    due_at = clock_timestamp(), next_action = NULL, decline = NULL, `+unblocked+`
 		WHERE purchase_id = $1 AND version = $2 AND phase IN ('action', 'declined') AND over_at > clock_timestamp() AND tries < $5 AND cancel_job IS NULL`,
-		p.PurchaseID, p.Version, method, returnURL, MostTries).
+		p.PurchaseID, p.Version, method, returnURL, MaxTries).
 		Exec(OrConflict("the payment has just changed; read the job, then retry"))
 	QueueSteps(b, Step{PurchaseID: p.PurchaseID, Event: StepMethodChanged})
 }
 
 // TooManyDeclines refuses a payment by card of a user until again.
 func TooManyDeclines(again time.Time) error {
-	refusal := fault.New(fault.DeclineLimitExceeded, "%d cards of this user were declined within an hour or are being charged; retry after %s", MostDeclines, again.UTC().Format(time.RFC3339))
+	refusal := fault.New(fault.DeclineLimitExceeded, "%d cards of this user were declined within an hour or are being charged; retry after %s", MaxDeclines, again.UTC().Format(time.RFC3339))
 	refusal.RetryAt = again
 	return refusal
 }
@@ -214,7 +214,7 @@ type Buyer struct{ Client, ID string }
 // Cards are the cards of a buyer that count: declined lately, or being tried.
 type Cards struct {
 	Count int
-	Again time.Time // of [MostDeclines] or more: when they are fewer, as far as it is known
+	Again time.Time // of [MaxDeclines] or more: when they are fewer, as far as it is known
 }
 
 // QueueCards counts the cards of buyers for a transaction that is to try others: each is called
@@ -245,7 +245,7 @@ func QueueCards(b *pgx.Batch, buyers []Buyer, except uuid.UUID, wait bool, busy 
 				WHERE p.client = u.client AND p.user_id = u.id AND p.state IN ('pending', 'awaiting_action') AND p.id <> $5
 				  AND y.phase IN ('reserved', 'creating', 'confirming', 'action', 'processing')
 				ORDER BY until DESC LIMIT $4) newest) c
-		WHERE c.n > 0`, clients, users, declinesIn.Seconds(), MostDeclines, except).Query(postgres.Each(func() { each(buyer, cards) }, &buyer.Client, &buyer.ID, &cards.Count, &cards.Again))
+		WHERE c.n > 0`, clients, users, declinesIn.Seconds(), MaxDeclines, except).Query(postgres.Each(func() { each(buyer, cards) }, &buyer.Client, &buyer.ID, &cards.Count, &cards.Again))
 }
 
 // HasTooManyDeclines reports whether the buyer of a purchase has too many declines now; one
@@ -255,6 +255,6 @@ func HasTooManyDeclines(ctx context.Context, db postgres.DB, purchaseID uuid.UUI
 		SELECT count(*) + $2::bool::int >= $4 FROM (
 			SELECT FROM payment_steps
 			WHERE (declined_client, declined_user) = (SELECT client, user_id FROM purchases WHERE id = $1) AND at > (SELECT clock_timestamp()) - $3 * interval '1 second' LIMIT $4) d`,
-		purchaseID, another, declinesIn.Seconds(), MostDeclines).Scan(&many)
+		purchaseID, another, declinesIn.Seconds(), MaxDeclines).Scan(&many)
 	return many, fault.At(err, "payment.HasTooManyDeclines(%s)", purchaseID)
 }

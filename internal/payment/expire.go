@@ -16,8 +16,8 @@ import (
 // payments_over.
 const beforeCapture = `phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing')`
 
-// Taking is a cancellation that takes back a purchase whose payment is open.
-type Taking struct {
+// Cancellation is what a cancellation job says of a purchase whose payment is open.
+type Cancellation struct {
 	PurchaseID uuid.UUID
 	JobID      uuid.UUID // of the cancellation, which ends with the payment
 	By         string
@@ -27,28 +27,28 @@ type Taking struct {
 // QueueGiveUp gives payments up that buyers take back before they are captured: they are
 // expiring, and due at once. A worker that has one of them is fenced, so it confirms and
 // captures nothing any more.
-func QueueGiveUp(b *pgx.Batch, taken []Taking) {
-	queueTaken(b, taken, `, phase = 'expiring', ending = 'cancelled', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
+func QueueGiveUp(b *pgx.Batch, cancelled []Cancellation) {
+	queueCancelled(b, cancelled, `, phase = 'expiring', ending = 'cancelled', version = p.version + 1, lease_until = NULL, due_at = clock_timestamp(),
 		    next_action = NULL, `+unblocked, `p.`+beforeCapture, "payments before their capture")
 }
 
-// QueueTakeCaptured notes cancellations of purchases whose money is being taken, or was.
+// QueueCancelCaptured notes cancellations of purchases whose money is being taken, or was.
 // They change no version: a capture goes on, and what was captured is returned
-// when the payment is finalized.
-func QueueTakeCaptured(b *pgx.Batch, taken []Taking) {
-	queueTaken(b, taken, ``, `p.phase IN ('capturing', 'captured')`, "payments that are captured")
+// when the payment is settled.
+func QueueCancelCaptured(b *pgx.Batch, cancelled []Cancellation) {
+	queueCancelled(b, cancelled, ``, `p.phase IN ('capturing', 'captured')`, "payments that are captured")
 }
 
-func queueTaken(b *pgx.Batch, taken []Taking, set, where, what string) {
-	n := len(taken)
+func queueCancelled(b *pgx.Batch, cancelled []Cancellation, set, where, what string) {
+	n := len(cancelled)
 	ids, jobs, by, reasons := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]string, n), make([]string, n)
-	for i, t := range taken {
-		ids[i], jobs[i], by[i], reasons[i] = t.PurchaseID, t.JobID, t.By, t.Reason
+	for i, c := range cancelled {
+		ids[i], jobs[i], by[i], reasons[i] = c.PurchaseID, c.JobID, c.By, c.Reason
 	}
 	b.Queue(`
-		UPDATE payments p SET cancel_job = t.job, cancelled_by = t.by, cancel_reason = nullif(t.reason, '')`+set+`
-		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS t (id, job, by, reason)
-		WHERE p.purchase_id = t.id AND p.cancel_job IS NULL AND `+where, ids, jobs, by, reasons).Exec(postgres.Exactly(n, what))
+		UPDATE payments p SET cancel_job = c.job, cancelled_by = c.by, cancel_reason = nullif(c.reason, '')`+set+`
+		FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS c (id, job, by, reason)
+		WHERE p.purchase_id = c.id AND p.cancel_job IS NULL AND `+where, ids, jobs, by, reasons).Exec(postgres.Exactly(n, what))
 }
 
 // Expire gives up to limit payments up that are over, the oldest first: those

@@ -69,9 +69,9 @@ func EventsWait(ctx context.Context, db postgres.DB) (wait time.Duration, err er
 	return max(wait, 0), fault.At(err, "payment.EventsWait")
 }
 
-// DeleteEvents deletes up to limit handled events that were received longer than keep
+// DeleteEvents deletes up to limit handled events that were received longer ago than retention
 // ago, from a moment on (nil: from the beginning). It returns the cursor.
-func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+func DeleteEvents(ctx context.Context, db postgres.DB, retention time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	err = db.QueryRow(ctx, `
 		WITH old AS MATERIALIZED (
 			SELECT id, received_at FROM payment_events
@@ -81,12 +81,12 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 		), deleted AS (
 			DELETE FROM payment_events WHERE id = ANY(ARRAY(SELECT id FROM old))
 		)
-		SELECT count(*), coalesce(max(received_at), $2) FROM old`, limit, from, keep.Seconds()).Scan(&deleted, &next)
+		SELECT count(*), coalesce(max(received_at), $2) FROM old`, limit, from, retention.Seconds()).Scan(&deleted, &next)
 	return deleted, next, fault.At(err, "payment.DeleteEvents")
 }
 
 const (
-	mostListed   = 1000        // objects in hand: a span with more is left for a short one
+	maxListed    = 1000        // objects in hand: a span with more is left for a short one
 	shortestSpan = time.Second // what was made in it is taken whole
 )
 
@@ -97,17 +97,17 @@ var errMany = errors.New("payment: more objects of the provider than are taken a
 // span that ends at to: a listing that is cut off goes on after it.
 func InSpans[T any](ctx context.Context, from, to time.Time, list func(ctx context.Context, from, to time.Time, yield func(T) error) error, store func(to time.Time, all []T) error) error {
 	for span := to.Sub(from); from.Before(to); {
-		end, most := from.Add(span), mostListed
+		end, limit := from.Add(span), maxListed
 		if end.After(to) {
 			end = to
 		}
 		isShort := end.Sub(from) <= shortestSpan
 		if isShort {
-			most *= 100
+			limit *= 100
 		}
 		var all []T
 		err := list(ctx, from, end, func(one T) error {
-			if len(all) == most {
+			if len(all) == limit {
 				return errMany
 			}
 			all = append(all, one)
@@ -125,7 +125,7 @@ func InSpans[T any](ctx context.Context, from, to time.Time, list func(ctx conte
 			return err
 		}
 		from = end
-		if len(all) <= mostListed/4 {
+		if len(all) <= maxListed/4 {
 			span *= 2
 		}
 	}

@@ -84,11 +84,11 @@ const (
 
 // Write writes what a worker has found out: phase, attempt, intent, ending, decline, what it
 // waits for, and steps. It fails with [lease.ErrFenced] unless the payment still has the
-// version of p and the guard holds. keep is for how long the lease is renewed; with 0 it is released, and is due after next. attempt_at is set when the
+// version of p and the guard holds. extend is for how long the lease is renewed; with 0 it is released, and is due after next. attempt_at is set when the
 // attempt grows. It is one statement, so it needs no transaction around it. It counts up
 // p.Version.
-func Write(ctx context.Context, db postgres.DB, p *Payment, guard Precondition, keep time.Duration, next *time.Duration, steps ...Step) error {
-	sql, args := writing(p, guard, keep, next)
+func Write(ctx context.Context, db postgres.DB, p *Payment, guard Precondition, extend time.Duration, next *time.Duration, steps ...Step) error {
+	sql, args := writing(p, guard, extend, next)
 	rows := max(1, len(steps))
 	if len(steps) > 0 {
 		events, details, declined := make([]string, len(steps)), make([]*string, len(steps)), make([]bool, len(steps))
@@ -113,8 +113,8 @@ func Write(ctx context.Context, db postgres.DB, p *Payment, guard Precondition, 
 }
 
 // writing is the statement of a write, with 21 arguments.
-func writing(p *Payment, guard Precondition, keep time.Duration, next *time.Duration) (sql string, args []any) {
-	return Leases.Write(p.Ref().Item(), lease.Handover{Keep: keep, Next: next, Seen: p.Wakes}, `
+func writing(p *Payment, guard Precondition, extend time.Duration, next *time.Duration) (sql string, args []any) {
+	return Leases.Write(p.Ref().Item(), lease.Handover{Extend: extend, Next: next, Seen: p.Wakes}, `
 		    phase = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    intent_id = $8, intent_status = $9, received = $10, next_action = $11, ending = $12, uncancellable = $13, decline = $14,
 		    faults = $15, waiting_for = $16, waiting_since = CASE WHEN $16::text IS NOT NULL THEN coalesce(waiting_since, clock_timestamp()) END, last_error = $17,
@@ -133,8 +133,8 @@ func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID) ([]Ref, er
 // QueueOfJobs finds the payments of purchase jobs.
 func QueueOfJobs(b *pgx.Batch, jobs []uuid.UUID, found *[]Ref) {
 	b.Queue(`
-		SELECT p.purchase_id, p.campaign_id, p.job_id, p.version FROM unnest($1::uuid[]) WITH ORDINALITY AS j (id, place)
-		CROSS JOIN LATERAL (SELECT * FROM payments WHERE job_id = j.id) p ORDER BY j.place`, jobs).Query(refsInto(found))
+		SELECT p.purchase_id, p.campaign_id, p.job_id, p.version FROM unnest($1::uuid[]) WITH ORDINALITY AS j (id, ordinal)
+		CROSS JOIN LATERAL (SELECT * FROM payments WHERE job_id = j.id) p ORDER BY j.ordinal`, jobs).Query(refsInto(found))
 }
 
 // QueueLock locks the payments of purchases in the order of their ids and reads them
@@ -147,28 +147,28 @@ func QueueLock(b *pgx.Batch, purchases []uuid.UUID, mode postgres.LockMode, lock
 	QueueGet(b, purchases, into)
 }
 
-// Finalization is what a transaction of the sale has decided about a payment.
-type Finalization struct {
+// Settlement is what a transaction of the sale has decided about a payment.
+type Settlement struct {
 	PurchaseID uuid.UUID
 	Version    int64 // at which it was read
 	From, To   Phase
 }
 
 // recheck is when a payment that was cancelled is checked once more: an event about it
-// may have come while it was finalized.
+// may have come while it was settled.
 const recheck = time.Minute
 
-// QueueFinalize moves payments to the phases that were decided. A worker that has one of
+// QueueSettle moves payments to the phases that were decided. A worker that has one of
 // them is fenced. Each must still have the version at which it was read.
 //
 // A settled or returned payment is not checked again, unless an event comes; a late one
 // is due at once, and a cancelled one after a while, if it was ever at the provider, as is one that was
 // paid out of band. Events about refunds
 // that came before the money was in our books are open again.
-func QueueFinalize(b *pgx.Batch, finalizations []Finalization) {
-	n := len(finalizations)
+func QueueSettle(b *pgx.Batch, settlements []Settlement) {
+	n := len(settlements)
 	ids, versions, from, to := make([]uuid.UUID, n), make([]int64, n), make([]string, n), make([]string, n)
-	for i, c := range finalizations {
+	for i, c := range settlements {
 		ids[i], versions[i], from[i], to[i] = c.PurchaseID, c.Version, string(c.From), string(c.To)
 	}
 	b.Queue(`

@@ -78,7 +78,7 @@ func (in *inputs) decide(o *Order) error {
 }
 
 // pick chooses the positions of an order, or returns why it cannot have them.
-func (in *inputs) pick(o *Order) ([]*inventory.Free, error) {
+func (in *inputs) pick(o *Order) ([]*inventory.FreePosition, error) {
 	if o.Selection.HoldID != uuid.Nil {
 		h, err := in.holdOf(o)
 		if err != nil {
@@ -124,7 +124,7 @@ func (in *inputs) checkCard(o *Order, p *purchase.Purchase) error {
 	if has := in.pending[o.buyer()]; most > 0 && has+n > most {
 		return fault.New(fault.HoldLimitExceeded, "%d positions of this user wait for a card payment; %d more would exceed the limit of %d", has, n, most)
 	}
-	if cards := in.cards[o.cardholder()]; cards.Count >= payment.MostDeclines {
+	if cards := in.cards[o.cardholder()]; cards.Count >= payment.MaxDeclines {
 		if cards.Again.IsZero() {
 			cards.Again = in.now.Add(in.reservations.For)
 		}
@@ -149,9 +149,9 @@ func (in *inputs) charge(o *Order, p *purchase.Purchase) error {
 
 // take notes the effects of an order that has got its positions: they are sold, or reserved when it
 // is paid by card.
-func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.Free) error {
+func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.FreePosition) error {
 	n, hold, board := len(picked), in.holds[o.Selection.HoldID], in.campaigns[p.CampaignID].Board+1 // the zero hold when it names none
-	given, change := inventory.Owned{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked, Board: board}, campaign.Counts{Sold: n, Board: board}
+	given, change := inventory.Allocation{PurchaseID: p.ID, UserID: p.UserID, HoldID: hold.ID, Picked: picked, Board: board}, campaign.Counts{Sold: n, Board: board}
 	if p.State == purchase.Pending {
 		given.For, change = in.reservedFor(o, picked, hold.CreatedAt), campaign.Counts{Reserved: n, Board: board}
 		in.reserve(o, &p, given, hold.CreatedAt)
@@ -176,7 +176,7 @@ func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.Free) 
 
 // reserve begins the payment by card of a purchase, whose positions are reserved. heldSince is when the
 // hold was made that it uses; zero: it uses none.
-func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Owned, heldSince time.Time) {
+func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Allocation, heldSince time.Time) {
 	in.stock.Reserve(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID, o.job.ID))
 	in.pending[o.buyer()] += len(given.Picked)
 	cards := in.cards[o.cardholder()]
@@ -187,7 +187,7 @@ func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Owned,
 	in.reserved, in.begun = append(in.reserved, given), append(in.begun, pay)
 	in.steps = append(in.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepReserved})
 	in.waiting, in.waitingFor = append(in.waiting, p.ID), append(in.waitingFor, p.ID)
-	in.Payments = append(in.Payments, pay.Ref())
+	in.Due = append(in.Due, pay.Ref().Item())
 }
 
 // minReserved is the least time for which positions are reserved for a card, unless
@@ -208,7 +208,7 @@ func (in *inputs) allowance(o *Order) inventory.Allowance {
 // as the quota of its buyer allows for all of them. heldSince is when their hold was made,
 // zero if there was none. A hold can be bought at any age: its buyer pays now. That cannot
 // be repeated, because all of it counts against the next hold.
-func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time.Time) time.Duration {
+func (in *inputs) reservedFor(o *Order, picked []*inventory.FreePosition, heldSince time.Time) time.Duration {
 	q, began := in.allowance(o), in.now
 	if !heldSince.IsZero() {
 		began = heldSince
@@ -216,7 +216,7 @@ func (in *inputs) reservedFor(o *Order, picked []*inventory.Free, heldSince time
 	return min(in.reservations.For, max(q.EndsBy(began, picked).Sub(in.now), q.For))
 }
 
-func purchaseOf(o *Order, picked []*inventory.Free, c *campaign.Status) purchase.Purchase {
+func purchaseOf(o *Order, picked []*inventory.FreePosition, c *campaign.Snapshot) purchase.Purchase {
 	p := purchase.Purchase{ID: o.job.ID, CampaignID: c.ID, UserID: o.UserID, Client: o.client, Currency: c.Currency,
 		PaymentMethod: o.Payment.Method, PaymentReference: postgres.Nullable(o.Payment.Reference), State: purchase.Completed, Metadata: o.Metadata}
 	if o.Payment.Method == purchase.Card {
@@ -224,7 +224,7 @@ func purchaseOf(o *Order, picked []*inventory.Free, c *campaign.Status) purchase
 	}
 	_, _ = rand.Read(p.Nonce[:]) // never fails
 	for _, f := range picked {
-		p.Items = append(p.Items, purchase.Item{Place: c.Shape.Place(f.Position), Price: f.Price})
+		p.Items = append(p.Items, purchase.Item{Seat: c.Shape.Seat(f.Position), Price: f.Price})
 		p.Amount += f.Price
 	}
 	return p

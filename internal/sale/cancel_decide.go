@@ -51,11 +51,11 @@ func (e *effects) decideOne(c *cancellation) error {
 func (e *effects) cancelPayment(c *cancellation) {
 	p := c.payment
 	p.CancelJob = &c.ID // for further cancellations of it
-	taken := payment.Taking{PurchaseID: p.PurchaseID, JobID: c.ID, By: c.By, Reason: c.Reason}
+	taken := payment.Cancellation{PurchaseID: p.PurchaseID, JobID: c.ID, By: c.By, Reason: c.Reason}
 	if p.Phase.BeforeCapture() {
 		e.cancelledPayments = append(e.cancelledPayments, taken)
 		e.notAwaiting, e.unawaited = append(e.notAwaiting, p.JobID), append(e.unawaited, p.PurchaseID)
-		e.Payments = append(e.Payments, payment.Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version + 1})
+		e.Due = append(e.Due, payment.Ref{PurchaseID: p.PurchaseID, Version: p.Version + 1}.Item())
 	} else {
 		e.captured = append(e.captured, taken)
 	}
@@ -75,7 +75,7 @@ func (e *effects) cancel(c *cancellation) error {
 		e.cancelled = append(e.cancelled, purchase.End{ID: p.ID, State: p.State, By: c.By, Reason: c.Reason})
 	}
 	e.refund(p, done.Amount, payment.RefundPurchaseCancelled)
-	e.freedSold = append(e.freedSold, inventory.Owned{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: done.Positions})
+	e.freedSold = append(e.freedSold, inventory.Allocation{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: done.Positions})
 	e.changes.Add(p.CampaignID, campaign.Counts{Sold: -len(done.Positions)})
 	done.State = p.State
 	return e.succeed(c.ID, done)

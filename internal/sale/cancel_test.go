@@ -136,8 +136,8 @@ func TestEveryCancellationHasItsRefundHoweverItWasPaid(t *testing.T) {
 		refused(t, "after the whole", fixture.Job(t, db, refs[3].ID), "already")
 		rows := servers.Value[string](t, db, `SELECT string_agg(format('%s %s %s', number, amount, state), ', ' ORDER BY number) FROM refunds
 			WHERE reason = 'cancelled' AND (due_at IS NULL) = (method <> 'card') AND (finished_at IS NOT NULL) = (state = 'succeeded')`)
-		if want := fmt.Sprintf("1 500 %s, 2 1000 %[1]s, 3 1000 %[1]s", c.state); rows != want || len(report.Refunds) != c.due {
-			t.Errorf("%s: refunds %s, want %s; %d are due", method, rows, want, len(report.Refunds))
+		if want := fmt.Sprintf("1 500 %s, 2 1000 %[1]s, 3 1000 %[1]s", c.state); rows != want || len(report.Due) != c.due {
+			t.Errorf("%s: refunds %s, want %s; %d are due", method, rows, want, len(report.Due))
 		}
 		if method == purchase.Card && stepsOf(t, db, bought) != "reserved refund-requested refund-requested refund-requested" {
 			t.Errorf("steps %s", stepsOf(t, db, bought))

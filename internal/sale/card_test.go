@@ -43,15 +43,15 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		+ purchase 1 a card 400 pending 2,1@200 2,2@200 job 1
 		+ payment of purchase 1 reserved job 1 amount=400 payment_method=pm_card_visa due_at=5h deadline=10h latest=11h
 		+ step of purchase 1 reserved`)
-	if len(report.Payments) != 1 || len(report.Finalized) != 0 {
+	if len(report.Due) != 1 || len(report.Finalized) != 0 {
 		t.Fatalf("%+v", report)
 	}
-	if again := sell(t, seller, ref); len(again.Finalized)+len(again.Payments)+len(again.Busy) != 0 {
+	if again := sell(t, seller, ref); len(again.Finalized)+len(again.Due)+len(again.Busy) != 0 {
 		t.Errorf("delivered again: %+v", again)
 	}
 	changed(``)
 	fixture.Sound(t, db)
-	fixture.Advance(t, db, report.Payments[0].PurchaseID, payment.Captured)
+	fixture.Advance(t, db, report.Due[0].ID, payment.Captured)
 	if report := fixture.FinalizePayments(t, db, ref); report.Sold != 2 || len(report.Finalized) != 1 || len(report.Messages) != 0 {
 		t.Errorf("finalized: %+v", report)
 	}
@@ -161,8 +161,8 @@ func TestCardsThatAreBeingTriedCountInAllCampaigns(t *testing.T) {
 			}
 		}
 	}
-	if tried != payment.MostDeclines || refused != 40-payment.MostDeclines {
-		t.Errorf("%d cards are being tried, %d were refused; want %d and %d", tried, refused, payment.MostDeclines, 40-payment.MostDeclines)
+	if tried != payment.MaxDeclines || refused != 40-payment.MaxDeclines {
+		t.Errorf("%d cards are being tried, %d were refused; want %d and %d", tried, refused, payment.MaxDeclines, 40-payment.MaxDeclines)
 	}
 	another := fixture.CardRequest(t, id, "mallory", 0, 1)
 	another.Client = "kiosk"
@@ -182,11 +182,11 @@ func TestCardsOfABuyerAreCountedByOneTransactionAtATime(t *testing.T) {
 	var b pgx.Batch
 	payment.QueueCards(&b, []payment.Buyer{{Client: "test", ID: "mallory"}}, uuid.Nil, true, nil, nil)
 	servers.NoError(t, counting.SendBatch(t.Context(), &b).Close())
-	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 1 || report.Busy[0] != refs[0] || len(report.Payments) != 1 {
+	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 1 || report.Busy[0] != refs[0] || len(report.Due) != 1 {
 		t.Errorf("%+v", report)
 	}
 	servers.NoError(t, counting.Rollback(t.Context()))
-	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 0 || len(report.Payments) != 1 {
+	if report := sell(t, fixture.Seller(db), refs...); len(report.Busy) != 0 || len(report.Due) != 1 {
 		t.Errorf("later: %+v", report)
 	}
 }
@@ -225,7 +225,7 @@ func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 	}
 	statements = nil
 	report = sell(t, seller, fixture.Accept(t, db, fixture.CardRequest(t, id, "a", 0, 1), fixture.CardRequest(t, id, "b", 0, 1), fixture.CardRequest(t, id, "b", 0, 1))...)
-	if len(report.Payments) != 3 || all("INSERT INTO payments") != 1 || all("FROM held_times\n") != 1 || all("DELETE FROM held_times") != 1 || all("held_times") != 3 {
+	if len(report.Due) != 3 || all("INSERT INTO payments") != 1 || all("FROM held_times\n") != 1 || all("DELETE FROM held_times") != 1 || all("held_times") != 3 {
 		t.Errorf("the test is deaf, or a batch by card looks more often than once: %q", statements)
 	}
 }
@@ -248,7 +248,7 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if report := <-sells; len(report.Payments) != 1 || len(report.Finalized) != 1 {
+	if report := <-sells; len(report.Due) != 1 || len(report.Finalized) != 1 {
 		t.Errorf("%+v", report)
 	}
 }
@@ -269,7 +269,7 @@ func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 	}
 	unlock()
 	report := finalize(t, fixture.Seller(db), back)
-	if len(report.Payments) != 1 || report.Payments[0].Version != fixture.Payment(t, db, bought).Version {
+	if len(report.Due) != 1 || report.Due[0].Version != fixture.Payment(t, db, bought).Version {
 		t.Errorf("%+v", report)
 	}
 	p.Phase, p.Attempt = payment.Creating, 1

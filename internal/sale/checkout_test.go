@@ -350,7 +350,7 @@ func TestAHoldKeepsNoSoldPositionAgain(t *testing.T) {
 	c.run(`hold a 3/1 10m; reserve a hold 15m; capture; finalize`)
 	err := postgres.InTx(t.Context(), c.db, func(tx pgx.Tx) error {
 		var b pgx.Batch
-		inventory.QueueRestoreHolds(&b, []inventory.Owned{{HoldID: c.hold.ID, PurchaseID: c.payment.PurchaseID, Items: c.hold.Positions}})
+		inventory.QueueRestoreHolds(&b, []inventory.Allocation{{HoldID: c.hold.ID, PurchaseID: c.payment.PurchaseID, Items: c.hold.Positions}})
 		return tx.SendBatch(t.Context(), &b).Close()
 	})
 	if !errors.Is(err, postgres.ErrRows) {

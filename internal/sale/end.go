@@ -66,7 +66,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 	var open []payment.Ref
 	var b pgx.Batch
 	campaign.QueueLock(&b, []uuid.UUID{id}, postgres.WaitForLocks, func(uuid.UUID) {})
-	campaign.QueueStatuses(&b, []uuid.UUID{id}, in.campaigns)
+	campaign.QueueSnapshots(&b, []uuid.UUID{id}, in.campaigns)
 	inventory.QueueFindActive(&b, id, maxHolds, &held)
 	payment.QueueOutOfTime(&b, id, maxExpired, &open)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
@@ -90,7 +90,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // its state has changed since: it is finalized elsewhere
 			continue
 		}
-		if err := in.setLate(p); err != nil {
+		if err := in.settle(p, p.overdue()); err != nil {
 			return end, err
 		}
 		end.GivenUp++
@@ -110,7 +110,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 // endIfDue ends the sale of a campaign that is drawn at its end, if that is over and e frees
 // or sells the last reserved position. It comes after all other writes; the
 // statement itself decides.
-func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Status, e *effects) error {
+func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Snapshot, e *effects) error {
 	if !c.Ended || c.State != campaign.Active || c.Counts.Reserved+e.changes[c.ID].Reserved > 0 {
 		return nil
 	}

@@ -133,7 +133,7 @@ func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 		}
 		expectState(t, db, id, campaign.Active)
 		fixture.Advance(t, db, last, c.ends)
-		if report := fixture.FinalizePayments(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw || len(report.Refunds) != 0 {
+		if report := fixture.FinalizePayments(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw || len(report.Due) != 0 {
 			t.Errorf("%s: %+v", name, report)
 		}
 		endSale(t, db, id, "drawing, 0 holds, 0 payments, 0 draws")
@@ -169,7 +169,7 @@ func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testin
 		fixture.Advance(t, db, bought, payment.Captured)
 		report := fixture.FinalizePayments(t, db, ref)
 		got, n := nowOf(t, db, bought, ref), counts(t, db, id)
-		if len(report.Refunds) != 1 || len(report.Messages) != 0 || got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 || n.Sold != 3 || n.Reserved != 0 {
+		if len(report.Due) != 1 || len(report.Messages) != 0 || got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 || n.Sold != 3 || n.Reserved != 0 {
 			t.Errorf("taken back %t, paid after all: %+v, %+v, %+v", takenBack, report, got, n)
 		}
 		fixture.Sound(t, db)
@@ -300,7 +300,7 @@ func awaits(t *testing.T, db *pgxpool.Pool, id uuid.UUID, payments int, until ti
 	w := campaignOf(t, db, id).Waiting
 	switch {
 	case payments == 0 && w == nil:
-	case w == nil || w.Kind != campaign.WaitsForPayments || w.Count != payments || (w.Until == nil) != until.IsZero() || w.Until != nil && !w.Until.Equal(until):
+	case w == nil || w.Kind != campaign.BlockedByPayments || w.Count != payments || (w.Until == nil) != until.IsZero() || w.Until != nil && !w.Until.Equal(until):
 		t.Errorf("it waits for %+v, want %d payments until %s", w, payments, until)
 	}
 }

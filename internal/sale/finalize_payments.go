@@ -41,7 +41,11 @@ func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref
 		return Report{}, err
 	}
 	for _, c := range in.payments {
-		if err := in.decide(c); err != nil {
+		decided, err := c.decide()
+		if err != nil {
+			return Report{}, err
+		}
+		if err := in.settle(c, decided); err != nil {
 			return Report{}, err
 		}
 	}
@@ -58,14 +62,14 @@ func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref
 // finalization is a payment with all that its decision needs.
 type finalization struct {
 	*payment.Payment
-	campaign *campaign.Status
+	campaign *campaign.Snapshot
 	bought   *purchase.Purchase
 	reserved bool      // all of its positions are reserved for it, or none is
 	hold     uuid.UUID // that it has used, and that is restored; zero: none
 }
 
-func (c *finalization) owned() inventory.Owned {
-	return inventory.Owned{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
+func (c *finalization) owned() inventory.Allocation {
+	return inventory.Allocation{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
 		UserID: c.bought.UserID, HeldSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
 }
 
@@ -80,12 +84,12 @@ func (c *finalization) cancelled() bool {
 // finalizations is what a transaction has locked and read of payments, and its effects.
 type finalizations struct {
 	*effects
-	campaigns map[uuid.UUID]*campaign.Status
+	campaigns map[uuid.UUID]*campaign.Snapshot
 	payments  []*finalization // in the order in which they were found
 }
 
 func newFinalizations() *finalizations {
-	in := &finalizations{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status)}
+	in := &finalizations{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Snapshot)}
 	in.alsoCancelled = true
 	return in
 }
@@ -99,7 +103,7 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockW
 	var found []payment.Ref
 	var b pgx.Batch
 	queueLock(&b, wait, campaigns, locked)
-	campaign.QueueStatuses(&b, campaigns, in.campaigns)
+	campaign.QueueSnapshots(&b, campaigns, in.campaigns)
 	payment.QueueOfJobs(&b, jobs, &found)
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, fmt.Errorf("lockPayments: %w", err)

@@ -121,7 +121,8 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		if s := stepsOf(t, db, b.id); s != c.steps {
 			t.Errorf("%s: steps %s", name, s)
 		}
-		if (c.want.Refund != "") != (len(report.Refunds) == 1) || (c.want.Payment == payment.Late) != (len(report.Payments) == 1) || report.Sold != c.want.Sold {
+		due := map[bool]string{c.want.Refund != "": "refund", c.want.Payment == payment.Late: "payment"}[true]
+		if len(report.Due) > 1 || (len(report.Due) == 1) != (due != "") || due != "" && report.Due[0].Kind != due || report.Sold != c.want.Sold {
 			t.Errorf("%s: %+v", name, report)
 		}
 		p := purchaseOf(t, db, b.id)
@@ -131,7 +132,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		if j := fixture.Job(t, db, b.ref.ID); c.want == bought3 && !slices.Equal(resultOf(t, j).Positions, p.Items) || !isAsOf(t, db, b.ref.ID) {
 			t.Errorf("%s: the result is %s", name, j.Result)
 		}
-		if again := fixture.FinalizePayments(t, db, b.ref); len(again.Finalized)+len(again.Refunds)+len(again.Payments)+again.Sold != 0 {
+		if again := fixture.FinalizePayments(t, db, b.ref); len(again.Finalized)+len(again.Due)+again.Sold != 0 {
 			t.Errorf("%s, again: %+v", name, again)
 		}
 	}
@@ -172,7 +173,7 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || j.Progress != nil {
 			t.Errorf("the job still asks its buyer: %s, %+v", j.State, j.Progress)
 		}
-		if again := finalize(t, fixture.Seller(db), back); len(again.Finalized)+len(again.Payments)+len(again.Busy) != 0 {
+		if again := finalize(t, fixture.Seller(db), back); len(again.Finalized)+len(again.Due)+len(again.Busy) != 0 {
 			t.Errorf("delivered again: %+v", again)
 		}
 		refused(t, "another cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "is being cancelled already")
@@ -250,7 +251,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 		for round := range 2 {
 			fixture.Advance(t, db, bought, payment.Captured)
 			report := fixture.FinalizePayments(t, db, ref)
-			if (len(report.Refunds) == 1) != (round == 0) || len(report.Finalized) != 0 {
+			if (len(report.Due) == 1) != (round == 0) || len(report.Finalized) != 0 {
 				t.Errorf("%s, round %d: %+v", name, round, report)
 			}
 		}

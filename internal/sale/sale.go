@@ -42,8 +42,6 @@ import (
 	"triprize/internal/domain/money"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
-	"triprize/internal/lease"
-	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
@@ -55,7 +53,7 @@ type Seller struct {
 	db           postgres.Beginner
 	jobRetention time.Duration
 	reservations Reservations
-	facts        *campaign.Facts
+	facts        *campaign.TermsCache
 }
 
 // MaxExtension is how much longer positions wait for a card at most while the provider is away.
@@ -76,7 +74,7 @@ type Reservations struct {
 // NewSeller returns a Seller. jobRetention is that of the draw jobs that it makes.
 func NewSeller(db postgres.Beginner, jobRetention time.Duration, reservations Reservations) *Seller {
 	reservations.HoldQuota.Max = max(reservations.HoldQuota.Max, reservations.For)
-	return &Seller{db: db, jobRetention: jobRetention, reservations: reservations, facts: campaign.NewFacts()}
+	return &Seller{db: db, jobRetention: jobRetention, reservations: reservations, facts: campaign.NewTermsCache()}
 }
 
 // Order is the payload of a purchase job: buyer, selection and payment.
@@ -121,11 +119,9 @@ func resultOf(p *purchase.Purchase, board int64) Result {
 type Report struct {
 	job.BatchResult
 
-	Sold           int           // positions
-	Payments       []payment.Ref // that are due now
-	Refunds        []lease.Item  // that are due now
-	HoldsUsed      int           // by purchases of this batch
-	HoldsReclaimed int           // holds that were over and that this batch has ended
+	Sold           int // positions
+	HoldsUsed      int // by purchases of this batch
+	HoldsReclaimed int // holds that were over and that this batch has ended
 }
 
 // WaitForCampaign is for callers that have nothing else to do.
@@ -170,7 +166,6 @@ func (s *Seller) run(ctx context.Context, name string, refs []job.Ref, wait job.
 	case err != nil:
 		return Report{}, fmt.Errorf("%s: %w", name, err)
 	}
-	report.Due = append(payment.Items(report.Payments), report.Refunds...)
 	failpoint.Hit(name+".committed", nil)
 	return report, nil
 }

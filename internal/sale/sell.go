@@ -57,7 +57,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.L
 // inputs is what a sale has locked and read, and its effects.
 type inputs struct {
 	*effects
-	campaigns map[uuid.UUID]*campaign.Status
+	campaigns map[uuid.UUID]*campaign.Snapshot
 	orders    []*Order                     // in the order of arrival
 	has       map[inventory.User]int       // positions of users, in campaigns with a purchase limit
 	over      []*inventory.Hold            // holds that are over; has does not count them after endHolds
@@ -90,7 +90,7 @@ func (in *inputs) owner(o *Order) wallet.Owner {
 // on the content of the orders, in one round trip. The lock is a statement of its own;
 // those after it see what was committed before it was granted.
 func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (*inputs, error) {
-	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Status), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold),
+	in := &inputs{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Snapshot), has: make(map[inventory.User]int), holds: make(map[uuid.UUID]inventory.Hold),
 		pending: make(map[inventory.User]int), heldTimes: make(map[inventory.User]inventory.HeldTimes), cards: make(map[payment.Buyer]payment.Cards), cardsLocked: make(map[payment.Buyer]bool),
 		bought: make(map[inventory.User]int), used: make(map[uuid.UUID]uuid.UUID)}
 	jobs, campaigns := idsOf(refs)
@@ -99,7 +99,7 @@ func lockOrders(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWai
 	var n int
 	var b pgx.Batch
 	queueLock(&b, wait, campaigns, locked)
-	campaign.QueueStatuses(&b, campaigns, in.campaigns)
+	campaign.QueueSnapshots(&b, campaigns, in.campaigns)
 	inventory.QueueFindOver(&b, campaigns, &in.over)
 	b.Queue(queuedSQL, jobs, campaigns).Query(in.scanOrders)
 	b.Queue(hasSQL, jobs, campaigns).Query(postgres.Each(func() { in.has[who] = n }, &who.CampaignID, &who.ID, &n))

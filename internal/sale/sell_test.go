@@ -137,7 +137,7 @@ func TestOrdersOfABatchAreServedInOrderOfArrival(t *testing.T) {
 				delivered := slices.Clone(refs)
 				slices.Reverse(delivered)
 				report, err := fixture.Seller(db).Sell(t.Context(), delivered, job.SkipLocked)
-				if err != nil || len(report.Finalized)+len(report.Payments) != len(refs) || len(report.Busy) != 0 {
+				if err != nil || len(report.Finalized)+len(report.Due) != len(refs) || len(report.Busy) != 0 {
 					t.Fatalf("%+v, %v", report, err)
 				}
 				expect(t, name, jobsOf(t, db, refs), want...)
@@ -283,7 +283,7 @@ func TestAJobIsPaidOnce(t *testing.T) {
 	mina := fixture.Wallet(t, db, "mina", 1000)
 	refs := fixture.Accept(t, db, fixture.WalletRequest(t, id, "mina", 1, 1))
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		unit, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{mina}}, postgres.WaitForLocks)
+		unit, err := wallet.Open(t.Context(), tx, wallet.ReadSet{Wallets: []uuid.UUID{mina}}, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}

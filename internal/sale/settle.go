@@ -1,6 +1,7 @@
 package sale
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,160 +18,148 @@ import (
 	"triprize/internal/purchase"
 )
 
-// decide decides about one payment. Money that came when its positions were free again is refunded.
-func (e *effects) decide(c *finalization) error {
+// settlement is what becomes of a payment whose end is known, and of its purchase. Positions that are
+// reserved for it are sold when the purchase is completed; otherwise they are free, or held again.
+type settlement struct {
+	payment  payment.Phase        // empty: it goes on
+	purchase purchase.State       // empty: it stays
+	refund   payment.RefundReason // empty: none
+	problem  *fault.Error         // of the job, when the purchase ends
+}
+
+// decide is the table of settlements. Until the end of a payment is known, that of package cards decides.
+func (c *finalization) decide() (settlement, error) {
 	switch {
 	case c.Phase == payment.Captured && !c.open():
-		return e.refundLate(c)
+		return c.lateMoney()
 	case c.Phase == payment.Captured && c.cancelled():
-		return e.endWithRefund(c, payment.RefundPurchaseCancelled)
+		return refunded(payment.RefundPurchaseCancelled, fault.PurchaseCancelled, "the purchase was cancelled while it was being paid; the money is refunded"), nil
 	case c.Phase == payment.Captured && c.campaign.State == campaign.Cancelled:
-		return e.endWithRefund(c, payment.RefundCampaignCancelled)
+		return refunded(payment.RefundCampaignCancelled, fault.CampaignNotActive, "the campaign was cancelled while the purchase was being paid; the money is refunded"), nil
 	case c.Phase == payment.Captured && c.reserved:
-		return e.sellReserved(c)
+		return settlement{payment: payment.Settled, purchase: purchase.Completed}, nil
 	case c.Phase == payment.Captured:
-		return e.endWithRefund(c, payment.RefundLatePayment)
+		return refunded(payment.RefundLatePayment, fault.ReservationExpired, "the payment arrived after the reservation had ended; the money is refunded"), nil
 	case c.Phase == payment.Ended && c.open():
-		return e.end(c)
+		return c.unpaid(), nil
 	case c.Phase == payment.Ended:
-		e.setPhase(c, payment.Cancelled)
+		return settlement{payment: payment.Cancelled}, nil
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
-		return e.setLate(c)
+		return c.overdue(), nil
 	}
-	return nil
+	return settlement{}, nil
 }
 
-// setLate frees positions that are not paid in time. What its buyer has cancelled ends at once.
-func (e *effects) setLate(c *finalization) error {
+func refunded(reason payment.RefundReason, code fault.Code, text string) settlement {
+	return settlement{payment.RefundDue, purchase.Refunding, reason, fault.New(code, "%s", text)}
+}
+
+// lateMoney refunds money that appeared on a purchase that had ended: it failed, or was cancelled before it
+// was paid.
+func (c *finalization) lateMoney() (settlement, error) {
+	s := settlement{payment: payment.RefundDue, purchase: purchase.Refunding, refund: payment.RefundLatePayment}
+	switch state := c.bought.State; {
+	case state == purchase.Cancelled:
+		s.refund = payment.RefundPurchaseCancelled
+	case state == purchase.Failed && *c.bought.Failure == fault.CampaignNotActive:
+		s.refund = payment.RefundCampaignCancelled
+	case state == purchase.Refunding, state == purchase.Refunded: // it has its refund
+		s.purchase, s.refund = "", ""
+	case state != purchase.Failed:
+		return s, fmt.Errorf("%w: purchase %s is %s, and its payment is captured", postgres.ErrRows, c.PurchaseID, state)
+	}
+	return s, nil
+}
+
+func (c *finalization) unpaid() settlement {
+	s := settlement{payment: payment.Cancelled, purchase: purchase.Failed, problem: c.whyEnded()}
 	if c.cancelled() {
-		return e.end(c)
+		s.purchase = purchase.Cancelled
 	}
-	e.release(c)
-	e.setPhase(c, payment.Late)
-	e.Payments = append(e.Payments, payment.Ref{PurchaseID: c.PurchaseID, CampaignID: c.CampaignID, JobID: c.JobID, Version: c.Version + 1})
+	if c.hold != uuid.Nil {
+		s.problem.About = fault.About{Kind: fault.AboutHold, ID: c.hold.String()}
+	}
+	return s
+}
+
+// overdue frees positions that are not paid in time. What its buyer has cancelled ends at once.
+func (c *finalization) overdue() settlement {
+	if c.cancelled() {
+		return c.unpaid()
+	}
+	return settlement{payment: payment.Late}
+}
+
+func (e *effects) settle(c *finalization, s settlement) error {
+	if s.payment == "" {
+		return nil
+	}
+	e.finalized = append(e.finalized, payment.Settlement{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: s.payment})
+	if c.reserved && c.open() {
+		e.settlePositions(c, s)
+	}
+	if s.refund != "" {
+		if s.refund == payment.RefundLatePayment || !c.open() {
+			e.step(c, payment.StepLate)
+		}
+		e.refund(c.bought, c.bought.Amount, s.refund)
+	}
+	switch {
+	case s.payment == payment.Late:
+		e.Due = append(e.Due, payment.Ref{PurchaseID: c.PurchaseID, Version: c.Version + 1}.Item())
+	case s.purchase == purchase.Completed:
+		e.completed = append(e.completed, c.PurchaseID)
+		return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))
+	case s.purchase != "" && c.open():
+		return e.end(c, s)
+	case s.purchase != "":
+		e.lateEnds = append(e.lateEnds, purchase.End{ID: c.PurchaseID, State: s.purchase})
+	}
 	return nil
 }
 
-func (e *effects) setPhase(c *finalization, phase payment.Phase) {
-	e.finalized = append(e.finalized, payment.Finalization{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: phase})
+// settlePositions is for the positions that are reserved for a payment. Times of its user with positions that
+// are neither bought nor held again count.
+func (e *effects) settlePositions(c *finalization, s settlement) {
+	n, owned := len(c.bought.Items), c.owned()
+	switch {
+	case s.purchase == purchase.Completed:
+		e.paid = append(e.paid, owned)
+		e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -n, Sold: n})
+	case c.hold != uuid.Nil:
+		e.restoredHolds = append(e.restoredHolds, owned)
+		e.changes.Add(c.CampaignID, campaign.Counts{})
+		e.step(c, payment.StepHeldAgain)
+	default:
+		if s.refund == "" {
+			e.unpaid = append(e.unpaid, owned)
+		}
+		e.freed = append(e.freed, owned)
+		e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -n})
+		e.step(c, payment.StepReleased)
+	}
 }
 
 func (e *effects) step(c *finalization, event string) {
 	e.steps = append(e.steps, payment.Step{PurchaseID: c.PurchaseID, Event: event})
 }
 
-// release frees the positions of an unpaid purchase, if it still has them, and adds to the held
-// times of its user.
-func (e *effects) release(c *finalization) {
-	if c.reserved {
-		e.unpaid = append(e.unpaid, c.owned())
-	}
-	e.free(c)
-}
-
-func (e *effects) restoreHold(c *finalization) {
-	e.restoredHolds = append(e.restoredHolds, c.owned())
-	e.changes.Add(c.CampaignID, campaign.Counts{})
-	e.step(c, payment.StepHeldAgain)
-}
-
-// free frees the positions of a purchase, if it still has them.
-func (e *effects) free(c *finalization) {
-	if !c.reserved {
-		return
-	}
-	e.freed = append(e.freed, c.owned())
-	e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -len(c.bought.Items)})
-	e.step(c, payment.StepReleased)
-}
-
-func (e *effects) sellReserved(c *finalization) error {
-	n := len(c.bought.Items)
-	e.paid = append(e.paid, c.owned())
-	e.changes.Add(c.CampaignID, campaign.Counts{Reserved: -n, Sold: n})
-	return e.complete(c)
-}
-
-func (e *effects) complete(c *finalization) error {
-	e.completed = append(e.completed, c.PurchaseID)
-	e.setPhase(c, payment.Settled)
-	return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))
-}
-
-func (e *effects) endWithRefund(c *finalization, reason payment.RefundReason) error {
-	if reason == payment.RefundLatePayment {
-		e.step(c, payment.StepLate)
-	}
-	e.free(c)
-	end := purchase.End{ID: c.PurchaseID, State: purchase.Refunding}
-	var problem *fault.Error
-	switch reason {
-	case payment.RefundPurchaseCancelled:
-		problem = fault.New(fault.PurchaseCancelled, "the purchase was cancelled while it was being paid; the money is refunded")
-		end.By, end.Reason = c.cancelledBy()
-	case payment.RefundCampaignCancelled:
-		problem = fault.New(fault.CampaignNotActive, "the campaign was cancelled while the purchase was being paid; the money is refunded")
-	default:
-		problem = fault.New(fault.ReservationExpired, "the payment arrived after the reservation had ended; the money is refunded")
-	}
-	if end.By == "" {
-		end.Failure = &problem.Code
+// end ends an open purchase without its positions, its job, and the cancellation that waits for that.
+func (e *effects) end(c *finalization, s settlement) error {
+	end := purchase.End{ID: c.PurchaseID, State: s.purchase, Failure: &s.problem.Code}
+	if c.cancelled() {
+		end.Failure, end.By, end.Reason = nil, cmp.Or(postgres.ValueOf(c.CancelledBy), job.System), postgres.ValueOf(c.CancelReason)
 	}
 	e.ends = append(e.ends, end)
-	e.refund(c.bought, c.bought.Amount, reason)
-	e.setPhase(c, payment.RefundDue)
-	return e.finalize(c, purchase.Refunding, problem)
-}
-
-// refundLate refunds money that appeared on a purchase that had ended: it failed, or was
-// cancelled before it was paid.
-func (e *effects) refundLate(c *finalization) error {
-	switch state := c.bought.State; state {
-	case purchase.Failed, purchase.Cancelled:
-		reason := payment.RefundLatePayment
-		if state == purchase.Cancelled {
-			reason = payment.RefundPurchaseCancelled
-		} else if *c.bought.Failure == fault.CampaignNotActive {
-			reason = payment.RefundCampaignCancelled
-		}
-		e.step(c, payment.StepLate)
-		e.lateEnds = append(e.lateEnds, purchase.End{ID: c.PurchaseID, State: purchase.Refunding})
-		e.refund(c.bought, c.bought.Amount, reason)
-	case purchase.Refunding, purchase.Refunded: // it has its refund
-	default:
-		return fmt.Errorf("%w: purchase %s is %s, and its payment is captured", postgres.ErrRows, c.PurchaseID, state)
+	e.fail(c.JobID, c.PurchaseID, s.problem)
+	if c.CancelJob == nil {
+		return nil
 	}
-	e.setPhase(c, payment.RefundDue)
-	return nil
-}
-
-func (e *effects) end(c *finalization) error {
-	e.setPhase(c, payment.Cancelled)
-	problem := c.whyEnded()
-	if c.hold == uuid.Nil {
-		e.release(c)
-	} else {
-		e.restoreHold(c)
-		problem.About = fault.About{Kind: fault.AboutHold, ID: c.hold.String()}
+	done := resultOf(c.bought, c.campaign.Board)
+	if done.State = s.purchase; c.reserved { // they are freed now
+		done.Board++
 	}
-	if c.cancelled() {
-		by, reason := c.cancelledBy()
-		e.ends = append(e.ends, purchase.End{ID: c.PurchaseID, State: purchase.Cancelled, By: by, Reason: reason})
-		return e.finalize(c, purchase.Cancelled, problem)
-	}
-	e.ends = append(e.ends, purchase.End{ID: c.PurchaseID, State: purchase.Failed, Failure: &problem.Code})
-	return e.finalize(c, purchase.Failed, problem)
-}
-
-func (c *finalization) cancelledBy() (by, reason string) {
-	by = job.System
-	if c.CancelledBy != nil {
-		by = *c.CancelledBy
-	}
-	if c.CancelReason != nil {
-		reason = *c.CancelReason
-	}
-	return by, reason
+	return e.succeed(*c.CancelJob, done)
 }
 
 // whyEnded returns why the job of an unpaid purchase fails.
@@ -208,20 +197,6 @@ func declined(d *payprovider.Decline) *fault.Error {
 		why.DeclineCode = d.Code
 	}
 	return why
-}
-
-// finalize finalizes the job of a purchase that ends without its positions, and the
-// cancellation that waits for that.
-func (e *effects) finalize(c *finalization, state purchase.State, problem error) error {
-	e.fail(c.JobID, c.PurchaseID, problem)
-	if c.CancelJob == nil {
-		return nil
-	}
-	done := resultOf(c.bought, c.campaign.Board)
-	if done.State = state; c.reserved { // they are freed now
-		done.Board++
-	}
-	return e.succeed(*c.CancelJob, done)
 }
 
 // dropFinal drops the outcomes of jobs that are final already. An open payment has no such

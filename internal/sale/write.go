@@ -36,19 +36,19 @@ type effects struct {
 	reservations      Reservations // of begun and reserved
 	now               time.Time    // likewise: when they begin
 	begun             []payment.New
-	finalized         []payment.Finalization
-	cancelledPayments []payment.Taking // by cancellations, before their capture
-	captured          []payment.Taking // likewise, after it
+	finalized         []payment.Settlement
+	cancelledPayments []payment.Cancellation // by cancellations, before their capture
+	captured          []payment.Cancellation // likewise, after it
 	steps             []payment.Step
 	refunds           []payment.Refund
 
-	reserved      []inventory.Owned
-	sold          []inventory.Owned // that were free or held
-	paid          []inventory.Owned // that were reserved, and are sold
-	freed         []inventory.Owned // that were reserved
-	unpaid        []inventory.Owned // whose positions are freed, too
-	restoredHolds []inventory.Owned
-	freedSold     []inventory.Owned // that were sold
+	reserved      []inventory.Allocation
+	sold          []inventory.Allocation // that were free or held
+	paid          []inventory.Allocation // that were reserved, and are sold
+	freed         []inventory.Allocation // that were reserved
+	unpaid        []inventory.Allocation // whose positions are freed, too
+	restoredHolds []inventory.Allocation
+	freedSold     []inventory.Allocation // that were sold
 
 	purchases []purchase.Purchase // new ones
 	completed []uuid.UUID
@@ -99,7 +99,7 @@ func (e *effects) refund(p *purchase.Purchase, amount money.Amount, reason payme
 	e.refunds = append(e.refunds, made)
 	if made.Method == payment.RefundToCard {
 		why := string(reason)
-		e.Refunds = append(e.Refunds, made.Item())
+		e.Due = append(e.Due, made.Item())
 		e.steps = append(e.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepRefundOpen, Detail: &why})
 	}
 }
@@ -116,9 +116,9 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	if len(e.begun) > 0 {
 		payment.QueueInsert(&b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstCheck)
 	}
-	queueSome(&b, e.finalized, payment.QueueFinalize)
+	queueSome(&b, e.finalized, payment.QueueSettle)
 	queueSome(&b, e.cancelledPayments, payment.QueueGiveUp)
-	queueSome(&b, e.captured, payment.QueueTakeCaptured)
+	queueSome(&b, e.captured, payment.QueueCancelCaptured)
 	queueSome(&b, e.steps, func(b *pgx.Batch, steps []payment.Step) { payment.QueueSteps(b, steps...) })
 	queueSome(&b, e.refunds, payment.QueueInsertRefunds)
 	if len(e.reserved) > 0 {
@@ -167,7 +167,7 @@ func queueSome[T any](b *pgx.Batch, items []T, queue func(*pgx.Batch, []T)) {
 // its round trips do not matter. Reserved positions are not sold: while a payment is pending, no
 // draw begins. Where what is sold at the end is drawn, the last payment begins the draw, however it
 // has ended.
-func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Status, e *effects) error {
+func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]*campaign.Snapshot, e *effects) error {
 	if err := e.write(ctx, tx); err != nil {
 		return err
 	}

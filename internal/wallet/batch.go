@@ -38,8 +38,8 @@ const (
 	longestPause = 4 * retryEvery
 	// lockedFor is how long a wallet counts as locked after it was found so: over a pause and the try after it.
 	lockedFor = 2 * longestPause
-	// lockedMost is how many of them a process knows; without its entry a wallet is waited for once more.
-	lockedMost = 4096
+	// maxLocked is how many of them a process knows; without its entry a wallet is waited for once more.
+	maxLocked = 4096
 	// drain is how long Close still executes commands that are waiting.
 	drain = 2 * time.Second
 
@@ -50,7 +50,7 @@ const (
 // NewBatcher returns a Batcher in front of an Executor; Close closes it.
 func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	timeout := cmp.Or(settings.Timeout, timeout)
-	locked, _ := lru.New[uuid.UUID, time.Time](lockedMost) // fails only for a size of 0
+	locked, _ := lru.New[uuid.UUID, time.Time](maxLocked) // fails only for a size of 0
 	options := batch.Options{Size: 256, Linger: time.Millisecond, InFlight: 1, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
 	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: locked, timeout: timeout}
 	options.MinInterval = retryEvery

@@ -282,7 +282,7 @@ func TestTheSweepGivesBackWhatIsOverAndPassesOverBusyWallets(t *testing.T) {
 		lapse(t, db, id)
 	}
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		if _, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: ids[:1]}, postgres.WaitForLocks); err != nil {
+		if _, err := wallet.Open(t.Context(), tx, wallet.ReadSet{Wallets: ids[:1]}, postgres.WaitForLocks); err != nil {
 			return err
 		}
 		if n, err := wallet.Expire(t.Context(), db, nil, 100); err != nil || n.Authorizations != 6 || len(n.Visited) != 4 || n.PassedOver != 1 {

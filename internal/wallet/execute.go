@@ -105,7 +105,7 @@ func (a Action) open(s *session) (any, error) {
 		exists.About = fault.About{Kind: fault.AboutWallet, ID: made.ID.String()}
 		return nil, exists
 	}
-	s.opened[a.Owner] = Created{ID: made.ID} // for the next command the wallet exists
+	s.opened[a.Owner] = CreateResult{ID: made.ID} // for the next command the wallet exists
 	if a.Amount > 0 {
 		if _, err := s.unit.Credit(made.ID, Movement{Amount: a.Amount, Actor: a.Actor, Description: a.Description}); err != nil {
 			return nil, err
@@ -241,7 +241,7 @@ func (e *Executor) try(ctx context.Context, db postgres.Pool, commands []Command
 type session struct {
 	documents Documents
 	unit      *UnitOfWork
-	opened    map[Owner]Created
+	opened    map[Owner]CreateResult
 }
 
 // execute is the transaction: it locks wallets, decides commands in order, and writes
@@ -277,7 +277,7 @@ func (e *Executor) execute(ctx context.Context, tx pgx.Tx, commands []Command, m
 }
 
 // wanted is everything that commands need to read.
-func (s *session) wanted(commands []Command) (want Wanted) {
+func (s *session) wanted(commands []Command) (want ReadSet) {
 	want.Clients = []string{}
 	for _, c := range commands {
 		want.Wallets = append(want.Wallets, c.Action.wallets()...)
@@ -303,11 +303,11 @@ func (s *session) wanted(commands []Command) (want Wanted) {
 
 // openWallets creates the wallets that commands open. It skips commands that will be
 // refused, because a wallet is never deleted.
-func openWallets(ctx context.Context, tx pgx.Tx, commands []Command) (map[Owner]Created, error) {
-	var openings []Opening
+func openWallets(ctx context.Context, tx pgx.Tx, commands []Command) (map[Owner]CreateResult, error) {
+	var openings []NewWallet
 	for _, c := range commands {
 		if c.Action.Kind == "" && c.Action.check() == nil && c.sees(c.Action.Owner) {
-			openings = append(openings, Opening{Owner: c.Action.Owner, Metadata: c.Action.Metadata})
+			openings = append(openings, NewWallet{Owner: c.Action.Owner, Metadata: c.Action.Metadata})
 		}
 	}
 	if len(openings) == 0 {

@@ -54,7 +54,7 @@ func TestRowsThatMoveUnderTheLockRollTheBookBack(t *testing.T) {
 		id := withBalance(t, db, 10)
 		a := authorized(t, db, id, 5)
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-			u, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, postgres.WaitForLocks)
+			u, err := wallet.Open(t.Context(), tx, wallet.ReadSet{Wallets: []uuid.UUID{id}, Authorizations: []uuid.UUID{a.ID}}, postgres.WaitForLocks)
 			if err != nil {
 				return err
 			}
@@ -102,16 +102,16 @@ func TestOwnersAndReferencesAreTakenInOneOrder(t *testing.T) {
 	db := servers.DB(t)
 	create := func(_ uuid.UUID, names ...string) error {
 		return postgres.InTx(context.Background(), db, func(tx pgx.Tx) error {
-			var openings []wallet.Opening
+			var openings []wallet.NewWallet
 			for _, name := range names {
-				openings = append(openings, wallet.Opening{Owner: wallet.Owner{Client: "shop", ID: name, Currency: "JPY"}})
+				openings = append(openings, wallet.NewWallet{Owner: wallet.Owner{Client: "shop", ID: name, Currency: "JPY"}})
 			}
 			_, err := wallet.Create(context.Background(), tx, openings)
 			return err
 		})
 	}
 	refer := func(id uuid.UUID, names ...string) error {
-		err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) {
+		err := try(t, db, wallet.ReadSet{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) {
 			for _, name := range names {
 				must(t)(u.Credit(id, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: name}}))
 			}

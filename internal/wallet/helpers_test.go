@@ -32,12 +32,12 @@ func withBalance(t *testing.T, db *pgxpool.Pool, balance money.Amount) uuid.UUID
 }
 
 // with lets do use a unit on wallets, and writes and commits what it decides.
-func with(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(u *wallet.UnitOfWork)) {
+func with(t *testing.T, db *pgxpool.Pool, want wallet.ReadSet, do func(u *wallet.UnitOfWork)) {
 	t.Helper()
 	servers.NoError(t, try(t, db, want, do))
 }
 
-func try(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(u *wallet.UnitOfWork)) error {
+func try(t *testing.T, db *pgxpool.Pool, want wallet.ReadSet, do func(u *wallet.UnitOfWork)) error {
 	t.Helper()
 	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		u, err := wallet.Open(t.Context(), tx, want, postgres.WaitForLocks)
@@ -52,7 +52,7 @@ func try(t *testing.T, db *pgxpool.Pool, want wallet.Wanted, do func(u *wallet.U
 // on is with for wallets alone.
 func on(t *testing.T, db *pgxpool.Pool, do func(u *wallet.UnitOfWork), ids ...uuid.UUID) {
 	t.Helper()
-	with(t, db, wallet.Wanted{Wallets: ids}, do)
+	with(t, db, wallet.ReadSet{Wallets: ids}, do)
 }
 
 func must(t *testing.T) func(any, error) {

@@ -54,7 +54,7 @@ func TestHistoryIsReadInBothDirectionsAndByPlaces(t *testing.T) {
 	db := servers.DB(t)
 	a, b := withBalance(t, db, 100), withBalance(t, db, 0)
 	h := authorized(t, db, a, 60)
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, b}, Authorizations: []uuid.UUID{h.ID}}, func(u *wallet.UnitOfWork) {
+	with(t, db, wallet.ReadSet{Wallets: []uuid.UUID{a, b}, Authorizations: []uuid.UUID{h.ID}}, func(u *wallet.UnitOfWork) {
 		_, err := u.Capture(a, h.ID, wallet.Movement{Amount: 10})
 		must(t)(nil, err)
 		must(t)(u.Transfer(a, b, wallet.Movement{Amount: 5, Reference: wallet.Reference{Scope: "shop", Text: "order-7"}, Description: "a gift"}))

@@ -50,7 +50,7 @@ func OpenBuyers(ctx context.Context, tx pgx.Tx, owners map[Owner]bool, reference
 	if err != nil {
 		return nil, err
 	}
-	unit, err := Open(ctx, tx, Wanted{Wallets: slices.Collect(maps.Values(wallets)), References: slices.Collect(maps.Keys(references))}, mode)
+	unit, err := Open(ctx, tx, ReadSet{Wallets: slices.Collect(maps.Values(wallets)), References: slices.Collect(maps.Keys(references))}, mode)
 	return &Buyers{unit, wallets}, err
 }
 
@@ -107,14 +107,14 @@ func (b *Buyers) Queue(p *pgx.Batch) {
 	}
 }
 
-// Created is the wallet of an owner.
-type Created struct {
+// CreateResult is the wallet of an owner.
+type CreateResult struct {
 	ID    uuid.UUID
 	Fresh bool // this call created it
 }
 
-// Opening is a wallet to be created.
-type Opening struct {
+// NewWallet is a wallet to be created.
+type NewWallet struct {
 	Owner
 	Metadata metadata.Map
 }
@@ -123,12 +123,12 @@ type Opening struct {
 // currency, and returns the wallet of each. Of several openings for one owner the first
 // counts. Call it before Open, with owners that pass check. It inserts in the order of
 // owners, so that two transactions that create the same wallets cannot deadlock.
-func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Created, error) {
+func Create(ctx context.Context, tx pgx.Tx, openings []NewWallet) (map[Owner]CreateResult, error) {
 	order := slices.Clone(openings)
-	slices.SortStableFunc(order, func(x, y Opening) int {
+	slices.SortStableFunc(order, func(x, y NewWallet) int {
 		return cmp.Or(cmp.Compare(x.ID, y.ID), cmp.Compare(x.Currency, y.Currency), cmp.Compare(x.Client, y.Client))
 	})
-	order = slices.CompactFunc(order, func(x, y Opening) bool { return x.Owner == y.Owner })
+	order = slices.CompactFunc(order, func(x, y NewWallet) bool { return x.Owner == y.Owner })
 	n := len(order)
 	fresh, names, currencies := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	clients, texts := make([]string, n), make([][]byte, n)
@@ -136,10 +136,10 @@ func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 		fresh[i], names[i], currencies[i] = uuidv7.New(), o.ID, o.Currency
 		clients[i], texts[i] = o.Client, o.Metadata.Text()
 	}
-	made := make(map[Owner]Created, n)
+	made := make(map[Owner]CreateResult, n)
 	var id uuid.UUID
 	var o Owner
-	err := postgres.Scan(ctx, tx, func() { made[o] = Created{ID: id, Fresh: true} }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
+	err := postgres.Scan(ctx, tx, func() { made[o] = CreateResult{ID: id, Fresh: true} }, []any{&id, &o.ID, &o.Currency, &o.Client}, `
 		WITH wanted AS MATERIALIZED (
 			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::jsonb[]) AS w (id, owner_id, currency, client, metadata)
 		), made AS (
@@ -164,7 +164,7 @@ func Create(ctx context.Context, tx pgx.Tx, openings []Opening) (map[Owner]Creat
 	}
 	old, err := Find(ctx, tx, others)
 	for o, id := range old {
-		made[o] = Created{ID: id}
+		made[o] = CreateResult{ID: id}
 	}
 	return made, err
 }

@@ -63,7 +63,7 @@ func (s *script) is(name string) string {
 
 func (s *script) unit(commands []string) {
 	s.t.Helper()
-	var want wallet.Wanted
+	var want wallet.ReadSet
 	for _, h := range s.holds {
 		want.Authorizations = append(want.Authorizations, h.ID)
 	}

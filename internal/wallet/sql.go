@@ -19,8 +19,8 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// Wanted is what the commands of a transaction need to read.
-type Wanted struct {
+// ReadSet is what the commands of a transaction need to read.
+type ReadSet struct {
 	Wallets        []uuid.UUID
 	Clients        []string    // only their wallets are locked, others are busy; nil: those of every client
 	Authorizations []uuid.UUID // to be captured or voided
@@ -66,8 +66,8 @@ const usedSQL = `
 // Open locks wallets for the transaction, in the order of their ids, and reads what
 // commands on them need, in one round trip. With postgres.SkipLocked, wallets that
 // another transaction has locked are Busy. A transaction locks campaigns before
-// wallets, and the jobs that it finalizes after them.
-func Open(ctx context.Context, tx pgx.Tx, want Wanted, mode postgres.LockMode) (*UnitOfWork, error) {
+// wallets, and the jobs that it completes after them.
+func Open(ctx context.Context, tx pgx.Tx, want ReadSet, mode postgres.LockMode) (*UnitOfWork, error) {
 	u := &UnitOfWork{accounts: make(map[uuid.UUID]*account), authorizations: make(map[uuid.UUID]*authorization), references: make(map[Reference]uuid.UUID)}
 	ids := slices.Clone(want.Wallets)
 	slices.SortFunc(ids, uuidv7.Compare)

@@ -54,7 +54,7 @@ func expire(ctx context.Context, db postgres.Pool, except []uuid.UUID, limit int
 	}
 	done.Visited = due
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		unit, err := Open(ctx, tx, Wanted{Wallets: due}, postgres.SkipLocked)
+		unit, err := Open(ctx, tx, ReadSet{Wallets: due}, postgres.SkipLocked)
 		if err != nil {
 			return err
 		}

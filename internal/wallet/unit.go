@@ -198,12 +198,12 @@ func (u *UnitOfWork) afford(a *account, amount money.Amount) error {
 
 // checkText refuses text that Postgres would refuse, so that one bad text does not
 // fail all commands of the transaction. Text may be empty.
-func checkText(pointer, text string, most int) error {
+func checkText(pointer, text string, limit int) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return invalid(pointer, "must be UTF-8 without NUL")
 	}
-	if utf8.RuneCountInString(text) > most {
-		return invalid(pointer, fmt.Sprintf("must have at most %d characters", most))
+	if utf8.RuneCountInString(text) > limit {
+		return invalid(pointer, fmt.Sprintf("must have at most %d characters", limit))
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 	}
 	seven := int64(7)
 	nobody := uuid.New()
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a, euros, full}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
+	with(t, db, wallet.ReadSet{Wallets: []uuid.UUID{a, euros, full}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
 		invalid, missing := refused(t, fault.InvalidRequest), refused(t, fault.NotFound)
 		for _, amount := range []money.Amount{0, -1, wallet.MaxAmount + 1, -1 << 63, 1<<63 - 1} {
 			m := wallet.Movement{Amount: amount}
@@ -59,7 +59,7 @@ func TestARefusedCommandLeavesNothing(t *testing.T) {
 		must(t)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
 		refused(t, fault.StateConflict)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
 	})
-	with(t, db, wallet.Wanted{Wallets: []uuid.UUID{a}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
+	with(t, db, wallet.ReadSet{Wallets: []uuid.UUID{a}, References: []wallet.Reference{{Scope: "shop", Text: "r"}}}, func(u *wallet.UnitOfWork) {
 		refused(t, fault.StateConflict)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "shop", Text: "r"}}))
 		must(t)(u.Credit(a, wallet.Movement{Amount: 1, Reference: wallet.Reference{Scope: "another shop", Text: "r"}}))
 	})
@@ -77,7 +77,7 @@ func TestAWalletIsReadAfterTheWaitForItsLock(t *testing.T) {
 	on(t, db, func(u *wallet.UnitOfWork) {
 		for range cap(won) {
 			wg.Go(func() {
-				err := try(t, db, wallet.Wanted{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) {
+				err := try(t, db, wallet.ReadSet{Wallets: []uuid.UUID{id}}, func(u *wallet.UnitOfWork) {
 					_, err := u.Debit(id, wallet.Movement{Amount: 60})
 					won <- err == nil
 				})
@@ -108,13 +108,13 @@ func TestAnOwnerHasOneWalletInACurrency(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	var owners []wallet.Owner
-	var openings []wallet.Opening
+	var openings []wallet.NewWallet
 	for i := range 6 {
 		owners = append(owners, wallet.Owner{Client: "shop", ID: fmt.Sprint("owner-", i/2), Currency: []string{"JPY", "EUR"}[i%2]})
-		openings = append(openings, wallet.Opening{Owner: owners[i]})
+		openings = append(openings, wallet.NewWallet{Owner: owners[i]})
 	}
 	ids := make(map[wallet.Owner]uuid.UUID)
-	for _, mine := range [][]wallet.Opening{openings[:4], openings, openings} {
+	for _, mine := range [][]wallet.NewWallet{openings[:4], openings, openings} {
 		known := len(ids)
 		err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 			created, err := wallet.Create(t.Context(), tx, mine)

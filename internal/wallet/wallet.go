@@ -195,7 +195,7 @@ func (a Authorization) Remaining() money.Amount {
 // Movement is what all commands on a wallet have in common.
 type Movement struct {
 	Amount      money.Amount // minor units
-	Reference   Reference    // zero: the entry's own id; one that may have been used is to be in Wanted.References: Write fails with a used one
+	Reference   Reference    // zero: the entry's own id; one that may have been used is to be in ReadSet.References: Write fails with a used one
 	Description string
 	Metadata    metadata.Map
 	PurchaseID  uuid.UUID // of Pay and Refund

@@ -20,7 +20,7 @@ import (
 type Documents struct {
 	Endpoint func(Endpoint, []Secret) any
 	Delivery func(Delivery) any
-	Replayed func(Replayed) any
+	Replayed func(ReplayResult) any
 }
 
 // Endpoints carries out commands on endpoints.
@@ -31,8 +31,8 @@ type Endpoints struct {
 	documents Documents
 }
 
-// mostEndpoints bounds the endpoints of a client.
-const mostEndpoints = 16
+// maxEndpoints bounds the endpoints of a client.
+const maxEndpoints = 16
 
 // NewEndpoints returns the commands. keys seal the secrets; guard says where events may be sent,
 // and which addresses need no challenge.
@@ -53,7 +53,7 @@ func (s *Endpoints) Create(ctx context.Context, r job.Request, e Endpoint) (done
 	}
 	e.ID, secret = uuidv7.New(), sender.NewSecret()
 	done, err = job.Once(ctx, s.db, r, func(tx pgx.Tx) (any, error) {
-		made, err := Create(ctx, tx, e, Seal(s.keys, e.ID, secret), mostEndpoints)
+		made, err := Create(ctx, tx, e, Seal(s.keys, e.ID, secret), maxEndpoints)
 		if err != nil {
 			return nil, err
 		}
@@ -201,11 +201,11 @@ func FindEndpoint(ctx context.Context, db postgres.DB, owner string, id uuid.UUI
 	return e, nil
 }
 
-// mostReplayed is how many events one request sends again at most.
-const mostReplayed = 1000
+// maxReplayed is how many events one request sends again at most.
+const maxReplayed = 1000
 
-// Replayed is what a replay of a span has done.
-type Replayed struct {
+// ReplayResult is what a replay of a span has done.
+type ReplayResult struct {
 	Count int
 	More  bool      // there are more in the span
 	Until time.Time // the cursor: where the next request begins
@@ -238,18 +238,18 @@ func (s *Endpoints) Replay(ctx context.Context, r job.Request, owner string, id,
 	})
 }
 
-// ReplaySpan sends events of a span again, the oldest first, [mostReplayed] at most.
+// ReplaySpan sends events of a span again, the oldest first, [maxReplayed] at most.
 func (s *Endpoints) ReplaySpan(ctx context.Context, r job.Request, owner string, id uuid.UUID, span Span) (job.Accepted, error) {
 	if !span.From.Before(span.To) {
 		return job.Accepted{}, fault.Invalid(fault.Field{Pointer: "/to", Detail: "must be after from"})
 	}
 	return s.once(ctx, r, owner, id, func(tx pgx.Tx, e Endpoint) (any, error) {
-		n, last, err := replaySpan(ctx, tx, e, span, mostReplayed)
+		n, last, err := replaySpan(ctx, tx, e, span, maxReplayed)
 		if err != nil {
 			return nil, err
 		}
-		done := Replayed{Count: n, Until: span.To}
-		if n == mostReplayed && last != nil {
+		done := ReplayResult{Count: n, Until: span.To}
+		if n == maxReplayed && last != nil {
 			done.More, done.Until = true, *last // events of one moment may be sent twice, and none is left out
 		}
 		return s.documents.Replayed(done), nil

@@ -127,7 +127,7 @@ func (d *run) batch(ctx context.Context) (more bool, err error) {
 	}
 	more = (len(due) == size || len(all) < len(due)) && time.Now().Before(d.over) && r.Pause == 0 && !r.Gone && ctx.Err() == nil
 	if more {
-		r.Keep = d.settings.lease()
+		r.Extend = d.settings.lease()
 	}
 	r.Sent = all
 	if r.Failed { // an app sees less
@@ -216,7 +216,7 @@ func (d *run) render(ctx context.Context, due []DueEvent) error {
 // of the lease is over, ctx has ended, or the endpoint is unavailable: a receiver that hangs costs
 // one timeout. When the run's time is over each sender ends with its first request. It leaves out
 // what was cut off because ctx has ended.
-func (d *run) send(ctx context.Context, due []DueEvent) (all []Sent) {
+func (d *run) send(ctx context.Context, due []DueEvent) (all []AttemptResult) {
 	stop := d.leased.Add(d.settings.Timeout)
 	var next atomic.Int64
 	var unavailable atomic.Bool
@@ -246,7 +246,7 @@ func (d *run) send(ctx context.Context, due []DueEvent) (all []Sent) {
 	return all
 }
 
-func (d *run) sendOne(ctx context.Context, event DueEvent) Sent {
+func (d *run) sendOne(ctx context.Context, event DueEvent) AttemptResult {
 	at := time.Now()
 	ctx, span := tracing.Continue(ctx, event.Traceparent, "webhook "+event.Type, "triprize.event_id", event.ID.String(), "triprize.endpoint_id", d.endpoint.ID.String())
 	answer := d.sender.Send(ctx, d.endpoint.URL, sender.Message{ID: event.ID.String(), Body: event.Payload, Secrets: d.secrets,
@@ -254,7 +254,7 @@ func (d *run) sendOne(ctx context.Context, event DueEvent) Sent {
 	span.Set("http.response.status_code", strconv.Itoa(answer.Status), tracing.Outcome, outcome(answer))
 	span.End(answer.Err)
 	d.attempts.WithLabelValues(outcome(answer)).Inc()
-	s := Sent{Attempt: Attempt{EventID: event.ID, At: at, Duration: time.Since(at),
+	s := AttemptResult{Attempt: Attempt{EventID: event.ID, At: at, Duration: time.Since(at),
 		Status: postgres.Nullable(answer.Status), Failure: postgres.Nullable(answer.Failure)}, Due: event.Due, answer: answer}
 	if text := answer.Text(); text != "" {
 		s.Error, s.Retry = &text, retry(event.Attempts, answer)

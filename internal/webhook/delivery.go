@@ -35,7 +35,7 @@ func Deliveries(ctx context.Context, db postgres.DB, endpointID uuid.UUID, f Fil
 func PendingOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) ([]int, error) {
 	pending, err := postgres.Collect(ctx, db, pgx.RowTo[int], `
 		SELECT (SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE endpoint_id = e.id AND state = 'pending' LIMIT 1000) d)
-		FROM unnest($1::uuid[]) WITH ORDINALITY AS e (id, place) ORDER BY place`, endpoints)
+		FROM unnest($1::uuid[]) WITH ORDINALITY AS e (id, ordinal) ORDER BY ordinal`, endpoints)
 	return pending, fault.At(err, "webhook.PendingOf")
 }
 
@@ -121,11 +121,11 @@ func replaySpan(ctx context.Context, tx pgx.Tx, e Endpoint, span Span, limit int
 			  AND ($7 = '' OR $7 = '`+string(Missed)+`' AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1)
 			       OR EXISTS (SELECT FROM webhook_deliveries WHERE event_id = v.id AND endpoint_id = $1 AND state = $7))
 			ORDER BY v.at, v.id LIMIT $8 FOR KEY SHARE),
-		placed AS (
-			SELECT id, row_number() OVER (ORDER BY at, id) AS place FROM chosen
+		numbered AS (
+			SELECT id, row_number() OVER (ORDER BY at, id) AS ordinal FROM chosen
 			WHERE NOT EXISTS (SELECT FROM webhook_deliveries WHERE event_id = chosen.id AND `+waits+`)),
 		again AS (`+again(`
-			SELECT id, $1, (SELECT greatest(clock_timestamp(), max(next_at) + interval '1 microsecond') FROM webhook_deliveries WHERE `+waits+`) + place * interval '1 second' / $9 FROM placed
+			SELECT id, $1, (SELECT greatest(clock_timestamp(), max(next_at) + interval '1 microsecond') FROM webhook_deliveries WHERE `+waits+`) + ordinal * interval '1 second' / $9 FROM numbered
 			UNION ALL
 			SELECT event_id, $1, next_at + interval '1 microsecond' FROM webhook_deliveries WHERE event_id IN (SELECT id FROM chosen) AND `+waits)+`)
 		SELECT count(*), max(at) FROM chosen`,

@@ -179,19 +179,19 @@ func (s *shop) holdService(t *testing.T) {
 			ref := fixture.Accept(t, s.db, fixture.CardRequest(t, id, user(), 0, 1))[0]
 			report, err := fixture.Seller(s.db).Sell(t.Context(), []job.Ref{ref}, sale.WaitForCampaign)
 			servers.NoError(t, err)
-			if len(report.Payments) == 0 {
+			if len(report.Due) == 0 {
 				return // nothing was free
 			}
 			if s.chance.IntN(2) == 0 { // the buyer is asked for something, with a new page the second time
-				fixture.Advance(t, s.db, report.Payments[0].PurchaseID, payment.Action)
-				fixture.Advance(t, s.db, report.Payments[0].PurchaseID, payment.Action)
-				s.happened("purchase.awaiting_action", report.Payments[0].PurchaseID)
+				fixture.Advance(t, s.db, report.Due[0].ID, payment.Action)
+				fixture.Advance(t, s.db, report.Due[0].ID, payment.Action)
+				s.happened("purchase.awaiting_action", report.Due[0].ID)
 			}
 			to := payment.Captured
 			if s.chance.IntN(2) == 0 {
 				to = payment.Ended
 			}
-			fixture.Advance(t, s.db, report.Payments[0].PurchaseID, to)
+			fixture.Advance(t, s.db, report.Due[0].ID, to)
 			fixture.FinalizePayments(t, s.db, ref)
 		},
 		func(t *testing.T) { // a card refund is stuck, then refused, and arrives at last

@@ -23,15 +23,15 @@ var scan = pgx.RowToStructByPos[Endpoint]
 // notDeleted is the condition of endpoints that exist.
 const notDeleted = `p.deleted_at IS NULL`
 
-// mostLeft is how many endpoints of a client may be deleted, and not swept yet.
-const mostLeft = 100
+// maxLeft is how many endpoints of a client may be deleted, and not swept yet.
+const maxLeft = 100
 
 // Create stores a new endpoint with its first secret: those fields of e that a client gives,
-// and its id. It fails with a state-conflict Error when the client has most of them already, or
-// [mostLeft] more that are deleted and not swept yet: every event of a client looks at all rows
+// and its id. It fails with a state-conflict Error when the client has limit of them already, or
+// [maxLeft] more that are deleted and not swept yet: every event of a client looks at all rows
 // of its endpoints. With VerifiedAt it need not echo a challenge. A key that is revoked makes
 // nothing: that is an unauthenticated Error.
-func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int) (Endpoint, error) {
+func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, limit int) (Endpoint, error) {
 	if err := checkKey(ctx, tx, e.MadeBy); err != nil {
 		return Endpoint{}, err
 	}
@@ -44,9 +44,9 @@ func Create(ctx context.Context, tx pgx.Tx, e Endpoint, sealed []byte, most int)
 		SELECT $1, $2, $3, $4, $5, nullif($8, ''), $9
 		WHERE (SELECT count(*) FROM webhook_endpoints p WHERE client = $2 AND `+notDeleted+`) < $6
 		  AND (SELECT count(*) FROM webhook_endpoints p WHERE client = $2) < $6 + $7
-		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, most, mostLeft, e.MadeBy, e.VerifiedAt)
+		RETURNING `+columns, e.ID, e.Client, e.URL, e.Events, e.Description, limit, maxLeft, e.MadeBy, e.VerifiedAt)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints, which is the maximum; delete one first (a deleted endpoint counts for some minutes)", e.Client, most)
+		return Endpoint{}, fault.New(fault.StateConflict, "the client %s has %d endpoints, which is the maximum; delete one first (a deleted endpoint counts for some minutes)", e.Client, limit)
 	}
 	if err == nil {
 		err = addSecret(ctx, tx, e.ID, sealed, 0)

@@ -47,7 +47,7 @@ func GetEvent(ctx context.Context, db postgres.DB, client string, id uuid.UUID) 
 
 // storePayloads stores payloads of events that have none, and returns those that the events
 // have then: two workers that render an event at once send the same. Rows are changed in the order
-// of their ids, and named by their places, which no plan looks for in the whole table.
+// of their ids, and named by their row ids (ctid), which no plan looks for in the whole table.
 func storePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]json.RawMessage) (map[uuid.UUID]json.RawMessage, error) {
 	ids, texts := make([]uuid.UUID, 0, len(payloads)), make([][]byte, 0, len(payloads))
 	for id, payload := range payloads {
@@ -56,9 +56,9 @@ func storePayloads(ctx context.Context, db postgres.DB, payloads map[uuid.UUID]j
 	stored := make(map[uuid.UUID]json.RawMessage, len(payloads))
 	mine, err := postgres.Collect(ctx, db, pgx.RowTo[uuid.UUID], `
 		UPDATE webhook_events e SET payload = n.payload
-		FROM (SELECT found.place, i.payload FROM (SELECT * FROM unnest($1::uuid[], $2::json[]) AS i (id, payload) ORDER BY id) i
-		      CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_events WHERE id = i.id AND payload IS NULL OFFSET 0) found) n
-		WHERE e.ctid = n.place AND e.payload IS NULL
+		FROM (SELECT found.tid, i.payload FROM (SELECT * FROM unnest($1::uuid[], $2::json[]) AS i (id, payload) ORDER BY id) i
+		      CROSS JOIN LATERAL (SELECT ctid AS tid FROM webhook_events WHERE id = i.id AND payload IS NULL OFFSET 0) found) n
+		WHERE e.ctid = n.tid AND e.payload IS NULL
 		RETURNING e.id`, ids, texts)
 	if err != nil {
 		return nil, fmt.Errorf("webhook.storePayloads: %w", err)

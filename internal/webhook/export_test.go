@@ -17,8 +17,8 @@ var (
 
 const (
 	MaxPayloadBytes  = maxPayloadBytes
-	MostSecrets      = mostSecrets
-	MostChallenges   = mostChallenges
+	MaxSecrets       = maxSecrets
+	MaxChallenges    = maxChallenges
 	ReplaysPerSecond = replaysPerSecond
 )
 

@@ -71,8 +71,8 @@ func DueEvents(ctx context.Context, db postgres.DB, endpointID uuid.UUID, limit 
 	return due, fault.At(err, "webhook.DueEvents(%s)", endpointID)
 }
 
-// Sent is the result of an attempt, and when its delivery is tried again.
-type Sent struct {
+// AttemptResult is the result of an attempt, and when its delivery is tried again.
+type AttemptResult struct {
 	Attempt
 	Due   time.Time      // since when the delivery was: a replay or an attempt of another worker changes it
 	Retry *time.Duration // nil: it has arrived, or was tried for the last time
@@ -82,13 +82,13 @@ type Sent struct {
 
 // Round is the result of a batch for one endpoint, and what the endpoint does next.
 type Round struct {
-	Sent    []Sent
+	Sent    []AttemptResult
 	Arrived bool          // one of them at least
 	Failed  bool          // all of them, and not by the fault of one event
 	Slow    bool          // it makes others wait
 	Pause   time.Duration // nothing is sent before; 0: no pause
 	Gone    bool          // the endpoint does not want any more
-	Keep    time.Duration // for how long the sender renews the lease; 0: it is released
+	Extend  time.Duration // for how long the sender renews the lease; 0: it is released
 }
 
 // Record writes the result of a batch. It fails with [lease.ErrFenced] when another worker has taken over the
@@ -97,7 +97,7 @@ type Round struct {
 // A delivery that was replayed meanwhile stays pending. It returns the endpoint as it is now.
 func Record(ctx context.Context, tx pgx.Tx, e Endpoint, r Round, giveUp time.Duration) (Endpoint, error) {
 	const failing = `$7 AND failing_since <= clock_timestamp() - $11 * interval '1 second'`
-	sql, args := Leases.Write(e.Item(), lease.Handover{Keep: r.Keep, Next: &r.Pause, Seen: e.Wakes}, `
+	sql, args := Leases.Write(e.Item(), lease.Handover{Extend: r.Extend, Next: &r.Pause, Seen: e.Wakes}, `
 		    failures = CASE WHEN $6 THEN 0 WHEN $7 THEN failures + 1 ELSE failures END,
 		    failing_since = CASE WHEN $6 THEN NULL WHEN $7 THEN coalesce(failing_since, clock_timestamp()) ELSE failing_since END,
 		    slow = $8,
@@ -128,7 +128,7 @@ func writeFenced(ctx context.Context, tx pgx.Tx, name string, id uuid.UUID, sql 
 	return now, fault.At(err, "webhook.%s(%s)", name, id)
 }
 
-func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
+func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []AttemptResult) {
 	n := len(sent)
 	ids, dues, retries := make([]uuid.UUID, n), make([]time.Time, n), make([]*float64, n)
 	ats, durations, statuses, errs := make([]time.Time, n), make([]int64, n), make([]*int, n), make([]*string, n)
@@ -145,7 +145,7 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		SELECT id, $1, at, ms, status, error, failure
 		FROM unnest($2::uuid[], $3::timestamptz[], $4::bigint[], $5::smallint[], $6::text[], $7::text[]) AS s (id, at, ms, status, error, failure)`,
 		endpointID, ids, ats, durations, statuses, errs, failures)
-	// The rows are named by their places: a plan that begins with all that is pending would read a
+	// The rows are named by their row ids (ctid): a plan that begins with all that is pending would read a
 	// backlog again in every batch.
 	b.Queue(`
 		UPDATE webhook_deliveries d
@@ -153,9 +153,9 @@ func queueSent(b *pgx.Batch, endpointID uuid.UUID, sent []Sent) {
 		    state = CASE WHEN s.error IS NULL THEN 'delivered' WHEN s.retry IS NULL THEN 'failed' ELSE 'pending' END,
 		    next_at = CASE WHEN s.error IS NOT NULL THEN clock_timestamp() + s.retry * interval '1 second' END,
 		    finished_at = CASE WHEN s.error IS NULL OR s.retry IS NULL THEN clock_timestamp() END
-		FROM (SELECT found.place, u.* FROM unnest($2::uuid[], $3::timestamptz[], $4::float8[], $5::text[]) AS u (id, due, retry, error)
-		      CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries WHERE endpoint_id = $1 AND event_id = u.id AND state = 'pending' AND next_at = u.due OFFSET 0) found) s
-		WHERE d.ctid = s.place AND d.state = 'pending'`,
+		FROM (SELECT found.tid, u.* FROM unnest($2::uuid[], $3::timestamptz[], $4::float8[], $5::text[]) AS u (id, due, retry, error)
+		      CROSS JOIN LATERAL (SELECT ctid AS tid FROM webhook_deliveries WHERE endpoint_id = $1 AND event_id = u.id AND state = 'pending' AND next_at = u.due OFFSET 0) found) s
+		WHERE d.ctid = s.tid AND d.state = 'pending'`,
 		endpointID, ids, dues, retries, errs)
 }
 
@@ -195,7 +195,7 @@ func jittered(d time.Duration) time.Duration {
 }
 
 // verdict sums a batch up for its endpoint, which has had so many failures before.
-func verdict(failures int, sent []Sent) (r Round) {
+func verdict(failures int, sent []AttemptResult) (r Round) {
 	unavailable := false
 	for _, s := range sent {
 		r.Arrived = r.Arrived || s.answer.Arrived()

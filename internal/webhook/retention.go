@@ -51,14 +51,14 @@ func DeleteEndpoints(ctx context.Context, db postgres.DB, limit int) (n int, err
 	return n, fault.At(err, "webhook.DeleteEndpoints")
 }
 
-// DeleteEvents deletes up to limit events that happened longer ago than keep, with their
+// DeleteEvents deletes up to limit events that happened longer ago than retention, with their
 // deliveries and attempts, the oldest first. It skips what is locked. from is the cursor: nil at
 // first, then what the call before has returned.
 //
 // Each endpoint that may have got them is read once: ids of events are in the order of
 // time, so its deliveries lie side by side. IS TRUE keeps the planner from a look-up for each
 // event and endpoint.
-func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (n int, to *time.Time, err error) {
+func DeleteEvents(ctx context.Context, db postgres.DB, retention time.Duration, from *time.Time, limit int) (n int, to *time.Time, err error) {
 	err = db.QueryRow(ctx, `
 		WITH chosen AS MATERIALIZED (
 			SELECT id, client, at FROM webhook_events
@@ -74,7 +74,7 @@ func DeleteEvents(ctx context.Context, db postgres.DB, keep time.Duration, from 
 			WHERE d.endpoint_id = t.id AND (d.event_id IN (SELECT id FROM chosen)) IS TRUE
 			  AND d.event_id BETWEEN (SELECT id FROM chosen ORDER BY id LIMIT 1) AND (SELECT id FROM chosen ORDER BY id DESC LIMIT 1)),
 		     events AS (DELETE FROM webhook_events e USING chosen c WHERE e.id = c.id RETURNING e.at)
-		SELECT count(*), max(at) FROM events`, keep.Seconds(), from, limit).Scan(&n, &to)
+		SELECT count(*), max(at) FROM events`, retention.Seconds(), from, limit).Scan(&n, &to)
 	return n, cmp.Or(to, from), fault.At(err, "webhook.DeleteEvents")
 }
 
@@ -85,11 +85,11 @@ type Backlog struct {
 	Paused      int
 	Oldest      time.Duration // of what is due for an endpoint that is not paused
 	Failing     time.Duration // for how long nothing has arrived at the endpoint that has failed for the longest time; 0: none fails
-	Undelivered int           // events that wait for endpoints that fail, mostBacklog of each at most
+	Undelivered int           // events that wait for endpoints that fail, maxBacklog of each at most
 }
 
-// mostBacklog bounds what is counted of one endpoint.
-const mostBacklog = 20_000
+// maxBacklog bounds what is counted of one endpoint.
+const maxBacklog = 20_000
 
 // CountWaiting reports how far deliveries are behind. It reads one row of each endpoint, and the
 // backlog of those that fail.
@@ -110,16 +110,16 @@ func CountWaiting(ctx context.Context, db postgres.DB) (w Backlog, err error) {
 			WHERE endpoint_id = p.id AND state = 'pending' AND next_at <= clock_timestamp() AND p.disabled_at IS NULL AND p.verified_at IS NOT NULL
 			  AND (p.paused_until IS NULL OR p.paused_until <= clock_timestamp())
 			ORDER BY next_at LIMIT 1) d ON true
-		WHERE p.deleted_at IS NULL`, mostBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Undelivered)
+		WHERE p.deleted_at IS NULL`, maxBacklog).Scan(&w.Endpoints, &w.Disabled, &w.Paused, &w.Oldest, &w.Failing, &w.Undelivered)
 	return w, fault.At(err, "webhook.CountWaiting")
 }
 
-// CountDue counts the events that are due for endpoints that are not disabled, those of paused ones too, mostBacklog at most, and
+// CountDue counts the events that are due for endpoints that are not disabled, those of paused ones too, maxBacklog at most, and
 // returns for how long the oldest of them has been due.
 func CountDue(ctx context.Context, db postgres.DB) (n int, oldest time.Duration, err error) {
 	err = db.QueryRow(ctx, `
 		SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(next_at)), 0) * interval '1 second' FROM (
 			SELECT d.next_at FROM webhook_endpoints p JOIN webhook_deliveries d ON d.endpoint_id = p.id
-			WHERE d.state = 'pending' AND d.next_at <= (SELECT clock_timestamp()) AND p.disabled_at IS NULL AND p.deleted_at IS NULL LIMIT $1) due`, mostBacklog).Scan(&n, &oldest)
+			WHERE d.state = 'pending' AND d.next_at <= (SELECT clock_timestamp()) AND p.disabled_at IS NULL AND p.deleted_at IS NULL LIMIT $1) due`, maxBacklog).Scan(&n, &oldest)
 	return n, oldest, fault.At(err, "webhook.CountDue")
 }

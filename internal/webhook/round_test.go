@@ -53,7 +53,7 @@ func TestARoundLooksAtEachOfItsEventsAFewTimes(t *testing.T) {
 	round := webhook.Round{Arrived: true}
 	for _, d := range due {
 		payloads[d.ID] = json.RawMessage(`{}`)
-		round.Sent = append(round.Sent, webhook.Sent{Attempt: webhook.Attempt{EventID: d.ID, At: time.Now()}, Due: d.Due})
+		round.Sent = append(round.Sent, webhook.AttemptResult{Attempt: webhook.Attempt{EventID: d.ID, At: time.Now()}, Due: d.Due})
 	}
 	if stored, err := webhook.StorePayloads(t.Context(), conn, payloads); err != nil || len(stored) != events {
 		t.Fatalf("%d payloads are stored, %v", len(stored), err)

@@ -14,12 +14,12 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// mostSecrets is how many secrets of an endpoint are valid at a time: each signs every
+// maxSecrets is how many secrets of an endpoint are valid at a time: each signs every
 // message.
-const mostSecrets = 4
+const maxSecrets = 4
 
 // addSecret gives an endpoint a new secret. Those before sign too for overlap at most, and
-// then no more; of more than [mostSecrets] the oldest end at once.
+// then no more; of more than [maxSecrets] the oldest end at once.
 func addSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []byte, overlap time.Duration) error {
 	var b pgx.Batch
 	b.Queue(`SELECT FROM webhook_endpoints WHERE id = $1 FOR NO KEY UPDATE`, endpointID) // two rotations are serialized
@@ -29,7 +29,7 @@ func addSecret(ctx context.Context, tx pgx.Tx, endpointID uuid.UUID, sealed []by
 	b.Queue(`INSERT INTO webhook_secrets (id, endpoint_id, sealed) VALUES ($1, $2, $3)`, uuidv7.New(), endpointID, sealed)
 	b.Queue(`
 		DELETE FROM webhook_secrets WHERE endpoint_id = $1 AND (expires_at <= clock_timestamp() OR id NOT IN (
-			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, mostSecrets)
+			SELECT id FROM webhook_secrets WHERE endpoint_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2))`, endpointID, maxSecrets)
 	return fault.At(tx.SendBatch(ctx, &b).Close(), "webhook.addSecret(%s)", endpointID)
 }
 
@@ -49,7 +49,7 @@ func SecretsOf(ctx context.Context, db postgres.DB, endpoints []uuid.UUID) (map[
 	list, err := postgres.Collect(ctx, db, scanSecret, `
 		SELECT `+sealedColumns+` FROM webhook_secrets
 		WHERE endpoint_id = ANY($1) AND (expires_at IS NULL OR expires_at > clock_timestamp())
-		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, mostSecrets*len(endpoints))
+		ORDER BY created_at DESC, id DESC LIMIT $2`, endpoints, maxSecrets*len(endpoints))
 	of := make(map[uuid.UUID][]Secret, len(endpoints))
 	for _, s := range list {
 		of[s.EndpointID] = append(of[s.EndpointID], s)

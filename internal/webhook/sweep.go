@@ -23,9 +23,9 @@ func Due(db postgres.Pool, client *queue.Client) sweep.Sweep {
 }
 
 // Prunes delete old events, and soon what is left of endpoints that were deleted: their time is over.
-func Prunes(db postgres.Pool, keep time.Duration) []sweep.Prune {
+func Prunes(db postgres.Pool, retention time.Duration) []sweep.Prune {
 	return []sweep.Prune{
-		sweep.OlderThan("webhook_events_deleted", db, keep, DeleteEvents),
+		sweep.OlderThan("webhook_events_deleted", db, retention, DeleteEvents),
 		{Count: "webhook_endpoints_deleted", Begin: func() sweep.Delete {
 			return func(ctx context.Context, limit int) (deleted int, more bool, err error) {
 				deleted, err = DeleteEndpoints(ctx, db, limit)

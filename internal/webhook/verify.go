@@ -15,15 +15,15 @@ import (
 	"triprize/internal/webhook/sender"
 )
 
-// mostChallenges is how many challenges an endpoint may leave without an echo, until it is
+// maxChallenges is how many challenges an endpoint may leave without an echo, until it is
 // disabled. Enabling it begins anew.
-const mostChallenges = 5
+const maxChallenges = 5
 
 // mayChallenge bounds the challenges of an endpoint, however often its URL is changed.
 const mayChallenge = `(p.verified_at IS NOT NULL OR p.challenged_at IS NULL OR p.challenged_at <= clock_timestamp() - interval '10 seconds')`
 
 // recordChallenge verifies an endpoint that has echoed a challenge, or disables it after
-// [mostChallenges] that have failed. failed says why it was not echoed, as its client may see it
+// [maxChallenges] that have failed. failed says why it was not echoed, as its client may see it
 // (nil: it was), and pause when it may be tried again. The echo counts for the URL and the version of e alone: otherwise,
 // or when the endpoint was disabled or deleted, it fails with [lease.ErrFenced].
 func recordChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, failed *string, pause time.Duration) (Endpoint, error) {
@@ -35,7 +35,7 @@ func recordChallenge(ctx context.Context, tx pgx.Tx, e Endpoint, failed *string,
 		    paused_until = CASE WHEN $7::float8 > 0 THEN clock_timestamp() + $7 * interval '1 second' END,
 		    disabled_at = CASE WHEN `+over+` THEN clock_timestamp() END,
 		    disabled_reason = CASE WHEN `+over+` THEN 'unverified' END`,
-		` AND verified_at IS NULL AND url = $9 AND disabled_at IS NULL AND deleted_at IS NULL`, failed, pause.Seconds(), mostChallenges, e.URL)
+		` AND verified_at IS NULL AND url = $9 AND disabled_at IS NULL AND deleted_at IS NULL`, failed, pause.Seconds(), maxChallenges, e.URL)
 	return writeFenced(ctx, tx, "recordChallenge", e.ID, sql, args)
 }
 

@@ -145,9 +145,9 @@ func TestAnAddressIsChallengedAFewTimesAndNotOnDemand(t *testing.T) {
 	r := newReceiver(t, status(http.StatusNotFound))
 	d := w.public(r)
 	e := w.unverified()
-	for i := range webhook.MostChallenges {
+	for i := range webhook.MaxChallenges {
 		result := w.run(d, e)
-		if last := i == webhook.MostChallenges-1; !result.Claimed || result.Disabled != last {
+		if last := i == webhook.MaxChallenges-1; !result.Claimed || result.Disabled != last {
 			t.Fatalf("challenge %d: %+v", i, result)
 		}
 		w.putOff()
@@ -168,7 +168,7 @@ func TestAnAddressIsChallengedAFewTimesAndNotOnDemand(t *testing.T) {
 		w.leaseEnds(e)
 		w.run(d, e)
 	}
-	if n := len(r.messages()) - webhook.MostChallenges; n < 1 || n > 1+int(time.Since(began)/(10*time.Second)) { // it may be asked again then
+	if n := len(r.messages()) - webhook.MaxChallenges; n < 1 || n > 1+int(time.Since(began)/(10*time.Second)) { // it may be asked again then
 		t.Errorf("%d challenges of one who asks in a loop", n)
 	}
 }

@@ -61,7 +61,7 @@ const (
 	Gone    Reason = "gone"    // it has answered 410
 	Failing Reason = "failing" // nothing has arrived for days
 
-	Unverified Reason = "unverified" // it has not echoed a challenge, see [mostChallenges]
+	Unverified Reason = "unverified" // it has not echoed a challenge, see [maxChallenges]
 	Revoked    Reason = "revoked"    // the key behind it was revoked
 )
 

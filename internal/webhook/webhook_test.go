@@ -126,7 +126,7 @@ func TestASecretSignsUntilItsTimeIsOverAndFourAreTheMost(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %s", step.add, got, err, step.want)
 		}
 	}
-	if n := w.rows("webhook_secrets"); n != webhook.MostSecrets {
+	if n := w.rows("webhook_secrets"); n != webhook.MaxSecrets {
 		t.Errorf("%d are stored", n)
 	}
 }

@@ -31,8 +31,8 @@ const (
 // Position is a layer and a column, which count from 1. Locks, lists and leaves have its order.
 type Position = fairdraw.Position
 
-// Place is a position with its names.
-type Place struct {
+// Seat is a position with its names.
+type Seat struct {
 	Position
 	Number int    `json:"number"`
 	Label  string `json:"label"`
@@ -40,7 +40,7 @@ type Place struct {
 
 // Item is a position of a hold or purchase, at its price.
 type Item struct {
-	Place
+	Seat
 	Price money.Amount `json:"price"`
 }
 
@@ -170,16 +170,16 @@ func (s Shape) Label(p Position) string {
 	return strconv.Itoa(s.Number(p))
 }
 
-// Name returns Place.Name of an existing position, or the layer and column.
+// Name returns Seat.Name of an existing position, or the layer and column.
 func (s Shape) Name(p Position) string {
 	if s.Has(p) {
-		return s.Place(p).Name()
+		return s.Seat(p).Name()
 	}
-	return Place{Position: p}.Name()
+	return Seat{Position: p}.Name()
 }
 
 // Name returns the name of a position in texts: layer and column, after the label if there is one ("Row C 5 (3/5)").
-func (p Place) Name() string {
+func (p Seat) Name() string {
 	at := strconv.Itoa(p.Layer) + "/" + strconv.Itoa(p.Column)
 	if p.Label == "" || p.Label == strconv.Itoa(p.Number) {
 		return at
@@ -196,9 +196,9 @@ func (s Shape) LayerName(layer int) string {
 	return name
 }
 
-// Place returns an existing position with its names.
-func (s Shape) Place(p Position) Place {
-	return Place{Position: p, Number: s.Number(p), Label: s.Label(p)}
+// Seat returns an existing position with its names.
+func (s Shape) Seat(p Position) Seat {
+	return Seat{Position: p, Number: s.Number(p), Label: s.Label(p)}
 }
 
 // All yields every position by layer, then column.

@@ -24,7 +24,7 @@ type Progress struct {
 	Counts     campaign.Counts
 	Board      int64             // the API's board_version: grows with every change of a position
 	Refunds    *Refunds          // of a cancelled campaign
-	Waiting    *campaign.Wait    // after the sale; nil: it waits for nothing
+	Waiting    *campaign.Blocker // after the sale; nil: it waits for nothing
 	Draw       *drawing.Progress // of a campaign that is drawing and frozen
 
 	// Version is a short hash of the other fields. Equal fields give an equal

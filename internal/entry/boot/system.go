@@ -49,8 +49,8 @@ const (
 	// readTimeout bounds the reads of one snapshot in Postgres, and those in Redis. It is shorter than the probe of Postgres
 	// for /readyz, which waits for the same connection.
 	readTimeout = time.Second
-	// mostNamed is how many campaigns the log names.
-	mostNamed = 5
+	// maxNamed is how many campaigns the log names.
+	maxNamed = 5
 	// stuckAfter is how long a purchase may wait for workers before sales stand still.
 	stuckAfter = 15 * time.Second
 )
@@ -242,7 +242,7 @@ func (p *Process) readPostgres(ctx context.Context) (s snapshot) {
 	if cmp.Or(s.ReadBacklog(ctx, p.apart), s.ReadDraws(ctx, p.apart)) != nil {
 		return snapshot{}
 	}
-	failing, err := drawing.Failing(ctx, p.apart, mostNamed) // again and again
+	failing, err := drawing.Failing(ctx, p.apart, maxNamed) // again and again
 	if err != nil {
 		return snapshot{}
 	}

@@ -25,7 +25,7 @@ type Reading struct {
 
 	Fleet      queue.Fleet
 	Backlog    map[job.Kind]job.Backlog
-	Draws      drawing.UnderWay
+	Draws      drawing.DrawCounts
 	Unanswered int // payments, see [payment.CountWaiting]
 }
 
@@ -78,7 +78,7 @@ func (r *Reading) ReadBacklog(ctx context.Context, db postgres.DB) (err error) {
 
 // ReadDraws reads the draws under way.
 func (r *Reading) ReadDraws(ctx context.Context, db postgres.DB) (err error) {
-	if r.Draws, err = drawing.CountUnderWay(ctx, db); err != nil {
+	if r.Draws, err = drawing.CountDraws(ctx, db); err != nil {
 		return err
 	}
 	r.Add("campaigns_drawing", "Campaigns whose sale is over and that are not drawn.", float64(r.Draws.Campaigns))

@@ -102,7 +102,7 @@ type server struct {
 	jobs       *job.Jobs
 	changes    *progress.Campaigns
 
-	facts         *campaign.Facts
+	facts         *campaign.TermsCache
 	campaigns     *readcache.Cache[campaignCopy, response.Tagged]
 	lists         *readcache.Cache[listCopy, response.Tagged]
 	boards        *readcache.Cache[boardCopy, *positions.Board]
@@ -159,7 +159,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		shares:     newShares(settings, registry),
 		streams:    newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
 		waits:      callerlimit.New("waiting requests", settings.API.MaxConnections),
-		facts:      campaign.NewFacts(),
+		facts:      campaign.NewTermsCache(),
 		triggers:   drawing.NewTriggers(registry, logger),
 		changes:    progress.NewCampaigns(db, settings.Streams.Interval, logger),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), 0, logger, registry),

@@ -20,7 +20,7 @@ import (
 var webhookDocuments = webhook.Documents{
 	Endpoint: func(e webhook.Endpoint, secrets []webhook.Secret) any { return resource.WebhookEndpoint(e, secrets) },
 	Delivery: func(d webhook.Delivery) any { return resource.WebhookDelivery(d) },
-	Replayed: func(r webhook.Replayed) any {
+	Replayed: func(r webhook.ReplayResult) any {
 		return contract.WebhookReplayed{Replayed: r.Count, More: r.More, Until: r.Until}
 	},
 }

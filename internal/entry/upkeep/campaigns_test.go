@@ -181,7 +181,7 @@ func TestADrawThatWaitsForItsRoundIsNeitherStuckNorStale(t *testing.T) {
 	ref := fixture.SellOut(t, p.db, id)
 	drawer := drawing.NewDrawer(p.db, fixture.Key(t), p.settings.Draw, drawing.DrawerOptions{Beacon: chain}, servers.Logger(t))
 	_, err := drawer.Run(t.Context(), ref)
-	if _, waits := errors.AsType[*drawing.Waiting](err); !waits {
+	if _, waits := errors.AsType[*drawing.Snoozed](err); !waits {
 		t.Fatalf("it does not wait: %v", err)
 	}
 	p.stuck(id)

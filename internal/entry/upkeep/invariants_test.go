@@ -407,12 +407,12 @@ func rich(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	owners := []wallet.Owner{{ID: "alice", Currency: "JPY"}, {ID: "bob", Currency: "JPY"}}
 	var id uuid.UUID
 	err := postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		created, err := wallet.Create(t.Context(), tx, []wallet.Opening{{Owner: owners[0]}, {Owner: owners[1]}})
+		created, err := wallet.Create(t.Context(), tx, []wallet.NewWallet{{Owner: owners[0]}, {Owner: owners[1]}})
 		if err != nil {
 			return err
 		}
 		id = created[owners[0]].ID
-		b, err := wallet.Open(t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id, created[owners[1]].ID}}, postgres.WaitForLocks)
+		b, err := wallet.Open(t.Context(), tx, wallet.ReadSet{Wallets: []uuid.UUID{id, created[owners[1]].ID}}, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}
@@ -495,9 +495,9 @@ func told(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		t.Fatal(due, err)
 	}
 	status := 200
-	sent := webhook.Sent{Attempt: webhook.Attempt{EventID: due[0].ID, At: time.Now(), Status: &status}, Due: due[0].Due}
+	sent := webhook.AttemptResult{Attempt: webhook.Attempt{EventID: due[0].ID, At: time.Now(), Status: &status}, Due: due[0].Due}
 	err = postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
-		_, err := webhook.Record(t.Context(), tx, e, webhook.Round{Sent: []webhook.Sent{sent}, Arrived: true}, time.Hour)
+		_, err := webhook.Record(t.Context(), tx, e, webhook.Round{Sent: []webhook.AttemptResult{sent}, Arrived: true}, time.Hour)
 		return err
 	})
 	servers.NoError(t, err)
@@ -551,7 +551,7 @@ func drawn(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		draft := fixture.Draft(3)
 		draft.Policies.Beacon = true
 		ref := fixture.SellOut(t, db, fixture.CampaignOn(t, db, draft, &chain.Chain))
-		if _, err := drawer.Run(t.Context(), ref); !errors.As(err, new(*drawing.Waiting)) {
+		if _, err := drawer.Run(t.Context(), ref); !errors.As(err, new(*drawing.Snoozed)) {
 			t.Fatalf("it does not wait: %v", err)
 		}
 		return ref

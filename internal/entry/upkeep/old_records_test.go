@@ -73,7 +73,7 @@ func TestRecordsAreDeletedWhenTheyAreOldAndNotBefore(t *testing.T) {
 			e := cards.NewEvents(p.db, stripe.NewReader(false), servers.Logger(p.t), prometheus.NewRegistry())
 			_, err := e.Store(p.t.Context(), []payprovider.Event{{ID: "evt_1", Type: "a.type.of.tomorrow", CreatedAt: time.Now()}})
 			if err == nil {
-				_, err = e.Work(p.t.Context())
+				_, err = e.Process(p.t.Context())
 			}
 			if err == nil { // it is not handled: it stays
 				_, err = e.Store(p.t.Context(), []payprovider.Event{{ID: "evt_2", Type: "payment_intent.succeeded", CreatedAt: time.Now()}})
@@ -280,35 +280,5 @@ func TestTheSearchForOldRecordsReadsOnlyThese(t *testing.T) {
 	})
 	if n := p.count(read) - before; n > fresh/10 {
 		t.Errorf("it read %d rows to delete 30", n)
-	}
-}
-
-func TestOldBalanceTransactionsAreDeletedAndWhatStandsStays(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	p.exec(`INSERT INTO balance_transactions (id, day, type, reporting_category, known, amount, currency, fee, net, created_at, available_on)
-		SELECT 'txn_' || n, current_date - n, 'stripe_fee', 'fee', true, 1, 'JPY', 0, 1, now(), now() FROM generate_series(440, 460) n`)
-	p.exec(`INSERT INTO reconciled_days (day, lease_until, listed_until, done_at) SELECT current_date - n, now(), now(), now() FROM generate_series(440, 460) n`)
-	p.exec(`INSERT INTO payment_discrepancies (id, kind, object_id, detail, found_at, closed_at, explained_by, explanation, explained_at)
-		VALUES (gen_random_uuid(), 'differs', 'closed', '', now() - interval '451 days', now(), NULL, NULL, NULL),
-		       (gen_random_uuid(), 'differs', 'explained', '', now() - interval '451 days', NULL, 'o', 'r', now()),
-		       (gen_random_uuid(), 'differs', 'open', '', now() - interval '451 days', NULL, NULL, NULL, NULL),
-		       (gen_random_uuid(), 'differs', 'new', '', now() - interval '449 days', now(), NULL, NULL, NULL)`)
-	for range 2 { // the days follow their transactions
-		p.sweep("old-records")
-	}
-	var transactions, days int
-	var differences string
-	err := p.db.QueryRow(t.Context(), `
-		SELECT (SELECT count(*) FROM balance_transactions), (SELECT count(*) FROM reconciled_days), (SELECT string_agg(object_id, ' ' ORDER BY object_id) FROM payment_discrepancies)`).
-		Scan(&transactions, &days, &differences)
-	if err != nil || transactions < 10 || transactions > 12 || days != transactions || differences != "new open" {
-		t.Errorf("%d transactions, %d days, %s, %v", transactions, days, differences, err)
-	}
-	p.exec(`UPDATE reconciled_days SET day = day - 1000`)
-	p.exec(`DELETE FROM balance_transactions`)
-	p.sweep("old-records")
-	if err := p.db.QueryRow(t.Context(), `SELECT count(*) FROM reconciled_days`).Scan(&days); err != nil || days != 1 {
-		t.Errorf("%d days, %v: the newest one tells where to go on", days, err)
 	}
 }

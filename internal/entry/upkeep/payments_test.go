@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
@@ -16,17 +15,13 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
-	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
-	"triprize/internal/payment/reconciliation"
-	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/platform/sweep"
 	"triprize/internal/purchase"
-	"triprize/internal/sale"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -297,143 +292,5 @@ func TestWithoutAKeyWhatWasNeverSentEndsAndTheRestWaits(t *testing.T) {
 	}
 	if n := p.queued(job.KindPayment); n != 0 {
 		t.Errorf("%d tasks that nobody takes", n)
-	}
-}
-
-// A worker that has a payment goes on with it, also when a scheduler has no key.
-func TestWithoutAKeyNothingIsEndedThatAWorkerHas(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	id := fixture.Campaign(t, p.db, fixture.Draft(3))
-	for _, phases := range [][]payment.Phase{{payment.Creating, payment.Expiring}, {payment.Confirming}, {payment.Captured}} {
-		bought, _ := fixture.Reserve(t, p.db, id, "mina", 1, time.Hour)
-		for _, phase := range phases {
-			fixture.Advance(t, p.db, bought, phase)
-		}
-		before := fixture.Payment(t, p.db, bought)
-		if _, ok, err := payment.Claim(t.Context(), p.db, before.Ref().Item(), time.Hour); err != nil || !ok {
-			t.Fatal(ok, err)
-		}
-		claimed := fixture.Payment(t, p.db, bought)
-		for name, ref := range map[string]payment.Ref{"one of another's": claimed.Ref(), "an old reference": before.Ref()} {
-			until := `clock_timestamp() + interval '1 hour'`
-			if ref == before.Ref() {
-				until = `NULL`
-			}
-			p.exec(`UPDATE payments SET lease_until = ` + until + ` WHERE purchase_id = '` + bought.String() + `'`)
-			err := postgres.InTx(t.Context(), p.db, func(tx pgx.Tx) error {
-				known, waiting, err := payment.EndUnsent(t.Context(), tx, []lease.Item{ref.Item()})
-				if len(known) != 0 || len(waiting) != 0 {
-					t.Errorf("%s, %s: known %v, waiting %v", claimed.Phase, name, known, waiting)
-				}
-				return err
-			})
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
-// What is broken is said, and the others do not suffer.
-func TestWithoutAKeyABrokenPaymentHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	id := fixture.Campaign(t, p.db, fixture.Draft(4))
-	broken, _ := fixture.Reserve(t, p.db, id, "mina", 2, time.Hour)
-	sound, _ := fixture.Reserve(t, p.db, id, "otto", 2, time.Hour)
-	for _, bought := range []uuid.UUID{broken, sound} {
-		fixture.Advance(t, p.db, bought, payment.Captured)
-	}
-	p.exec(`UPDATE positions SET state = 'available', purchase_id = NULL, user_id = NULL, expires_at = NULL WHERE (campaign_id, layer, col) IN (
-		SELECT campaign_id, layer, col FROM positions WHERE purchase_id = '` + broken.String() + `' LIMIT 1)`)
-	p.exec(`UPDATE payments SET due_at = clock_timestamp()`)
-	p.sweep("due-items")
-	for bought, want := range map[uuid.UUID]payment.Phase{broken: payment.Captured, sound: payment.Settled} {
-		if paid := fixture.Payment(t, p.db, bought); paid.Phase != want {
-			t.Errorf("the payment is %s, want %s", paid.Phase, want)
-		}
-	}
-}
-
-// The sweep gives the payment up. What the provider then says frees what it held.
-func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	draft, limit := fixture.Draft(4), 2
-	draft.PurchaseLimit = &limit
-	id := fixture.Campaign(t, p.db, draft)
-	order := sale.Order{UserID: "late", Selection: fixture.Chosen(fixture.At(2, 1), fixture.At(2, 2)), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}}
-	bought, ref := fixture.ReserveFor(t, p.db, fixture.PurchaseRequestOf(t, id, order), -time.Second)
-	fixture.Advance(t, p.db, bought, payment.Action)
-	if j := fixture.Finalize(t, p.db, fixture.ChosenRequest(t, id, "late", fixture.At(1, 1)))[0]; j.Problem == nil || j.Problem.Code != fault.PurchaseLimitExceeded {
-		t.Errorf("a reservation does not count for the limit: %+v", j)
-	}
-	changed := fixture.Watch(t, p.db)
-	p.sweep("expired-reservations")
-	changed(`
-		~ job 1: awaiting_action → queued; progress={next_action: {type: redirect, url: https://bank.test/job 1}} →
-		~ purchase 1: awaiting_action → pending
-		~ payment of purchase 1: action → expiring; v1 → v2; next_action=https://bank.test/job 1 → ending=expired
-		+ step of purchase 1 expired`)
-	fixture.Sound(t, p.db)
-	fixture.Advance(t, p.db, bought, payment.Ended)
-	fixture.FinalizePayments(t, p.db, ref)
-	servers.Exec(t, p.db, `UPDATE payments SET due_at = due_at + interval '10 hours' WHERE due_at > finished_at + interval '50 seconds'`) // in a minute: not while this runs
-	changed(`
-		~ campaign 1: positions_reserved=2 board_version=1 → board_version=2
-		~ position 2,1: reserved late purchase 1 v1 board_version=1 expires_at=60m → free v2 board_version=2
-		~ position 2,2: reserved late purchase 1 v1 board_version=1 expires_at=60m → free v2 board_version=2
-		~ job 1: queued → failed; → problem={code: reservation-expired, detail: the payment did not arrive in time; the reservation has ended}
-		+ refused job 1
-		+ held late 2,1
-		+ held late 2,2
-		~ purchase 1: pending → failed; → failure=reservation-expired
-		~ payment of purchase 1: expiring → cancelled; v2 due_at=past → v4 due_at=10h
-		+ step of purchase 1 released`)
-	if j := fixture.Finalize(t, p.db, fixture.ChosenRequest(t, id, "late", fixture.At(2, 1), fixture.At(2, 2)))[0]; j.State != job.Succeeded {
-		t.Errorf("the limit is not free again: %+v", j.Problem)
-	}
-	fixture.Sound(t, p.db)
-}
-
-// moves are what a provider's balance has of each day: one fee.
-type moves struct {
-	payprovider.Provider
-	days []time.Time
-}
-
-func (m *moves) ListBalanceTransactions(_ context.Context, from, _ time.Time, yield func(payprovider.BalanceTransaction) error) error {
-	m.days = append(m.days, from)
-	return yield(payprovider.BalanceTransaction{ID: "txn_" + from.Format(time.DateOnly), Type: "stripe_fee", Category: "fee", Known: true, Amount: -30, Currency: "JPY",
-		Net: -30, CreatedAt: from.Add(time.Hour), AvailableOn: from})
-}
-
-func TestEachClosedDayIsReconciledOnce(t *testing.T) {
-	t.Parallel()
-	p := newSetup(t)
-	if got := p.sweep("reconciliation"); got["days"] != 0 {
-		t.Errorf("without a provider: %v", got)
-	}
-	list := &moves{}
-	p.with(upkeep.Options{Provider: list})
-	if got := p.sweep("reconciliation"); got["days"] != 0 || len(list.days) != 0 {
-		t.Errorf("of a day that is not closed: %v", got)
-	}
-	if _, err := reconciliation.Installation(t.Context(), p.db); err != nil {
-		t.Fatal(err)
-	}
-	p.exec(`UPDATE installation SET created_at = date_trunc('day', clock_timestamp(), 'UTC') - interval '4 days' + interval '1 hour'`)
-	for n := range 2 {
-		if report, err := p.run("reconciliation"); err != nil || report.Counts["days"] != 1 || report.Counts["listed"] != 1 || !report.More {
-			t.Errorf("%d: %+v, %v", n, report, err)
-		}
-	}
-	if report, err := p.run("reconciliation"); err != nil || report.Counts["days"] != 0 || report.More || len(list.days) != 2 {
-		t.Errorf("with nothing left: %+v, %v, %v", report, err, list.days)
-	}
-	first := list.days[0]
-	if want := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -4); !first.Equal(want) && !first.Equal(want.AddDate(0, 0, -1)) || !list.days[1].Equal(first.AddDate(0, 0, 1)) {
-		t.Errorf("listed %v", list.days)
 	}
 }

@@ -355,7 +355,7 @@ var each = map[string]swept{
 		again:  sweep.Counts{"asked": 2, "missing": 1},
 	},
 	"reconciliation": {due: func(p *setup) string {
-		p.with(upkeep.Options{Provider: &moves{}})
+		p.with(upkeep.Options{Provider: permissions{}})
 		return ""
 	}},
 	"stale-locks": {
@@ -519,7 +519,7 @@ func (p *setup) authorized(owner, in string) uuid.UUID {
 	p.t.Helper()
 	id := fixture.Wallet(p.t, p.db, owner, 100)
 	err := postgres.InTx(p.t.Context(), p.db, func(tx pgx.Tx) error {
-		unit, err := wallet.Open(p.t.Context(), tx, wallet.Wanted{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
+		unit, err := wallet.Open(p.t.Context(), tx, wallet.ReadSet{Wallets: []uuid.UUID{id}}, postgres.WaitForLocks)
 		if err != nil {
 			return err
 		}

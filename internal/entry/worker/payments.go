@@ -84,7 +84,7 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 	if result.Announce {
 		w.processor.Announce(result.Ref.JobID)
 	}
-	if result.Outcome == cards.Finalize {
+	if result.Outcome == cards.Settle {
 		err = w.cards.settlements.Do(ctx, result.Job())
 	}
 	if errors.Is(err, delivery.ErrLocked) {
@@ -100,7 +100,7 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error {
 	ctx = postgres.As(ctx, postgres.TxPayment)
 	for w.processor.Draining().Err() == nil {
-		done, err := w.cards.events.Work(ctx)
+		done, err := w.cards.events.Process(ctx)
 		if err != nil {
 			w.processor.Faulted()
 			w.logger.Warn("events of the provider are not processed; the sweep due-items will retry", "error", err)

@@ -158,10 +158,10 @@ const campaignCancellationTasks = 2
 // cancelCampaign advances a job as far as possible. While it waits for refunds its task holds no slot.
 func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.canceller.Run(ctx, ref)
-	if wait, ok := errors.AsType[*lifecycle.CancelWaiting](err); ok {
+	if wait, ok := errors.AsType[*lifecycle.CancelSnoozed](err); ok {
 		return job.Outcome{}, queue.SnoozeFor(err, wait.After)
 	}
-	if errors.Is(err, lifecycle.ErrWaiting) {
+	if errors.Is(err, lifecycle.ErrSnoozed) {
 		return job.Outcome{}, queue.Snooze(err)
 	}
 	return outcome, err
@@ -171,7 +171,7 @@ func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, 
 // taken it over, and while the draw is blocked.
 func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 	outcome, err := w.drawer.Run(ctx, ref)
-	if wait, ok := errors.AsType[*drawing.Waiting](err); ok {
+	if wait, ok := errors.AsType[*drawing.Snoozed](err); ok {
 		w.processor.Announce(ref.ID)
 		return job.Outcome{}, queue.SnoozeFor(err, wait.After)
 	}

@@ -76,7 +76,7 @@ func (b *teller) do(command string) string {
 	case "cancel":
 		b.giveUp(b.id)
 	case "finalize": // the sale
-		b.finalize(b.id)
+		b.settle(b.id)
 	case "wake":
 		if _, err := payment.Wake(b.t.Context(), b.db, []uuid.UUID{b.id}); err != nil {
 			b.t.Error(err)
@@ -370,8 +370,8 @@ func (b *bench) giveUp(id uuid.UUID) {
 		WHERE purchase_id = $1 AND phase IN ('reserved', 'creating', 'confirming', 'action', 'declined', 'processing')`, id)
 }
 
-// finalizePayments decides as the sale does what becomes of a payment whose end is known.
-func (b *bench) finalize(id uuid.UUID) {
+// settle decides as the sale does what becomes of a payment whose end is known.
+func (b *bench) settle(id uuid.UUID) {
 	b.t.Helper()
 	b.exec(`UPDATE payments SET version = version + 1, lease_until = NULL,
 		due_at = CASE WHEN phase = 'expiring' OR wakes > 0 AND due_at <= clock_timestamp() THEN clock_timestamp() END,

@@ -153,7 +153,7 @@ func (s *Service) edit(ctx context.Context, r job.Request, purchaseID uuid.UUID,
 // Try has a purchase paid with another payment method: after a decline, or while its buyer is
 // to authenticate. Its job goes on as before. returnURL replaces where an authentication ends;
 // nil: it stays. A payment that does not wait for its buyer, that is over or taken back, or that
-// has had [payment.MostTries] others is a state-conflict Error; a buyer with too many cards that were
+// has had [payment.MaxTries] others is a state-conflict Error; a buyer with too many cards that were
 // declined or are being tried gets a decline-limit-exceeded Error, which says until when.
 func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, buyer payment.Buyer, method string, returnURL *string) (job.Accepted, error) {
 	var others payment.Cards // of the buyer
@@ -161,7 +161,7 @@ func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, 
 		if err := mayTry(&known); err != nil {
 			return err
 		}
-		if others.Count >= payment.MostDeclines {
+		if others.Count >= payment.MaxDeclines {
 			return payment.TooManyDeclines(others.Again)
 		}
 		payment.QueueTry(b, &known, method, returnURL)
@@ -185,7 +185,7 @@ func mayTry(p *payment.Payment) error {
 		return fault.New(fault.StateConflict, "the purchase does not wait for another payment method: a card is being charged; follow the job")
 	case p.Over:
 		return fault.New(fault.StateConflict, "the time for another payment method ended at %s", p.OverAt().UTC().Format(time.RFC3339))
-	case p.Tries >= payment.MostTries:
+	case p.Tries >= payment.MaxTries:
 		return fault.New(fault.StateConflict, "%d other payment methods were tried for this purchase, which is the maximum", p.Tries)
 	}
 	return nil

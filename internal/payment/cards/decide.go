@@ -19,12 +19,12 @@ const (
 	slow          move = "slow"          // store processing; wait
 	startCapture  move = "start-capture" // store capturing, if the reservation still stands
 	capture       move = "capture"       // call: take the money
-	keepMoney     move = "captured"      // store captured
+	storeCapture  move = "captured"      // store captured
 	giveUp        move = "give-up"       // store expiring, or ended if there is no intent
 	cancel        move = "cancel"        // call: end the intent
 	uncancellable move = "uncancellable" // store that the provider will not cancel it
 	end           move = "end"           // store ended
-	finalize      move = "finalize"      // a transaction of the sale decides
+	settle        move = "finalize"      // a transaction of the sale decides
 	wait          move = "wait"          // release it, and check again later
 	review        move = "review"        // call: is it disputed, or refunded by others? Then release it
 	release       move = "release"       // release it: there is nothing to do until an event comes
@@ -65,7 +65,7 @@ func (f *known) next() (move, payment.Ending) {
 		}
 		return f.unwanted(release), ""
 	case payment.Captured, payment.Ended:
-		return finalize, ""
+		return settle, ""
 	case payment.Settled, payment.RefundDue:
 		if f.p.PaidOutOfBand() {
 			return f.unwanted(release), ""
@@ -94,7 +94,7 @@ func (f *known) beforeCapture() (move, payment.Ending) {
 	case "":
 		return fetch, ""
 	case payprovider.Succeeded: // a method that is captured when it is confirmed
-		return keepMoney, ""
+		return storeCapture, ""
 	case payprovider.Canceled:
 		return end, payment.Expired
 	case payprovider.RequiresPaymentMethod:
@@ -149,7 +149,7 @@ func (f *known) afterDecline() (move, payment.Ending) {
 		return confirm, ""
 	case f.p.Phase == payment.CardDeclined:
 		return wait, ""
-	case f.p.Tries >= payment.MostTries:
+	case f.p.Tries >= payment.MaxTries:
 		return giveUp, payment.Declined
 	}
 	return awaitMethod, ""
@@ -160,7 +160,7 @@ func (f *known) inCapture() (move, payment.Ending) {
 	case "":
 		return fetch, ""
 	case payprovider.Succeeded:
-		return keepMoney, ""
+		return storeCapture, ""
 	case payprovider.Canceled: // the authorization has ended, or others have ended it at the provider
 		return end, payment.Expired
 	case payprovider.RequiresPaymentMethod: // the card was declined after all
@@ -187,9 +187,9 @@ func (f *known) expiring() move {
 	case f.intent.Status == payprovider.Canceled:
 		return end
 	case f.intent.Status == payprovider.Succeeded:
-		return keepMoney
+		return storeCapture
 	case f.intent.Status == payprovider.Processing && f.p.Uncancellable && f.p.Over:
-		return finalize
+		return settle
 	case f.intent.Status == payprovider.Processing && f.p.Uncancellable:
 		return wait
 	case f.intent.Status == payprovider.Processing && f.refused == cancel:
@@ -212,7 +212,7 @@ func (f *known) unwanted(ended move) move {
 	case f.intent.Status == payprovider.Succeeded && f.p.PaidOutOfBand():
 		return unexpected
 	case f.intent.Status == payprovider.Succeeded:
-		return keepMoney
+		return storeCapture
 	case f.intent.Status == payprovider.Processing && (f.p.Phase == payment.Late || f.refused == cancel):
 		return wait
 	case f.refused == cancel:

@@ -126,7 +126,7 @@ func (f facts) next() (move, payment.Ending) {
 		k.p.Tries = 1
 	}
 	if f.last {
-		k.p.Tries = payment.MostTries
+		k.p.Tries = payment.MaxTries
 	}
 	if f.page {
 		k.intent.ActionURL = "https://bank.example"

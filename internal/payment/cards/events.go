@@ -196,7 +196,7 @@ const (
 	eventUnknown  eventOutcome = "unknown"  // of a type that we do not know
 
 	// A refund or dispute of a payment that is not finished, or has received nothing, as far as we know. It has
-	// released an authorization, or our books are late: [payment.QueueFinalize] opens it again when the payment has
+	// released an authorization, or our books are late: [payment.QueueSettle] opens it again when the payment has
 	// received something.
 	eventUncaptured eventOutcome = "uncaptured"
 )

@@ -48,7 +48,7 @@ func (b *bench) store(e *cards.Events, events ...payprovider.Event) (open int) {
 func (b *bench) work(e *cards.Events) (woken []payment.Ref) {
 	b.t.Helper()
 	for {
-		done, err := e.Work(context.Background())
+		done, err := e.Process(context.Background())
 		servers.NoError(b.t, err)
 		woken = append(woken, done.Payments...)
 		if !done.More {
@@ -107,7 +107,7 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 	for range 4 {
 		workers.Go(func() {
 			for sent.Err() == nil {
-				done, err := e.Work(context.Background())
+				done, err := e.Process(context.Background())
 				if err != nil {
 					t.Error(err)
 					return
@@ -136,19 +136,19 @@ func TestEventsShuffledAndDoubledAreOneEach(t *testing.T) {
 		if _, ok := woken.Load(id); !ok {
 			t.Errorf("payment %s was not woken", id)
 		}
-		b.want(id, cards.Finalize, payment.Captured)
+		b.want(id, cards.Settle, payment.Captured)
 	}
 	b.store(e, event("evt_late", "payment_intent.requires_action", deref(b.get(ids[0]).IntentID), ids[0].String(), "requires_action"))
 	b.work(e)
-	b.want(ids[0], cards.Finalize, payment.Captured) // an event that is late moves nothing back
+	b.want(ids[0], cards.Settle, payment.Captured) // an event that is late moves nothing back
 }
 
 func TestAnEventThatTellsWhatIsKnownWakesNobody(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Finalize, payment.Captured)
-	b.finalize(id)
+	b.want(id, cards.Settle, payment.Captured)
+	b.settle(id)
 	e, registry := b.countedEvents()
 	intent := deref(b.get(id).IntentID)
 	if open := b.store(e, event("evt_1", "payment_intent.succeeded", intent, id.String(), "succeeded"), event("evt_0", "charge.captured", intent, id.String(), "succeeded"),
@@ -219,7 +219,7 @@ func TestTheWaitOfTheQueueIsThatOfTheOldestNewPayment(t *testing.T) {
 	nobody, id := waits(), b.reserve("pm_card_visa")
 	b.exec(`UPDATE payments SET created_at = created_at - interval '10 minutes'`)
 	one := waits()
-	b.want(id, cards.Finalize, payment.Captured)
+	b.want(id, cards.Settle, payment.Captured)
 	open, err := payment.OpenByPhase(t.Context(), b.db)
 	if paid := waits(); nobody != 0 || one < 10*time.Minute || paid != 0 || err != nil || len(open) != 1 || open[payment.Captured] != 1 {
 		t.Errorf("%s, %s, and when it is being paid %s; open are %v, %v", nobody, one, paid, open, err)

@@ -175,7 +175,7 @@ func (r *run) forward(ctx context.Context, m move) (Outcome, error) {
 		return "", err
 	}
 	r.metrics.duration.Observe(r.now().Sub(r.p.CreatedAt).Seconds())
-	return Finalize, nil
+	return Settle, nil
 }
 
 // giveUp stores that nothing is confirmed or captured any more. Without an intent that
@@ -196,7 +196,7 @@ func (r *run) end(ctx context.Context, ending payment.Ending) (Outcome, error) {
 	if err := r.store(ctx, changed, payment.Always, 0, r.settings.Lease, step...); err != nil {
 		return "", err
 	}
-	return Finalize, nil
+	return Settle, nil
 }
 
 // endingAs returns the payment with a reason for its end, and the step that reports it,

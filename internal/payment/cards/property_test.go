@@ -43,7 +43,7 @@ func TestWhateverFailsOneIntentIsConfirmedAndNoMoneyIsForgotten(t *testing.T) {
 			m.step(0)
 		}
 		b.sim.Mend()
-		m.settle()
+		m.quiet()
 		m.check()
 	})
 }
@@ -88,7 +88,7 @@ func (m *disturbance) step(depth int) {
 	case "lead":
 		m.lead()
 	case "finalize":
-		m.finalize(m.id)
+		m.settle(m.id)
 	case "time":
 		m.endTime(m.id)
 	case "cancel":
@@ -167,14 +167,14 @@ func (m *disturbance) disturb(where string) error {
 	return nil
 }
 
-// settle lets everything end: the time is over, the bank decides, events come.
-func (m *disturbance) settle() {
+// quiet lets everything end: the time is over, the bank decides, events come.
+func (m *disturbance) quiet() {
 	m.sim.Move(m.id.String(), payprovider.Processing, rapid.SampledFrom([]payprovider.IntentStatus{payprovider.Succeeded, payprovider.RequiresPaymentMethod}).Draw(m.rt, "the bank says"))
 	m.endTime(m.id)
 	m.wake()
 	for range 12 {
 		m.lead()
-		m.finalize(m.id)
+		m.settle(m.id)
 	}
 	if p := m.get(m.id); p.DueAt != nil {
 		m.wake()

@@ -59,11 +59,11 @@ func TestRefundsByOthersAreRecordedAsTheProviderListsThem(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		b.runner = cards.NewRunner(b.db, b.sim, b.settings, servers.Logger(t), registry)
 		e, id := b.newEvents(), b.reserve("pm_card_visa")
-		intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
+		intent := *b.want(id, cards.Settle, payment.Captured).IntentID
 		if c.ours == "till" { // the provider has other money, or none
 			b.exec(`UPDATE payments SET received = 0, resolved_as = 'paid-out-of-band', resolved_by = 'operator:ops', resolve_reason = 'in cash', resolve_reference = 'till-7' WHERE purchase_id = $1`, id)
 		}
-		b.finalize(id)
+		b.settle(id)
 		if c.ours == "failed" {
 			b.exec(`INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
 				SELECT gen_random_uuid(), purchase_id, 1, campaign_id, 'buyer', 'card', amount, currency, 'cancelled', 'failed' FROM payments WHERE purchase_id = $1`, id)
@@ -100,8 +100,8 @@ func TestARefundByHandThatEndsWhileOursBeginsIsRecorded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	e, id := b.newEvents(), b.reserve("pm_card_visa")
-	intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
-	b.finalize(id)
+	intent := *b.want(id, cards.Settle, payment.Captured).IntentID
+	b.settle(id)
 	b.sim.AddRefund(intent, 500, payprovider.RefundPending, nil)
 	b.heard(e, "evt_1", "refund.created", "re_1", intent)
 	for n, wanted := range []int{0, 1} { // what is recorded already wakes nobody
@@ -129,7 +129,7 @@ func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	e, unpaid := b.newEvents(), b.reserve("pm_action")
 	itsOwn := *b.want(unpaid, cards.Waits, payment.Action).IntentID
 	id := b.reserve("pm_card_visa")
-	intent := *b.want(id, cards.Finalize, payment.Captured).IntentID
+	intent := *b.want(id, cards.Settle, payment.Captured).IntentID
 	b.exec(`UPDATE payments SET phase = 'capturing', received = 0 WHERE purchase_id = $1`, id)
 	b.sim.AddRefund(intent, 1200, "", nil)
 	if was, released := b.heard(e, "evt_1", "refund.created", "re_hand", intent), b.heard(e, "evt_2", "refund.created", "re_released", itsOwn); was != "uncaptured" || released != "uncaptured" {
@@ -137,7 +137,7 @@ func TestARefundByHandBeforeTheCaptureIsInTheBooksIsNotedWithIt(t *testing.T) {
 	}
 	b.exec(`UPDATE payments SET phase = 'captured', received = amount WHERE purchase_id = $1`, id)
 	var q pgx.Batch
-	payment.QueueFinalize(&q, []payment.Finalization{{PurchaseID: id, Version: b.get(id).Version, From: payment.Captured, To: payment.Settled}})
+	payment.QueueSettle(&q, []payment.Settlement{{PurchaseID: id, Version: b.get(id).Version, From: payment.Captured, To: payment.Settled}})
 	servers.NoError(t, b.db.SendBatch(t.Context(), &q).Close())
 	for _, woken := range b.work(e) {
 		b.run(woken.PurchaseID)
@@ -155,8 +155,8 @@ func TestAReviewThatFailsIsRepeatedAfterAPauseThatGrows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Finalize, payment.Captured)
-	b.finalize(id)
+	b.want(id, cards.Settle, payment.Captured)
+	b.settle(id)
 	for _, kind := range []payprovider.ErrorKind{payprovider.KindForbidden, payprovider.KindRefused, payprovider.KindMismatch, payprovider.KindUnavailable} {
 		most := 17.1 * 60.0
 		if kind == payprovider.KindUnavailable {
@@ -198,8 +198,8 @@ func TestADisputeIsRecordedAsTheProviderHasIt(t *testing.T) {
 	b := newBench(t)
 	compare := hears(t, b)
 	id := b.reserve("pm_card_visa")
-	b.want(id, cards.Finalize, payment.Captured)
-	b.finalize(id)
+	b.want(id, cards.Settle, payment.Captured)
+	b.settle(id)
 	e, intent, n := b.newEvents(), deref(b.get(id).IntentID), 0
 	is := func(disputes ...payprovider.Dispute) {
 		t.Helper()

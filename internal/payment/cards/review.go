@@ -28,7 +28,7 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 	}
 	there, noRefunds := within(ctx, r.settings.CallTimeout, r.provider.RefundsOf, *r.p.IntentID)
 	r.hit("review.called")
-	var others []refunds.Recorded
+	var others []refunds.OutOfBandChange
 	var changed []payprovider.Dispute
 	err := postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
 		p, err := payment.Lock(ctx, tx, r.p.PurchaseID)
@@ -136,7 +136,7 @@ func queueDisputed(b *pgx.Batch, p *payment.Payment) {
 }
 
 // logReview counts and logs what was recorded, after its commit.
-func (r *run) logReview(others []refunds.Recorded, disputes []payprovider.Dispute) {
+func (r *run) logReview(others []refunds.OutOfBandChange, disputes []payprovider.Dispute) {
 	for _, f := range others {
 		if f.Fresh {
 			r.metrics.others.Inc()

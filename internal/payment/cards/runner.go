@@ -82,10 +82,10 @@ type Outcome string
 
 // The outcomes of runs.
 const (
-	Nothing  Outcome = "nothing"  // there is nothing to do, or the reference is older than the payment
-	Waits    Outcome = "waits"    // it was released, and is due again at some time
-	Fenced   Outcome = "fenced"   // another worker continues
-	Finalize Outcome = "finalize" // its end is known: a transaction of the sale decides what becomes of it
+	Nothing Outcome = "nothing"  // there is nothing to do, or the reference is older than the payment
+	Waits   Outcome = "waits"    // it was released, and is due again at some time
+	Fenced  Outcome = "fenced"   // another worker continues
+	Settle  Outcome = "finalize" // its end is known: a transaction of the sale decides what becomes of it
 )
 
 // Result is what a run has come to.
@@ -207,7 +207,7 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 			return r.giveUp(ctx, payment.Declined)
 		}
 		return r.forward(ctx, m)
-	case show, slow, startCapture, keepMoney:
+	case show, slow, startCapture, storeCapture:
 		return r.forward(ctx, m)
 	case giveUp:
 		return r.giveUp(ctx, ending)
@@ -217,8 +217,8 @@ func (r *run) make(ctx context.Context, m move, ending payment.Ending) (Outcome,
 		changed := r.p
 		changed.Uncancellable = true
 		return r.goOn(r.store(ctx, changed, payment.Always, r.settings.Lease, 0))
-	case finalize:
-		return Finalize, nil // the claim makes it due again, in case that no transaction finalizes
+	case settle:
+		return Settle, nil // the claim makes it due again, in case that no transaction settles it
 	case wait:
 		return r.release(ctx, r.pauseOf(&r.p))
 	case review:
@@ -281,7 +281,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	registry.MustRegister(m.runs, m.phases, m.faults, m.mismatches, m.unexpected, m.disputes, m.others, m.duration)
 	telemetry.Expect(m.disputes, "needs_response", "under_review", "won", "lost", "prevented", "warning_needs_response", "warning_under_review", "warning_closed")
-	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Finalize)
+	telemetry.Expect(m.runs, Nothing, Waits, Fenced, Settle)
 	telemetry.Expect(m.phases, payment.Creating, payment.Confirming, payment.Action, payment.CardDeclined, payment.Processing,
 		payment.Capturing, payment.Captured, payment.Expiring, payment.Late, payment.Ended, payment.RefundDue)
 	for _, c := range []move{create, fetch, confirm, capture, cancel, review} {

@@ -188,8 +188,8 @@ func TestARetryHasAPaymentLookedAtNow(t *testing.T) {
 	off := cards.NewService(b.db, nil, nil, func(payment.Payment) any { return nil })
 	b.exec(`UPDATE payments SET waiting_for = $2, waiting_since = clock_timestamp(), due_at = NULL WHERE purchase_id = $1`, id, payment.WaitsForKey)
 	finished := b.reserve("pm_card_visa")
-	b.want(finished, cards.Finalize, payment.Captured)
-	b.finalize(finished)
+	b.want(finished, cards.Settle, payment.Captured)
+	b.settle(finished)
 	for _, one := range []uuid.UUID{id, finished} {
 		if done, err := off.Retry(t.Context(), fixture.Command(job.KindPaymentRetry), one); err != nil || done.Job.Problem == nil || done.Job.Problem.Code != fault.StateConflict {
 			t.Errorf("while cards are disabled: %+v, %v", done.Job.Problem, err)
@@ -232,7 +232,7 @@ func TestAProviderThatIsAwayMovesTheDeadlineAndSaysSo(t *testing.T) {
 		t.Errorf("steps %s", got)
 	}
 	b.sim.Mend()
-	b.want(id, cards.Finalize, payment.Captured)
+	b.want(id, cards.Settle, payment.Captured)
 	if p, j := b.get(id), b.jobOf(id); p.Faults != 0 || p.WaitingFor != nil || j.Progress != nil {
 		t.Errorf("it still waits: %d faults, %v, %+v", p.Faults, p.WaitingFor, j.Progress)
 	}
@@ -278,7 +278,7 @@ func TestARefusedMethodIsNoDeclineOfItsUser(t *testing.T) {
 	for _, method := range []string{"pm_unknown", "pm_no_page"} {
 		b.wantTried(id, method)
 		b.wantDeclined(id, "")
-		b.want(b.reserve(method), cards.Finalize, payment.Ended)
+		b.want(b.reserve(method), cards.Settle, payment.Ended)
 	}
 	if n := servers.Value[int](t, b.db, `SELECT count(*) FROM payment_steps WHERE declined_user = 'buyer'`); n != 1 {
 		t.Errorf("%d declines count", n)
@@ -346,11 +346,11 @@ func TestTenDeclinesInAnHourAreTheMost(t *testing.T) {
 	open := b.reserve("pm_action")
 	b.want(open, cards.Waits, payment.Action)
 	first := b.reserve("pm_declined")
-	for range payment.MostTries {
+	for range payment.MaxTries {
 		b.wantDeclined(first, "generic_decline")
 		b.wantTried(first, "pm_declined")
 	}
-	b.want(first, cards.Finalize, payment.Ended) // five
+	b.want(first, cards.Settle, payment.Ended) // five
 	second, third := b.reserve("pm_declined"), b.reserve("pm_declined")
 	for range 2 {
 		b.wantDeclined(second, "generic_decline")
@@ -362,7 +362,7 @@ func TestTenDeclinesInAnHourAreTheMost(t *testing.T) {
 	}
 	b.wantDeclined(third, "generic_decline") // nine
 	b.wantTried(open, "pm_declined")         // its own card that is being tried does not count
-	if p := b.want(open, cards.Finalize, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
+	if p := b.want(open, cards.Settle, payment.Ended); *p.Ending != payment.Declined || p.Decline == nil {
 		t.Errorf("after the tenth: %+v", p)
 	}
 	for _, id := range []uuid.UUID{second, third} {

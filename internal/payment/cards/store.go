@@ -18,11 +18,11 @@ import (
 )
 
 // store writes changed in the place of r.p, with steps, and with what the purchase and
-// the job show of it, in one transaction. keep renews the lease; with 0 the payment is
+// the job show of it, in one transaction. extend renews the lease; with 0 the payment is
 // released and is due after pause. When the guard does not hold because the deadline is
 // over, r.p is as before, and Over: that is no error.
-func (r *run) store(ctx context.Context, changed payment.Payment, guard payment.Precondition, keep, pause time.Duration, steps ...string) error {
-	return r.storeAll(ctx, changed, guard, keep, &pause, steps)
+func (r *run) store(ctx context.Context, changed payment.Payment, guard payment.Precondition, extend, pause time.Duration, steps ...string) error {
+	return r.storeAll(ctx, changed, guard, extend, &pause, steps)
 }
 
 // sleep releases the payment. It is due when an event comes, and not before.
@@ -32,7 +32,7 @@ func (r *run) sleep(ctx context.Context) error {
 	return r.storeAll(ctx, changed, payment.Always, 0, nil, nil)
 }
 
-func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payment.Precondition, keep time.Duration, pause *time.Duration, steps []string) error {
+func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payment.Precondition, extend time.Duration, pause *time.Duration, steps []string) error {
 	moved := changed.Phase != r.p.Phase
 	if r.intent.Status != "" {
 		status := string(r.intent.Status)
@@ -42,7 +42,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 		r.hit(string(changed.Phase) + ".store")
 	}
 	began := time.Now()
-	err := r.write(ctx, &changed, guard, keep, pause, r.stepsOf(changed, steps))
+	err := r.write(ctx, &changed, guard, extend, pause, r.stepsOf(changed, steps))
 	if errors.Is(err, lease.ErrFenced) && guard == payment.BeforeDeadline {
 		return r.checkDeadline(ctx)
 	}
@@ -51,7 +51,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 	}
 	r.announce = r.announce || changed.Phase.AwaitsBuyer() != r.p.Phase.AwaitsBuyer() || (changed.WaitingFor != nil) != (r.p.WaitingFor != nil) || r.newStep(changed)
 	r.p = changed
-	if keep > 0 {
+	if extend > 0 {
 		r.leased = began
 	}
 	if moved {
@@ -84,14 +84,14 @@ func (r *run) logPhase() {
 
 // write is the transaction. Most writes change nothing that the purchase and the job
 // show: then it is one statement.
-func (r *run) write(ctx context.Context, changed *payment.Payment, guard payment.Precondition, keep time.Duration, pause *time.Duration, steps []payment.Step) error {
+func (r *run) write(ctx context.Context, changed *payment.Payment, guard payment.Precondition, extend time.Duration, pause *time.Duration, steps []payment.Step) error {
 	var shown pgx.Batch
 	r.queueShown(&shown, *changed, pause)
 	if shown.Len() == 0 {
-		return payment.Write(ctx, r.db, changed, guard, keep, pause, steps...)
+		return payment.Write(ctx, r.db, changed, guard, extend, pause, steps...)
 	}
 	return postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
-		if err := payment.Write(ctx, tx, changed, guard, keep, pause, steps...); err != nil {
+		if err := payment.Write(ctx, tx, changed, guard, extend, pause, steps...); err != nil {
 			return err
 		}
 		return tx.SendBatch(ctx, &shown).Close()

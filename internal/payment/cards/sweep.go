@@ -84,11 +84,11 @@ const (
 	listFirst   = time.Hour           // how far back the first listing goes
 	listOldest  = 29 * 24 * time.Hour // the provider forgets events after 30 days
 	listSpans   = 50                  // spans that a run asks for
-	storeMost   = 250                 // events in one statement
+	maxStored   = 250                 // events in one statement
 )
 
-// Missed is what a listing has found.
-type Missed struct {
+// MissedResult is what a listing has found.
+type MissedResult struct {
 	Listed int // events that the provider has listed
 	Stored int // of these, those whose webhook had not come
 }
@@ -99,7 +99,7 @@ type Missed struct {
 // the newest event that it has seen, by the provider's clock, and not to the present moment of
 // ours: a clock of ours that is ahead would leave out what happens until the provider's is there.
 // It fails with [sweep.ErrMore] when it has not come to the present.
-func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (found Missed, err error) {
+func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (found MissedResult, err error) {
 	until, since, now, ok, err := listedUntil(ctx, e.db)
 	if err != nil {
 		return found, err
@@ -131,7 +131,7 @@ func (e *Events) ListMissed(ctx context.Context, lister payprovider.Provider) (f
 		}
 		newest := events[len(events)-1].CreatedAt
 		events = slices.DeleteFunc(events, func(event payprovider.Event) bool { return e.check(event) != nil }) // one that is not for us does not hold up others
-		for some := range slices.Chunk(events, storeMost) {
+		for some := range slices.Chunk(events, maxStored) {
 			fresh, _, err := e.store(ctx, some, fromList)
 			if found.Stored += fresh; err != nil {
 				return err

@@ -27,22 +27,22 @@ var outcomeOf = map[payprovider.Subject]eventOutcome{
 // EventsTask returns a task that processes stored events, whichever they are.
 func EventsTask() queue.Task { return queue.Task{ID: uuidv7.New(), Kind: string(job.KindEvent)} }
 
-// workBatch is how many events a transaction processes.
-const workBatch = 200
+// eventBatch is how many events a transaction processes.
+const eventBatch = 200
 
-// Worked is what a batch of events has done.
-type Worked struct {
+// EventBatch is what a batch of events has done.
+type EventBatch struct {
 	More     bool          // there may be more
 	Payments []payment.Ref // woken: to be dispatched
 }
 
-// Work processes stored events, one batch in one transaction. An event decides nothing:
+// Process processes stored events, one batch in one transaction. An event decides nothing:
 // it wakes its payment, whose runner asks the provider. Many may call Work at once.
-func (e *Events) Work(ctx context.Context) (Worked, error) {
-	var done Worked
+func (e *Events) Process(ctx context.Context) (EventBatch, error) {
+	var done EventBatch
 	var work *eventWork // what was done, to be logged after the commit
 	err := postgres.InTx(ctx, e.db, func(tx pgx.Tx) error {
-		events, err := takeEvents(ctx, tx, workBatch)
+		events, err := takeEvents(ctx, tx, eventBatch)
 		if err != nil || len(events) == 0 {
 			return err
 		}
@@ -69,12 +69,12 @@ func (e *Events) Work(ctx context.Context) (Worked, error) {
 		if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
-		done.More = len(events) == workBatch
+		done.More = len(events) == eventBatch
 		failpoint.Hit("payments.events.work", nil)
 		return nil
 	})
 	if err != nil {
-		return Worked{}, fmt.Errorf("cards.Work: %w", err)
+		return EventBatch{}, fmt.Errorf("cards.Process: %w", err)
 	}
 	failpoint.Hit("payments.events.worked", nil)
 	if work != nil {

@@ -106,7 +106,7 @@ func (s *shop) buy(method string) (b bought) {
 		servers.Exec(s.t, s.db, `UPDATE payments SET declined_until = clock_timestamp() WHERE purchase_id = $1`, id)
 		result, err = s.payments.Run(s.t.Context(), result.Ref.Item())
 	}
-	if err != nil || result.Outcome != cards.Finalize {
+	if err != nil || result.Outcome != cards.Settle {
 		s.t.Fatalf("%+v, %v: %s", result, err, s.log)
 	}
 	fixture.FinalizePayments(s.t, s.db, ref)
@@ -125,7 +125,7 @@ func (s *shop) giveBack(b bought) uuid.UUID {
 	refs := fixture.Accept(s.t, s.db, fixture.CancelRequest(s.t, s.campaign, b.purchase))
 	report, err := fixture.Seller(s.db).Cancel(s.t.Context(), refs, sale.WaitForCampaign)
 	s.must(err)
-	id := report.Refunds[0].ID
+	id := report.Due[0].ID
 	s.runRefund(id)
 	return id
 }
@@ -183,7 +183,7 @@ func (s *shop) hear() {
 		}
 	}
 	for more := true; more; {
-		done, err := s.events.Work(s.t.Context())
+		done, err := s.events.Process(s.t.Context())
 		s.must(err)
 		for _, ref := range done.Payments {
 			_, err := s.payments.Run(s.t.Context(), ref.Item())

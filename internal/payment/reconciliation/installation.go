@@ -28,10 +28,10 @@ func Installation(ctx context.Context, db postgres.DB) (id uuid.UUID, err error)
 // makes. The id is read once; while it cannot be read, nothing is made, and the calls are
 // unavailable.
 func Mark(provider payprovider.Provider, db postgres.DB) payprovider.Provider {
-	return &marked{Provider: provider, db: db}
+	return &markedProvider{Provider: provider, db: db}
 }
 
-type marked struct {
+type markedProvider struct {
 	payprovider.Provider
 	db postgres.DB
 
@@ -40,7 +40,7 @@ type marked struct {
 }
 
 // CreateIntent implements payprovider.Provider.
-func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
+func (m *markedProvider) CreateIntent(ctx context.Context, n payprovider.NewIntent) (payprovider.Intent, error) {
 	if err := m.mark(ctx, "create", &n.Metadata); err != nil {
 		return payprovider.Intent{}, err
 	}
@@ -48,14 +48,14 @@ func (m *marked) CreateIntent(ctx context.Context, n payprovider.NewIntent) (pay
 }
 
 // CreateRefund implements payprovider.Provider.
-func (m *marked) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
+func (m *markedProvider) CreateRefund(ctx context.Context, n payprovider.NewRefund) (payprovider.Refund, error) {
 	if err := m.mark(ctx, "refund", &n.Metadata); err != nil {
 		return payprovider.Refund{}, err
 	}
 	return m.Provider.CreateRefund(ctx, n)
 }
 
-func (m *marked) mark(ctx context.Context, call string, metadata *map[string]string) error {
+func (m *markedProvider) mark(ctx context.Context, call string, metadata *map[string]string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.id == "" {

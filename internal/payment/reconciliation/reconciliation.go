@@ -59,7 +59,7 @@ const (
 	closedAfter = 48 * time.Hour  // a day is closed so long after its end: what is late has come by then
 	dayLease    = 2 * time.Minute // longer than a run of a sweep
 	dissolve    = 500             // discrepancies that are checked in one statement
-	mostLogged  = 20              // discrepancies of a day in the log; the list has all
+	maxLogged   = 20              // discrepancies of a day in the log; the list has all
 )
 
 // Report is what a run has done.
@@ -73,15 +73,15 @@ type Report struct {
 
 // Reconciler compares days.
 type Reconciler struct {
-	db       postgres.Pool
-	provider payprovider.Provider // nil: there is none
-	keep     time.Duration        // of transactions: older days are not listed
-	logger   *slog.Logger
+	db        postgres.Pool
+	provider  payprovider.Provider // nil: there is none
+	retention time.Duration        // of transactions: older days are not listed
+	logger    *slog.Logger
 }
 
-// New returns a Reconciler; provider may be nil. Days older than keep are left out.
-func New(db postgres.Pool, provider payprovider.Provider, keep time.Duration, logger *slog.Logger) *Reconciler {
-	return &Reconciler{db: db, provider: provider, keep: keep, logger: logger}
+// New returns a Reconciler; provider may be nil. Days older than retention are left out.
+func New(db postgres.Pool, provider payprovider.Provider, retention time.Duration, logger *slog.Logger) *Reconciler {
+	return &Reconciler{db: db, provider: provider, retention: retention, logger: logger}
 }
 
 // Run closes discrepancies that are none any more, and compares one day, if there is one to
@@ -101,7 +101,7 @@ func (r *Reconciler) Run(ctx context.Context) (done Report, more bool, err error
 	if r.provider == nil {
 		return done, false, nil
 	}
-	day, ok, err := claimDay(ctx, r.db, closedAfter, r.keep, dayLease)
+	day, ok, err := claimDay(ctx, r.db, closedAfter, r.retention, dayLease)
 	if err != nil || !ok {
 		return done, false, err
 	}
@@ -155,7 +155,7 @@ func (r *Reconciler) day(ctx context.Context, day *claimedDay, done *Report) err
 
 // logFound logs discrepancies that are new.
 func (r *Reconciler) logFound(day string, fresh []Discrepancy) {
-	for _, d := range fresh[:min(len(fresh), mostLogged)] {
+	for _, d := range fresh[:min(len(fresh), maxLogged)] {
 		args := []any{"discrepancy", d.ID, "kind", d.Kind, "object", d.ObjectID, "purchase", d.PurchaseID, "detail", d.Detail,
 			"currency", cmp.Or(postgres.ValueOf(d.ThereCurrency), postgres.ValueOf(d.HereCurrency)), "day", day}
 		if d.HereAmount != nil { // unknown is not 0
@@ -166,7 +166,7 @@ func (r *Reconciler) logFound(day string, fresh []Discrepancy) {
 		}
 		r.logger.Error("the provider's books and ours differ", args...)
 	}
-	if len(fresh) > mostLogged {
+	if len(fresh) > maxLogged {
 		r.logger.Error("more discrepancies than are logged: see GET /v1/payment-discrepancies", "day", day, "discrepancies", len(fresh))
 	}
 }

@@ -32,13 +32,13 @@ func idsIn(metadata map[string]string) map[string]string {
 // before, in one transaction with the note that they are. Those about payments of others
 // are counted only. After it the day is listed until then. Give the charges before what
 // follows from them.
-func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.Time, keep time.Duration, all []payprovider.BalanceTransaction) (stored, foreign int, err error) {
+func store(ctx context.Context, db postgres.Beginner, d *claimedDay, until time.Time, retention time.Duration, all []payprovider.BalanceTransaction) (stored, foreign int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		if stored, foreign, err = insert(ctx, tx, inStore, all); err != nil {
 			return err
 		}
 		return d.write(ctx, tx, d.Until, `listed_until = $4, lease_until = clock_timestamp() + $5 * interval '1 second'`,
-			until, keep.Seconds()) // the day stays ours for the lease
+			until, retention.Seconds()) // the day stays ours for the lease
 	})
 	if err != nil {
 		return 0, 0, fault.At(err, "reconciliation.store")
@@ -92,10 +92,10 @@ type claimedDay struct {
 func (d claimedDay) end() time.Time { return d.Day.AddDate(0, 0, 1) }
 
 // claimDay claims the oldest day that is not done: of those since the installation, and no
-// older than keep, that have ended longer than closed ago. ok is false when there is
+// older than retention, that have ended longer than closed ago. ok is false when there is
 // none, or when another scheduler has it. A day whose scheduler has died is claimed
 // again when its lease is over.
-func claimDay(ctx context.Context, db postgres.DB, closed, keep, until time.Duration) (d claimedDay, ok bool, err error) {
+func claimDay(ctx context.Context, db postgres.DB, closed, retention, until time.Duration) (d claimedDay, ok bool, err error) {
 	d, err = postgres.CollectOne(ctx, db, pgx.RowToStructByPos[claimedDay], `
 		WITH span AS (
 			SELECT greatest((created_at AT TIME ZONE 'UTC')::date, ((clock_timestamp() - $2 * interval '1 second') AT TIME ZONE 'UTC')::date) AS first,
@@ -109,7 +109,7 @@ func claimDay(ctx context.Context, db postgres.DB, closed, keep, until time.Dura
 		SELECT day, clock_timestamp() + $3 * interval '1 second', day::timestamp AT TIME ZONE 'UTC' FROM next WHERE day <= last
 		ON CONFLICT (day) DO UPDATE SET lease_until = excluded.lease_until, version = d.version + 1
 		WHERE d.done_at IS NULL AND d.lease_until <= clock_timestamp()
-		RETURNING d.day::timestamp AT TIME ZONE 'UTC', d.version, d.listed_until`, closed.Seconds(), keep.Seconds(), until.Seconds())
+		RETURNING d.day::timestamp AT TIME ZONE 'UTC', d.version, d.listed_until`, closed.Seconds(), retention.Seconds(), until.Seconds())
 	ok, err = postgres.Found(err)
 	d.Day, d.Until = d.Day.UTC(), d.Until.UTC()
 	return d, ok, fault.At(err, "reconciliation.claimDay")
@@ -131,10 +131,10 @@ func (d claimedDay) write(ctx context.Context, tx pgx.Tx, listed time.Time, set 
 	return fault.At(err, "reconciliation.write(%s)", d.Day.Format(time.DateOnly))
 }
 
-// DeleteOld deletes up to limit transactions, days and discrepancies that are older than keep,
+// DeleteOld deletes up to limit transactions, days and discrepancies that are older than retention,
 // from a moment on (nil: from the beginning). It returns the cursor. The newest day
 // stays, and discrepancies that stand.
-func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
+func DeleteOld(ctx context.Context, db postgres.DB, retention time.Duration, from *time.Time, limit int) (deleted int, next *time.Time, err error) {
 	err = db.QueryRow(ctx, `
 		WITH old AS MATERIALIZED (
 			SELECT id, day FROM balance_transactions
@@ -154,6 +154,6 @@ func DeleteOld(ctx context.Context, db postgres.DB, keep time.Duration, from *ti
 				ORDER BY found_at LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING id
 		)
 		SELECT greatest((SELECT count(*) FROM old), (SELECT count(*) FROM discrepancies)),
-		       coalesce((SELECT max(day)::timestamp AT TIME ZONE 'UTC' FROM old), $2)`, limit, from, keep.Seconds()).Scan(&deleted, &next)
+		       coalesce((SELECT max(day)::timestamp AT TIME ZONE 'UTC' FROM old), $2)`, limit, from, retention.Seconds()).Scan(&deleted, &next)
 	return deleted, next, fault.At(err, "reconciliation.DeleteOld")
 }

@@ -147,17 +147,17 @@ func (o *run) detail() *string {
 	return o.Failure
 }
 
-// mostOften is the part of its age after which a refund that waits is checked again.
-const mostOften = 4
+// checkShare is the part of its age after which a refund that waits is checked again.
+const checkShare = 4
 
 // wait is when to check a refund again that the provider works on: soon while it is
 // new, seldom when it is old. Others wait for an event.
 func (o *run) wait() time.Duration {
-	const mostSeldom = 6 * time.Hour
+	const maxPause = 6 * time.Hour
 	if o.State != payment.RefundPending && o.State != payment.RefundRequiresAction {
 		return 0
 	}
-	return min(max(o.settings.Recheck, o.Age/mostOften), mostSeldom)
+	return min(max(o.settings.Recheck, o.Age/checkShare), maxPause)
 }
 
 // snooze releases a refund after a call that has not reported its state: it is due again later. A refund that it may have
@@ -312,17 +312,17 @@ func remainingOf(ctx context.Context, db postgres.DB, id uuid.UUID) (r remaining
 // provider's id, failure, faults, and whether it is stuck. The batch fails with [lease.ErrFenced] unless the refund
 // still has the version of r. A further attempt is refused in the same way when it would give
 // back more than is left, or while another refund of the purchase is being made, and a smaller
-// amount when more is left. keep is for how long the
+// amount when more is left. extend is for how long the
 // lease is renewed; with 0 it is released, and is due after next, or not
 // before an event comes.
 // attempt_at and asked are set when the attempt grows. What was resolved by hand stays so.
 //
 // One that has succeeded has no failure. After the commit the refund has r.Version + 1.
-func queueWrite(b *pgx.Batch, r *payment.Refund, keep time.Duration, next *time.Duration) {
+func queueWrite(b *pgx.Batch, r *payment.Refund, extend time.Duration, next *time.Duration) {
 	if r.State == payment.RefundSucceeded {
 		r.Failure = nil
 	}
-	sql, args := payment.RefundLeases.Write(r.Item(), lease.Handover{Keep: keep, Next: next, Seen: r.Wakes}, `
+	sql, args := payment.RefundLeases.Write(r.Item(), lease.Handover{Extend: extend, Next: next, Seen: r.Wakes}, `
 		    state = $6, attempt = $7, attempt_at = CASE WHEN attempt < $7 THEN clock_timestamp() ELSE attempt_at END,
 		    asked = CASE WHEN attempt < $7 THEN $12::bigint ELSE asked END, provider_id = $8, failure = $9, faults = $10, stuck = $11, amount = $12,
 		    waiting_since = CASE WHEN $10::integer > 0 THEN coalesce(waiting_since, clock_timestamp()) END,
@@ -333,9 +333,9 @@ func queueWrite(b *pgx.Batch, r *payment.Refund, keep time.Duration, next *time.
 }
 
 // write is queueWrite for a write that stands alone. It counts up r.Version.
-func write(ctx context.Context, db postgres.DB, r *payment.Refund, keep time.Duration, next *time.Duration) error {
+func write(ctx context.Context, db postgres.DB, r *payment.Refund, extend time.Duration, next *time.Duration) error {
 	var b pgx.Batch
-	queueWrite(&b, r, keep, next)
+	queueWrite(&b, r, extend, next)
 	if err := db.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("refunds.write: %w", err)
 	}

@@ -32,8 +32,8 @@ type OutOfBand struct {
 	How        string              `json:"-"`        // it was made, for the timeline
 }
 
-// Recorded is a refund that was recorded: it was not known, or has another state now.
-type Recorded struct {
+// OutOfBandChange is a refund that was recorded: it was not known, or has another state now.
+type OutOfBandChange struct {
 	OutOfBand
 	Fresh bool // it was not known, and refunds money
 	Fails bool // it refunds no money any more
@@ -47,7 +47,7 @@ type Recorded struct {
 // When one has failed, and ours do not ask for all that is to be refunded any more, the rest is
 // owed again: it makes a refund of ours over it, which waits for an operator as any that has
 // failed. A purchase that is kept owes nothing, and what ours are about is owed already.
-func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorded, error) {
+func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]OutOfBandChange, error) {
 	reported, providerIDs := make(map[string]OutOfBand, len(all)), make([]string, len(all))
 	for i := range all {
 		all[i].ID, providerIDs[i] = uuidv7.New(), all[i].ProviderID
@@ -57,7 +57,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 	if _, err := tx.Exec(ctx, `UPDATE refunds SET provider_id = NULL WHERE provider_id = ANY($1) AND state = 'resolved'`, providerIDs); err != nil {
 		return nil, fault.At(err, "refunds.RecordOutOfBand")
 	}
-	recorded, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (n Recorded, err error) {
+	recorded, err := postgres.Collect(ctx, tx, func(row pgx.CollectableRow) (n OutOfBandChange, err error) {
 		err = row.Scan(&n.ProviderID, &n.Fresh)
 		n.OutOfBand = reported[n.ProviderID]
 		n.Fails = n.State.Refused() && (!n.Fresh || n.Made)
@@ -76,7 +76,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 	if err != nil {
 		return nil, fault.At(err, "refunds.RecordOutOfBand")
 	}
-	slices.SortFunc(recorded, func(a, b Recorded) int { return cmp.Compare(a.ProviderID, b.ProviderID) })
+	slices.SortFunc(recorded, func(a, b OutOfBandChange) int { return cmp.Compare(a.ProviderID, b.ProviderID) })
 	var b pgx.Batch
 	var ids, owing []uuid.UUID
 	var failures []string
@@ -111,7 +111,7 @@ func RecordOutOfBand(ctx context.Context, tx pgx.Tx, all []OutOfBand) ([]Recorde
 
 // RecordListed is [RecordOutOfBand] for what the provider lists of a purchase, unless there are refunds of ours: their
 // workers say which are theirs.
-func RecordListed(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID, all []payprovider.Refund) ([]Recorded, error) {
+func RecordListed(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID, all []payprovider.Refund) ([]OutOfBandChange, error) {
 	rows, err := payment.RefundsOfPurchases(ctx, tx, []uuid.UUID{purchaseID})
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (o *run) recordOthers(ctx context.Context, all []payprovider.Refund, rows [
 	if len(there) == 0 {
 		return nil
 	}
-	var recorded []Recorded
+	var recorded []OutOfBandChange
 	err := postgres.InTx(ctx, o.db, func(tx pgx.Tx) error {
 		if _, err := payment.Lock(ctx, tx, o.PurchaseID); err != nil {
 			return err

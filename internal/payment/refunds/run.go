@@ -183,7 +183,7 @@ func (o *run) process(ctx context.Context) error {
 		case err != nil:
 			return err
 		case left.Waits:
-			soon := min(max(o.Age/mostOften, time.Second), longestPause)
+			soon := min(max(o.Age/checkShare, time.Second), longestPause)
 			return write(ctx, o.db, o.Refund, 0, &soon)
 		case left.Debt >= o.Amount && o.Wakes == 0 && !o.reported: // no event has reported another refund
 			return o.create(ctx, 1)

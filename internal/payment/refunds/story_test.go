@@ -350,10 +350,10 @@ func (w *world) cancel(positions string) string {
 	}
 	refs := fixture.Accept(w.t, w.db, fixture.CancelRequestOf(w.t, w.campaign, sale.Cancellation{PurchaseID: w.bought, Positions: some, By: "app:test"}))
 	report, err := fixture.Seller(w.db).Cancel(w.t.Context(), refs, sale.WaitForCampaign)
-	if err != nil || len(report.Refunds) != 1 {
+	if err != nil || len(report.Due) != 1 {
 		w.t.Fatalf("%+v, %v", report, err)
 	}
-	w.id = report.Refunds[0].ID
+	w.id = report.Due[0].ID
 	return ""
 }
 

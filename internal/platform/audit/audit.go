@@ -72,11 +72,11 @@ func CheckIn(ctx context.Context, tx pgx.Tx, all []Invariant, limit int) (found 
 // Broken returns what breaks the invariant: the rows of its query sql, which may be narrowed
 // down by args, and at most limit of them.
 func (i Invariant) Broken(ctx context.Context, tx pgx.Tx, sql string, limit int, args ...any) (subjects []string, err error) {
-	most := &limit
+	bound := &limit
 	if i.Redo != nil {
-		most = nil
+		bound = nil
 	}
-	found, err := postgres.Collect(ctx, tx, pgx.RowTo[string], sql+" LIMIT $1", append([]any{most}, args...)...)
+	found, err := postgres.Collect(ctx, tx, pgx.RowTo[string], sql+" LIMIT $1", append([]any{bound}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", i.Check, err)
 	}

@@ -16,11 +16,11 @@ import (
 	"triprize/internal/platform/sweep"
 )
 
-// storedMost bounds what is stored: with so many violations, more rows are of no use.
-const storedMost = 200
+// maxStored bounds what is stored: with so many violations, more rows are of no use.
+const maxStored = 200
 
-// Stored is a violation that a check of the running system has found, and no later one has found gone.
-type Stored struct {
+// StoredViolation is a violation that a check of the running system has found, and no later one has found gone.
+type StoredViolation struct {
 	Check    string    `json:"check"`
 	Walk     string    `json:"walk"`     // its name
 	ID       uuid.UUID `json:"id"`       // that the walk came by
@@ -30,8 +30,8 @@ type Stored struct {
 }
 
 // ListStored returns the violations that are stored, the oldest first.
-func ListStored(ctx context.Context, db postgres.DB) ([]Stored, error) {
-	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Stored], `
+func ListStored(ctx context.Context, db postgres.DB) ([]StoredViolation, error) {
+	all, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[StoredViolation], `
 		SELECT invariant, walk, id, subjects, found_at, seen_at FROM audit_violations ORDER BY found_at, walk, id, invariant`)
 	return all, fault.At(err, "audit.ListStored")
 }
@@ -79,7 +79,7 @@ func (a *Auditor) store(ctx context.Context, l part, done sweep.Counts) error {
 				WHERE (SELECT count(*) FROM audit_violations) < $5
 				   OR EXISTS (SELECT FROM audit_violations WHERE walk = $1 AND id = $2 AND invariant = $3)
 				ON CONFLICT (walk, id, invariant) DO UPDATE SET subjects = EXCLUDED.subjects, seen_at = clock_timestamp()
-				RETURNING xmax = 0`, l.walk, f.id, f.check, f.subjects, storedMost)
+				RETURNING xmax = 0`, l.walk, f.id, f.check, f.subjects, maxStored)
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 // Limit counts open streams or waits.
 type Limit struct {
 	what string // plural, for errors
-	most int
+	max  int
 
 	mu     sync.Mutex
 	open   int
@@ -19,21 +19,21 @@ type Limit struct {
 }
 
 // New returns a Limit of most in this process; what names them.
-func New(what string, most int) *Limit {
-	return &Limit{what: what, most: most, owners: make(map[string]int)}
+func New(what string, limit int) *Limit {
+	return &Limit{what: what, max: limit, owners: make(map[string]int)}
 }
 
 // Acquire counts one more of an owner, who may have most, until release is called. release is idempotent. The Error is
 // rate-limited if the owner has reached most: it can close one. It is overloaded if the process has reached its
 // limit: another process may accept it.
-func (l *Limit) Acquire(owner string, most int) (release func(), err error) {
+func (l *Limit) Acquire(owner string, limit int) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.owners[owner] >= most {
-		return nil, fault.New(fault.RateLimited, "you have %d %s open, which is the maximum per caller", most, l.what)
+	if l.owners[owner] >= limit {
+		return nil, fault.New(fault.RateLimited, "you have %d %s open, which is the maximum per caller", limit, l.what)
 	}
-	if l.open >= l.most {
-		return nil, fault.New(fault.Overloaded, "%d %s are open, which is the maximum of this server", l.most, l.what)
+	if l.open >= l.max {
+		return nil, fault.New(fault.Overloaded, "%d %s are open, which is the maximum of this server", l.max, l.what)
 	}
 	l.open++
 	l.owners[owner]++

@@ -167,11 +167,11 @@ func matches(pattern string) func(text, _ string) bool {
 }
 
 // areAll returns a rule for lists of texts that match a pattern.
-func areAll(pattern string, least, most int) func(text, _ string) bool {
+func areAll(pattern string, least, greatest int) func(text, _ string) bool {
 	one := matches(pattern)
 	return func(text, _ string) bool {
 		list := listOf(text)
-		return len(list) >= least && len(list) <= most && !slices.ContainsFunc(list, func(item string) bool { return !one(item, "") })
+		return len(list) >= least && len(list) <= greatest && !slices.ContainsFunc(list, func(item string) bool { return !one(item, "") })
 	}
 }
 

@@ -150,7 +150,7 @@ type Accept struct {
 	BatchLinger, Timeout, LongestWait time.Duration `mapstructure:"-"`
 }
 
-// Worker finalizes jobs.
+// Worker does jobs.
 type Worker struct {
 	Draws                                                         int           `mapstructure:"draws"              validate:"min=1,max=64"`
 	Shards                                                        int           `mapstructure:"shards"             validate:"min=1,max=64"`

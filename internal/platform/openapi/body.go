@@ -37,11 +37,11 @@ const (
 // are null are removed, except in a PATCH. If the body exceeds a limit, or is long and has unknown fields, other
 // faults are not reported. most lowers the contract's limits for the elements of some arrays, by JSON pointer. An
 // error means that the body is not JSON, or has no canonical form because of invalid UTF-8.
-func (o *Operation) ReadBody(sent []byte, most map[string]int) (canonical []byte, texts map[string]string, faults []fault.Field, err error) {
+func (o *Operation) ReadBody(sent []byte, limits map[string]int) (canonical []byte, texts map[string]string, faults []fault.Field, err error) {
 	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
 		return nil, nil, nil, errNotJSON
 	}
-	r := bodyReader{text: sent, out: make([]byte, 0, min(len(sent), shortBody)), isPatch: o.Method == http.MethodPatch, most: most, texts: make(map[string]string)}
+	r := bodyReader{text: sent, out: make([]byte, 0, min(len(sent), shortBody)), isPatch: o.Method == http.MethodPatch, limits: limits, texts: make(map[string]string)}
 	r.value(o.body)
 	switch {
 	case len(r.exceeded) > 0 || len(r.unknown) > 0 && (len(sent) > shortBody || r.isBroken):
@@ -68,7 +68,7 @@ type bodyReader struct {
 	out      []byte
 	path     []string
 	isPatch  bool
-	most     map[string]int    // elements of some arrays, by pointer
+	limits   map[string]int    // elements of some arrays, by pointer
 	texts    map[string]string // of the outermost object
 	unknown  []fault.Field     // fields that an object may not have
 	exceeded []fault.Field     // bounds
@@ -133,14 +133,14 @@ func (r *bodyReader) canonical(value []byte) []byte {
 }
 
 func (r *bodyReader) array(is *rule) {
-	most := is.max
-	if len(r.most) > 0 {
-		most = min(most, cmp.Or(r.most[join(r.path)], most))
+	limit := is.max
+	if len(r.limits) > 0 {
+		limit = min(limit, cmp.Or(r.limits[join(r.path)], limit))
 	}
 	r.at++
 	first := r.at
-	if r.isLonger(most) {
-		r.add(&r.exceeded, "must have at most "+count(most, "element"))
+	if r.isLonger(limit) {
+		r.add(&r.exceeded, "must have at most "+count(limit, "element"))
 		r.leave()
 		return
 	}
@@ -177,13 +177,13 @@ func (r *bodyReader) array(is *rule) {
 }
 
 // isLonger reports whether the current array has more than most elements. It reads no further.
-func (r *bodyReader) isLonger(most int) bool {
+func (r *bodyReader) isLonger(limit int) bool {
 	n := 0
-	for n <= most && r.next(']') {
+	for n <= limit && r.next(']') {
 		r.skip()
 		n++
 	}
-	return n > most
+	return n > limit
 }
 
 // insert adds the faults of a container before those of its elements.
@@ -307,17 +307,17 @@ func (r *bodyReader) fields(is *rule, members []field) (own []fault.Field) {
 }
 
 func (r *bodyReader) string(is *rule) {
-	raw, most := r.quoted(), maxText
+	raw, limit := r.quoted(), maxText
 	if is.kind == "string" && is.max < math.MaxInt {
-		most = is.max
+		limit = is.max
 	}
 	var text string
 	var written []byte
-	if len(raw) <= longestCharacter*most { // otherwise it has too many characters
+	if len(raw) <= longestCharacter*limit { // otherwise it has too many characters
 		text, written = r.unquoted(raw)
 	}
-	if len(raw) > longestCharacter*most || utf8.RuneCountInString(text) > most {
-		r.add(&r.exceeded, "must have at most "+count(most, "character"))
+	if len(raw) > longestCharacter*limit || utf8.RuneCountInString(text) > limit {
+		r.add(&r.exceeded, "must have at most "+count(limit, "character"))
 		return
 	}
 	r.add(&r.wrong, is.ofText(text)...)

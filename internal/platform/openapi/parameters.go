@@ -118,8 +118,8 @@ var ifMatch = []byte("If-Match")
 
 // misspelt returns the header of the contract with the same plain name, or "".
 func misspelt(sent []byte, known map[string]string) string {
-	const most = 24 // bytes; all of ours are shorter
-	if len(sent) > most || ordinary[string(sent)] {
+	const limit = 24 // bytes; all of ours are shorter
+	if len(sent) > limit || ordinary[string(sent)] {
 		return ""
 	}
 	if name := known[plainName(string(sent))]; !strings.EqualFold(name, string(sent)) {

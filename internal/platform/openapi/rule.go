@@ -45,7 +45,7 @@ type rule struct {
 	sentence string // describes the pattern
 	format   string
 
-	least, most *float64
+	least, greatest *float64
 }
 
 // schemaSource has the keywords that are checked. Others are an error, so that none is ignored.
@@ -97,7 +97,7 @@ func (r *reader) rule(from *schemaSource) (is *rule, err error) {
 		return r.named(strings.TrimPrefix(from.Ref, "#/components/schemas/"))
 	}
 	is = &rule{unique: from.UniqueItems, required: from.Required, dependent: from.DependentRequired, enum: from.Enum, format: from.Format,
-		sentence: r.patterns[from.Pattern], least: from.Minimum, most: from.Maximum}
+		sentence: r.patterns[from.Pattern], least: from.Minimum, greatest: from.Maximum}
 	switch types := from.Type.(type) {
 	case string:
 		is.kind = types
@@ -110,8 +110,8 @@ func (r *reader) rule(from *schemaSource) (is *rule, err error) {
 	if is.enum != nil && is.kind != "string" {
 		return nil, fmt.Errorf("a schema of the type %s has an enum, which is checked for texts only", is.kind)
 	}
-	bounds := func(least, most, otherwise int) {
-		if is.min, is.max = least, most; most == 0 {
+	bounds := func(least, greatest, otherwise int) {
+		if is.min, is.max = least, greatest; greatest == 0 {
 			is.max = otherwise
 		}
 	}
@@ -262,8 +262,8 @@ func (is *rule) ofNumber(number float64) []string {
 		return []string{is.mismatch("number")}
 	case is.least != nil && number < *is.least:
 		return []string{"must be at least " + strconv.FormatFloat(*is.least, 'f', -1, 64)}
-	case is.most != nil && number > *is.most:
-		return []string{"must be at most " + strconv.FormatFloat(*is.most, 'f', -1, 64)}
+	case is.greatest != nil && number > *is.greatest:
+		return []string{"must be at most " + strconv.FormatFloat(*is.greatest, 'f', -1, 64)}
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func AgePlans(conn *pgx.Conn, d time.Duration) {
 
 // Socket returns the socket of a connection.
 func Socket(conn net.Conn) net.Conn {
-	if c, ok := conn.(soonClosed); ok {
+	if c, ok := conn.(closingConn); ok {
 		return c.Conn
 	}
 	return conn

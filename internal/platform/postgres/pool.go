@@ -224,16 +224,16 @@ func dialer(connectTimeout time.Duration) pgconn.DialFunc {
 		if cancels {
 			err = conn.SetDeadline(time.Now().Add(handshakeTimeout))
 		}
-		return soonClosed{conn}, err
+		return closingConn{conn}, err
 	}
 }
 
-// soonClosed is a connection whose deadlines are at most closeTimeout away. pgx sets none, except to interrupt a read or
+// closingConn is a connection whose deadlines are at most closeTimeout away. pgx sets none, except to interrupt a read or
 // write at once and for the time in which it closes a connection.
-type soonClosed struct{ net.Conn }
+type closingConn struct{ net.Conn }
 
 // SetDeadline implements net.Conn.
-func (c soonClosed) SetDeadline(at time.Time) error {
+func (c closingConn) SetDeadline(at time.Time) error {
 	if last := time.Now().Add(closeTimeout); at.After(last) {
 		at = last
 	}

@@ -15,15 +15,15 @@ func MemoryUse(ctx context.Context, rdb redis.UniversalClient) (share float64, e
 	var mu sync.Mutex
 	err = EachPrimary(ctx, rdb, func(ctx context.Context, one redis.UniversalClient) error {
 		info, err := one.Info(ctx, "memory").Result()
-		var used, most float64
+		var used, limit float64
 		for line := range strings.Lines(info) {
 			_, _ = fmt.Sscanf(line, "used_memory:%g", &used) // other lines do not match
-			_, _ = fmt.Sscanf(line, "maxmemory:%g", &most)
+			_, _ = fmt.Sscanf(line, "maxmemory:%g", &limit)
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if most > 0 {
-			share = max(share, used/most)
+		if limit > 0 {
+			share = max(share, used/limit)
 		}
 		return err
 	})

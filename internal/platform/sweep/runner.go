@@ -48,9 +48,9 @@ type Runner struct {
 
 // NewRunner returns a Runner.
 func NewRunner(rdb redis.UniversalClient, settings config.Settings, logger *slog.Logger) *Runner {
-	most := settings.Scheduler
-	return &Runner{rdb: rdb, namespace: settings.Redis.Namespace, timeout: cmp.Or(most.SweepTimeout, timeout), forReport: cmp.Or(most.ReportTimeout, reportTimeout), logger: logger,
-		bounds: Run{BatchSize: cmp.Or(most.BatchSize, batchSize), MaxBatches: cmp.Or(most.MaxBatches, maxBatches)}}
+	bounds := settings.Scheduler
+	return &Runner{rdb: rdb, namespace: settings.Redis.Namespace, timeout: cmp.Or(bounds.SweepTimeout, timeout), forReport: cmp.Or(bounds.ReportTimeout, reportTimeout), logger: logger,
+		bounds: Run{BatchSize: cmp.Or(bounds.BatchSize, batchSize), MaxBatches: cmp.Or(bounds.MaxBatches, maxBatches)}}
 }
 
 // Run runs one sweep within its time limit. When it fails, what it has done stays done

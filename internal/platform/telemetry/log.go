@@ -88,14 +88,14 @@ func (c *counts) add(message, kind string) (isWritten bool, left int) {
 	if time.Since(c.since) >= samplePeriod {
 		c.since, c.now, c.before = time.Now(), make(map[string]int), c.now
 	}
-	key, most := message, maxPerMessage
+	key, limit := message, maxPerMessage
 	if kind != "" && (c.now[message+kind] > 0 || len(c.now) < maxKinds) {
-		key, most = message+kind, 1
+		key, limit = message+kind, 1
 	}
-	left = max(c.before[key]-most, 0)
+	left = max(c.before[key]-limit, 0)
 	delete(c.before, key)
 	c.now[key]++
-	return c.now[key] <= most, left
+	return c.now[key] <= limit, left
 }
 
 // WithAttrs implements slog.Handler.

@@ -32,9 +32,9 @@ import (
 )
 
 // tracer makes the spans of this process; nil: tracing is off.
-var tracer atomic.Pointer[opened]
+var tracer atomic.Pointer[openTracer]
 
-type opened struct {
+type openTracer struct {
 	trace.Tracer
 	provider *sdk.TracerProvider
 	ratio    float64 // of the requests that are recorded
@@ -73,7 +73,7 @@ func Open(settings config.Tracing, process, version string, logger *slog.Logger)
 		return nil, fmt.Errorf("tracing.Open: %w", err)
 	}
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about), sdk.WithSampler(newSampler(settings.SampleRatio)))
-	tracer.Store(&opened{provider.Tracer("triprize"), provider, settings.SampleRatio})
+	tracer.Store(&openTracer{provider.Tracer("triprize"), provider, settings.SampleRatio})
 	return func() {
 		tracer.Store(nil)
 		ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(settings.Timeout, flushTimeout))
@@ -90,16 +90,16 @@ func On() bool { return tracer.Load() != nil }
 // newSampler returns the sampler of spans. Serve samples requests itself: it depends neither on the trace id, which a
 // caller can choose, nor on a caller's flag. Sweeps are sampled by their trace id, which is ours.
 func newSampler(ratio float64) sdk.Sampler {
-	return sdk.ParentBased(unlessChosen{sdk.TraceIDRatioBased(ratio)}, sdk.WithRemoteParentNotSampled(unlessChosen{sdk.NeverSample()}))
+	return sdk.ParentBased(chosenSampler{sdk.TraceIDRatioBased(ratio)}, sdk.WithRemoteParentNotSampled(chosenSampler{sdk.NeverSample()}))
 }
 
-// unlessChosen records spans that were already sampled: of requests and of a Batch.
-type unlessChosen struct{ sdk.Sampler }
+// chosenSampler records spans that were already sampled: of requests and of a Batch.
+type chosenSampler struct{ sdk.Sampler }
 
 type chosenKey struct{}
 
 // ShouldSample implements sdk.Sampler.
-func (s unlessChosen) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+func (s chosenSampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	if p.ParentContext.Value(chosenKey{}) != nil {
 		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 	}

@@ -226,10 +226,10 @@ func why(ctx context.Context, err error) error {
 	if address, ok := errors.AsType[*net.AddrError](err); ok && address.Err == errAddress.Error() {
 		return fmt.Errorf("the name leads to %s: %w", address.Addr, errAddress)
 	}
-	const most = 400
+	const limit = 400
 	text := strings.ToValidUTF8(err.Error(), "?")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + " …"
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + " …"
 	}
 	return errors.New(text)
 }

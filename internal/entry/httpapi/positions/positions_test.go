@@ -20,7 +20,7 @@ func made(r *rand.Rand, version int64, layers, columns int) []inventory.Position
 	var all []inventory.Position
 	for layer := range layers {
 		for column := range columns {
-			p := inventory.Position{Place: shape.Place{Position: shape.Position{Layer: layer + 1, Column: column + 1}, Number: len(all) + 1, Label: fmt.Sprintf(`Row "%d"<`, len(all))},
+			p := inventory.Position{Seat: shape.Seat{Position: shape.Position{Layer: layer + 1, Column: column + 1}, Number: len(all) + 1, Label: fmt.Sprintf(`Row "%d"<`, len(all))},
 				Price: 100, State: inventory.Available, AsOf: version, Changed: r.Int64N(version + 1)}
 			if user := r.IntN(4); user < 3 {
 				p.State, p.UserID, p.ExpiresAt = inventory.Held, new(fmt.Sprintf("user%d", user)), new(time.Unix(r.Int64N(1000), 0).UTC())

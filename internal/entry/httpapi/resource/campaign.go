@@ -60,12 +60,12 @@ func Campaign(c lifecycle.Details, who Role) contract.Campaign {
 	return document
 }
 
-func waitOf(w *campaign.Wait) *contract.CampaignWait {
+func waitOf(w *campaign.Blocker) *contract.CampaignWait {
 	if w == nil {
 		return nil
 	}
 	d := &contract.CampaignWait{Kind: contract.CampaignWaitKind(w.Kind), Reason: w.Reason, Until: w.Until}
-	if w.Kind == campaign.WaitsForPayments {
+	if w.Kind == campaign.BlockedByPayments {
 		d.Count, d.Reason = &w.Count, fmt.Sprintf("the sale is over, and %d of its purchases are not paid yet", w.Count)
 	}
 	return d

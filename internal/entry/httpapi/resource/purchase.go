@@ -106,14 +106,14 @@ func disputeJSON(p payment.Payment, who Role) *contract.Dispute {
 	return d
 }
 
-func positionJSON(p shape.Place, price money.Amount) contract.PricedPosition {
+func positionJSON(p shape.Seat, price money.Amount) contract.PricedPosition {
 	return contract.PricedPosition{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: int64(price)}
 }
 
 func positionsJSON(items []purchase.Item) []contract.PricedPosition {
 	positions := make([]contract.PricedPosition, len(items))
 	for i, item := range items {
-		positions[i] = positionJSON(item.Place, item.Price)
+		positions[i] = positionJSON(item.Seat, item.Price)
 	}
 	return positions
 }
@@ -201,7 +201,7 @@ func Hold(h inventory.Hold, who Role) contract.Hold {
 		Extensions: h.Extensions, Currency: h.Currency, PurchaseID: h.PurchaseID, CreatedAt: h.CreatedAt, EndedAt: h.EndedAt, Metadata: metadataFor(h.Metadata, who),
 		Positions: make([]contract.PricedPosition, len(h.Positions))}
 	for i, p := range h.Positions {
-		d.Positions[i] = positionJSON(p.Place, p.Price)
+		d.Positions[i] = positionJSON(p.Seat, p.Price)
 		d.Amount += int64(p.Price)
 	}
 	return d
