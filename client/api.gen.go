@@ -945,7 +945,7 @@ type CardPaymentPage struct {
 	NextCursor uuid.UUID     `json:"next_cursor"`
 }
 
-// CheckState `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
+// CheckState `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 type CheckState string
 
 // Counts Positions by state.
@@ -2182,7 +2182,7 @@ type SoldLine struct {
 
 // Status defines model for Status.
 type Status struct {
-	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
+	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 	State CheckState `json:"state"`
 
 	// At RFC 3339.
@@ -2206,7 +2206,7 @@ type StatusCheck struct {
 	// Name Such as `postgres`, `redis`, `jobs`, `webhooks`, or a cause of /readyz. Names may be added.
 	Name string `json:"name"`
 
-	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
+	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 	State CheckState `json:"state"`
 
 	// Detail Human-readable.
@@ -3885,7 +3885,7 @@ func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...Ca
 
 // GetStatus is GET /v1/status: tell whether anything is wrong.
 //
-// One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks; notes count as well. It answers without Redis and without Postgres, too: then what they know is unknown.
+// One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks; `info` counts as `ok`. It answers without Redis and without Postgres, too: then what they know is unknown.
 //
 // For operator.
 func (c *Client) GetStatus(ctx context.Context, options ...CallOption) (Status, error) {

@@ -567,7 +567,7 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		r.Buy(fleet.Order{Campaign: id, User: "eve", Wait: true})
 	}, func() { r.Redis.Del(t.Context(), paused) }, "TriprizeWebhooksLate")
 
-	// Cards are switched off with a purchase under way: then no process is in test mode, either.
+	// Cards are switched off with a purchase under way.
 	worker, scheduler := r.Workers[0], r.Schedulers[0]
 	stopChild(t, worker)
 	stopChild(t, scheduler)
@@ -579,14 +579,12 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		buyByCard(r.System, id, "frida", "pm_card_visa")
 		stopChild(t, r.APIs[0])
 	}, func() {
-		servers.Eventually(t, "no process is in test mode", func() bool { firing, known := r.fires("TriprizePaymentsTestMode"); return known && !firing })
 		startChild(t, r.APIs[0])
 		stopChild(t, without)
 		stopChild(t, r.Schedulers[1])
 		r.worker()
 		r.RunScheduler("TRIPRIZE_SCHEDULER_LISTEN=" + r.address("scheduler"))
 	}, "TriprizePaymentsWaitForKey")
-	servers.Eventually(t, "test mode is told again", func() bool { firing, _ := r.fires("TriprizePaymentsTestMode"); return firing })
 }
 
 // act sends a command of an operator, which has to succeed: at once, or when the worker that has its object is done.

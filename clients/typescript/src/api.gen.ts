@@ -1321,7 +1321,7 @@ export interface paths {
         };
         /**
          * Tell whether anything is wrong
-         * @description One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks; notes count as well. It answers without Redis and without Postgres, too: then what they know is unknown.
+         * @description One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks; `info` counts as `ok`. It answers without Redis and without Postgres, too: then what they know is unknown.
          */
         get: operations["getStatus"];
         put?: never;
@@ -3597,7 +3597,7 @@ export interface components {
             tasks_in_hand: number;
         };
         /**
-         * @description `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
+         * @description `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
          * @enum {string}
          */
         CheckState: "ok" | "info" | "unknown" | "warning" | "critical";

@@ -159,12 +159,14 @@ func (p *Process) readOwn(ctx context.Context) *checks.Reading {
 	if p.Settings.Payments.Stripe.Enabled() {
 		reads = append(reads, own.ReadCards)
 	}
+	var errs []error
 	for _, read := range reads {
 		bounded, cancel := context.WithTimeout(ctx, 2*readTimeout)
-		if err := read(bounded, p.DB); err != nil && ctx.Err() == nil {
-			p.Logger.Warn("gauges cannot be read and are missing", "error", err)
-		}
+		errs = append(errs, read(bounded, p.DB))
 		cancel()
+	}
+	if err := errors.Join(errs...); err != nil && ctx.Err() == nil {
+		p.Logger.Warn("gauges cannot be read and are missing", "error", err)
 	}
 	return own
 }
@@ -232,6 +234,7 @@ func (p *Process) readRedis(ctx context.Context) (s snapshot) {
 		s.Add("tasks_without_lease", "Tasks that the queue of a kind says to be in hand, and that no worker holds a lease of: theirs died. They come again.",
 			float64(unleased[i]), "kind", string(kind))
 	}
+	s.ReadMemory(ctx, p.Redis)
 	return s
 }
 

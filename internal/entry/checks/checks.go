@@ -16,8 +16,8 @@ import (
 // State is the state of a check.
 type State string
 
-// The states, from the best to the worst. A warning is an alert with the severity ticket, critical one with the severity
-// page; the others alert nobody.
+// The states, from the best to the worst. Critical is an alert with the severity page; a warning is one with the severity
+// ticket, or has none; the others alert nobody.
 const (
 	OK       State = "ok"
 	Info     State = "info"
@@ -29,15 +29,16 @@ const (
 // Rank orders states: the worst has the highest.
 func (s State) Rank() int { return slices.Index([]State{OK, Info, Unknown, Warning, Critical}, s) }
 
-// Check is something that may be wrong.
+// Check is something that may be wrong. The api measures a check with an Expr by its gauges, see [Check.Measure], except sweeps,
+// provider_permissions and given_up (jobs accepted in the last 15 minutes): those, and all without From or Expr, it counts itself.
 type Check struct {
 	Name  string // in GET /v1/status; empty: only Prometheus sees it
 	From  string // the server that has its value; empty: this process has it
 	State State  // while it is wrong
 	Group string // of alerts, and the page of their runbooks
-	Alert string // and its section there; of an Info, which has no alert, the section that helps
+	Alert string // and its section there; of one without an alert, the section that helps
 	For   string // how long it is wrong before Prometheus alerts, and "+" how long the alert then stays. The api may show it at once
-	Expr  string // in PromQL
+	Expr  string // in PromQL; without one, or of an Info, there is no alert
 	Text  string // a template of Prometheus
 }
 
@@ -56,7 +57,8 @@ type Value struct {
 // bounded are the expressions that compare a gauge with a bound: that is done here, too.
 var bounded = regexp.MustCompile(`^(time\(\) - )?(?:max|min)(?: by \(\w+\) )?\(triprize_(\w+)(?:\{\w+(!?)[=~]+"([\w|-]+)"\})?\) > ([\d.]+)( \* 60)?$`)
 
-// Measure returns the worst value that was read. It is unknown if it was not, or is measured in another way.
+// Measure returns what is above the bound: the highest age, or the sum of the counts of all labels that are above it. It is unknown
+// if nothing was read, or the check is measured in another way.
 func (c Check) Measure(r *Reading, now time.Time) (v Value, known bool) {
 	parts := bounded.FindStringSubmatch(c.Expr)
 	if parts == nil {
@@ -76,9 +78,15 @@ func (c Check) Measure(r *Reading, now time.Time) (v Value, known bool) {
 		if isAge {
 			number = float64(now.UnixMilli())/1000 - number
 		}
-		if known, v.Number = true, max(v.Number, number); number > v.Bound {
-			labels = append(labels, label)
+		switch known = true; {
+		case number <= v.Bound:
+			continue
+		case strings.HasSuffix(name, "seconds"):
+			v.Number = max(v.Number, number)
+		default:
+			v.Number += number
 		}
+		labels = append(labels, label)
 	}
 	if v.Label = strings.Join(labels, ", "); strings.HasSuffix(name, "seconds") {
 		v.Since = now.Add(-time.Duration(v.Number * float64(time.Second)))

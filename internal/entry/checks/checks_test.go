@@ -31,17 +31,18 @@ func TestAValueIsJudgedByTheExpressionOfItsAlert(t *testing.T) {
 	}
 	servers.Exec(t, db, `INSERT INTO audit_checks VALUES ('counters', to_timestamp(3599)), ('holds', to_timestamp(3600)), ('oversold', to_timestamp(3600))`)
 	servers.Exec(t, db, `INSERT INTO audit_violations SELECT 'campaigns', gen_random_uuid(), 'oversold', '{row}' FROM generate_series(1, 2)`)
+	servers.Exec(t, db, `INSERT INTO audit_violations SELECT 'campaigns', gen_random_uuid(), unnest('{counters,counters,holds}'::text[]), '{row}'`)
 	var r checks.Reading
 	servers.NoError(t, r.ReadMoney(t.Context(), db))
 	servers.NoError(t, r.ReadAudit(t.Context(), db))
 	r.Add("redis_memory_used_ratio", "", .81)
 	r.Add("worker_crashes", "", 2)
 	r.Add("campaigns_drawing_age_seconds", "", 601)
-	for kind, age := range map[string]float64{"purchase": 61, "cancellation": 60, "draw": 9000, "campaign-cancellation": 9000} {
+	for kind, age := range map[string]float64{"purchase": 61, "another": 65, "cancellation": 60, "draw": 9000, "campaign-cancellation": 9000} {
 		r.Add("jobs_queued_age_seconds", "", age, "kind", kind)
 	}
 	for name, want := range map[string]string{"payments": "1 payment(s) wait for", "payments_without_key": "2 payment(s) wait because", "refunds": "1 card refund(s) wait", "oversold": "2 case(s)",
-		"audit": "in order", "audit_late": "not checked counters for 1h0m1s", "redis_memory": "uses 81 % of", "worker_crashes": "in order", "draws": "drawing for 10m1s", "jobs": "purchase job is 1m1s old",
+		"audit": "3 violation(s) of counters, holds", "audit_late": "not checked counters for 1h0m1s", "redis_memory": "uses 81 % of", "worker_crashes": "in order", "draws": "drawing for 10m1s", "jobs": "job is 1m5s old",
 		"drawn_twice": "unknown", "webhooks": "unknown", "card_provider": "unknown"} {
 		c, got := checks.All[slices.IndexFunc(checks.All, func(c checks.Check) bool { return c.Name == name })], "unknown"
 		if v, known := c.Measure(&r, time.Unix(7200, 0)); known && v.Number > v.Bound {

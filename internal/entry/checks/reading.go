@@ -49,7 +49,7 @@ func (r *Reading) Metrics() (all []prometheus.Metric) {
 	return all
 }
 
-// ReadFleet reads the heartbeats, and the memory of Redis.
+// ReadFleet reads the heartbeats.
 func (r *Reading) ReadFleet(ctx context.Context, rdb redis.UniversalClient, namespace string) (err error) {
 	if r.Fleet, err = queue.ReadFleet(ctx, rdb, namespace); err != nil {
 		return err
@@ -58,10 +58,14 @@ func (r *Reading) ReadFleet(ctx context.Context, rdb redis.UniversalClient, name
 	r.Add("workers_stale", "Workers that stopped sending heartbeats in the last ten minutes without deregistering.", float64(len(r.Fleet.Named(queue.RoleWorker, queue.Silent))))
 	r.Add("worker_crashes", "Workers that ended without a shutdown, or within a minute of their start; 0 when one that started later has run for a minute, and an hour after the last.", float64(r.Fleet.Crashes))
 	r.Add("schedulers_alive", "Schedulers that lead and have sent two heartbeats: one.", float64(len(r.Fleet.Named(queue.RoleScheduler, queue.Alive))))
-	if share, err := redisx.MemoryUse(ctx, rdb); err == nil { // a hosted Redis may refuse to say
+	return nil
+}
+
+// ReadMemory reads the memory of Redis, last: a hosted Redis may refuse to say, or hang.
+func (r *Reading) ReadMemory(ctx context.Context, rdb redis.UniversalClient) {
+	if share, err := redisx.MemoryUse(ctx, rdb); err == nil {
 		r.Add("redis_memory_used_ratio", "Used memory of Redis as a share of its maxmemory, 0 without one; in a Cluster of the fullest primary.", share)
 	}
-	return nil
 }
 
 // ReadBacklog reads the jobs that wait for workers.

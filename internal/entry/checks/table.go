@@ -22,12 +22,12 @@ var All = slices.Concat([]Check{
 or time() - max by (sweep) (triprize_sweep_last_success_timestamp_seconds{sweep=~"%[1]s"}) > %[3]d * 60
 or sum by (sweep) (triprize_sweep_runs_total{outcome="failed"}) > 0 unless on (sweep) triprize_sweep_last_success_timestamp_seconds`, rare, mostMinutes, mostRareMinutes), "The sweep {{ $labels.sweep }} fails or does not run."},
 
-	{"redis", "", Critical, "redis", "TriprizeRedisAway", "1m+1m", `up{job=~"triprize-.*"} == 1 unless on (instance) triprize_redis_keys`, "Redis does not respond to {{ $labels.instance }}, or rejects writes. Purchases are accepted and wait."},
-	{"redis_memory", "redis", Warning, "redis", "TriprizeRedisMemory", "5m", `max(triprize_redis_memory_used_ratio) > 0.8`, "Redis uses {{ $value | humanizePercentage }} of its maxmemory. When it is full, purchases are accepted and wait."},
+	{"redis", "", Critical, "redis", "TriprizeRedisAway", "1m+1m", `up{job=~"triprize-.*"} == 1 unless on (instance) triprize_redis_keys`, "Redis does not respond to {{ $labels.instance }}, or rejects writes."},
+	{"redis_memory", "redis", Warning, "redis", "TriprizeRedisMemory", "5m", `max(triprize_redis_memory_used_ratio) > 0.8`, "Redis uses {{ $value | humanizePercentage }} of its maxmemory."},
 	{"redis_standby_away", "", Warning, "redis", "TriprizeRedisStandbyAway", "2m", `max(triprize_degraded{cause="redis_standby_away"}) == 1`, "A Sentinel or replica of Redis is away. The next loss of a server may have no failover."},
-	{"locks", "", Info, "redis", "TriprizeRedisAway", "", "", "No majority of the lock servers responds. Crowds are slower."},
+	{"locks", "", Warning, "redis", "TriprizeRedisAway", "", "", "No majority of the lock servers responds. Crowds are slower."},
 
-	{"postgres", "", Critical, "postgres", "TriprizePostgresAway", "1m+1m", `up{job=~"triprize-.*"} == 1 unless on (instance) triprize_campaigns_drawing`, "Postgres does not respond to {{ $labels.instance }}, is not the newest primary (two_branches in /readyz: both have sold), or waits for triprize migrate. Nothing is sold."},
+	{"postgres", "", Critical, "postgres", "TriprizePostgresAway", "1m+1m", `up{job=~"triprize-.*"} == 1 unless on (instance) triprize_campaigns_drawing`, "Postgres does not respond to {{ $labels.instance }}, or is not the newest primary (two_branches in /readyz: both have sold). Nothing is sold."},
 	{"writes_failing", "", Critical, "postgres", "TriprizeWritesFailing", "1m", `triprize_degraded{cause="writes_failing"} == 1`, "Postgres responds to {{ $labels.instance }}, but writes fail. Nothing is sold."},
 	{"replication_asynchronous", "", Warning, "postgres", "TriprizeReplicationAsynchronous", "2m", `max(triprize_degraded{cause="replication_asynchronous"}) == 1`, "Commits do not wait for a synchronous standby. A failover may lose accepted purchases."},
 	{"standby_away", "", Warning, "postgres", "TriprizeStandbyAway", "2m", `max(triprize_degraded{cause="standby_away"}) == 1`, "No synchronous standby of Postgres is connected, or it lags. Commits wait for it."},
@@ -39,7 +39,7 @@ or sum by (sweep) (triprize_sweep_runs_total{outcome="failed"}) > 0 unless on (s
 
 	// Draws may wait for their beacon (see TriprizeDrawStuck), cancellations of campaigns for refunds or a void. min: the process with the newest data is right.
 	{"jobs", "postgres", Critical, "sales", "TriprizeJobsStuck", "1m", `min by (kind) (triprize_jobs_queued_age_seconds{kind!~"draw|campaign-cancellation"}) > 1 * 60`, "The oldest unfinished {{ $labels.kind }} job is {{ $value | humanizeDuration }} old."},
-	{"sales_stuck", "", Info, "sales", "TriprizeJobsStuck", "", "", "A purchase has waited for workers for more than 15 s."},
+	{"sales_stuck", "", Warning, "sales", "TriprizeJobsStuck", "", "", "A purchase has waited for workers for more than 15 s."},
 	{"overloaded", "", Critical, "sales", "TriprizeOverloaded", "1m", `max(triprize_degraded{cause="overloaded"}) == 1`, "Purchases are refused with 503 overloaded. Accepted ones wait too long."},
 	{"", "", Warning, "sales", "TriprizeRetries", "2m", `sum by (kind) (rate(triprize_job_attempts_total{delivery="redelivered"}[10m])) / sum by (kind) (rate(triprize_job_attempts_total[10m])) > 0.2
 and (sum by (kind) (increase(triprize_job_attempts_total[10m])) > 20 or sum by (kind) (increase(triprize_job_attempts_total{kind="draw"}[10m])) > 4)
@@ -58,16 +58,17 @@ or label_replace(max(triprize_draws_given_up) > 0, "kind", "draw", "", "")`, "{{
 	{"payments_without_key", "postgres", Critical, "money", "TriprizePaymentsWaitForKey", "5m", `max(triprize_payments_waiting_for{waiter="key"}) > 0`, "{{ $value }} payment(s) wait because the workers have no key of the provider."},
 	{"refunds", "postgres", Warning, "money", "TriprizeRefundsWaitForOperator", "5m", `max(triprize_refunds_waiting_for_operator) > 0`, "{{ $value }} card refund(s) wait for an operator."},
 	{"discrepancies", "postgres", Warning, "money", "TriprizePaymentDiscrepancies", "5m", `max by (kind) (triprize_payment_discrepancies_open) > 0`, "{{ $value }} open discrepancy(ies) with the provider's balance: {{ $labels.kind }}."},
-	{"card_provider", "postgres", Critical, "money", "TriprizeProviderAway", "3m", `max(triprize_payments_waiting_for{waiter="provider"}) > 0 unless sum(increase(triprize_stripe_calls_total{call!="list",outcome="ok"}[2m])) > 0`, "{{ $value }} payment(s) wait for the provider, and no call to it has succeeded for five minutes. Card payments are not possible."},
+	{"", "", Critical, "money", "TriprizeProviderAway", "3m", `max(triprize_payments_waiting_for{waiter="provider"}) > 0 unless sum(increase(triprize_stripe_calls_total{call!="list",outcome="ok"}[2m])) > 0`, "{{ $value }} payment(s) wait for the provider, and no call to it has succeeded for five minutes. Card payments are not possible."},
+	{"card_provider", "postgres", Warning, "money", "TriprizeProviderAway", "", "", "{{ $value }} payment(s) have waited for the provider for three minutes, and none was paid in the last two."},
 	{"provider_key", "", Critical, "money", "TriprizeStripeKeyRefused", "1m", `max(triprize_degraded{cause="provider_key"}) == 1
 or min(triprize_stripe_permission_missing and on (instance) triprize_scheduler_leading == 1) == 1`, "The payment provider rejects the key. Card payments are not possible."}, // for the last new payment of a process, or for all permissions that the leader checks
-	{"failed_by_us", "postgres", Info, "money", "TriprizeStripeKeyRefused", "", "", "{{ $value }} job(s) of the last 15 minutes have failed by a fault of the provider or of its settings: {{ $labels.code }}."},
+	{"failed_by_us", "postgres", Warning, "money", "TriprizeStripeKeyRefused", "", "", "{{ $value }} job(s) of the last 15 minutes have failed by a fault of the provider or of its settings: {{ $labels.code }}."},
 	{"", "", Warning, "money", "TriprizeProviderContradicts", "", `sum(increase(triprize_payment_orphaned_intents_total[30m])) > 0
 or sum(increase(triprize_payment_mismatches_total[30m])) > 0
 or sum(increase(triprize_payment_unexpected_states_total[30m])) > 0`, "The payment provider reports money or a state that matches no payment of ours."},
 	{"", "", Warning, "money", "TriprizeRefundPaidTwice", "", `sum(increase(triprize_refunds_paid_twice_total[30m])) > 0`, "The provider made a refund of money that had already been refunded by hand or by others."},
 	{"provider_permissions", "redis", Warning, "money", "TriprizeStripePermissionMissing", "5m", `triprize_stripe_permission_missing == 1 and on (instance) triprize_scheduler_leading == 1`, "The payment provider rejects the key, or the key lacks permissions: {{ $labels.permission }}."},
-	{"test_mode", "", Warning, "money", "TriprizePaymentsTestMode", "5m", `min(triprize_payments_livemode) == 0`, "The payment provider is in test mode. Card purchases are free."},
+	{"test_mode", "", Info, "money", "TriprizeStripeKeyRefused", "", "", "The payment provider is in test mode. Card purchases are free."},
 
 	{"webhooks_disabled", "postgres", Warning, "webhooks", "TriprizeWebhookEndpointDisabled", "", `max(triprize_webhook_endpoints_disabled) > 0`, "{{ $value }} webhook endpoint(s) were disabled because of their responses. Their apps get no events."},
 	{"webhooks_failing", "postgres", Warning, "webhooks", "TriprizeWebhookEndpointFailing", "", `max(triprize_webhook_failing_seconds) > 60 * 60`, "No delivery to a webhook endpoint has succeeded for {{ $value | humanizeDuration }}. Its events wait."},

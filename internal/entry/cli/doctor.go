@@ -10,12 +10,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"triprize/internal/drawing"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/queue"
 	"triprize/internal/platform/redisx"
 	"triprize/internal/platform/schema"
 )
@@ -28,8 +30,7 @@ type finding struct {
 	Do     string `json:"do"` // what to do, unless it is ok
 }
 
-// doctor examines what the checks of the api do not: settings and servers. None of its checks needs the api, or the success of
-// another on other servers.
+// doctor examines an installation by itself: none of its checks needs the api, or the success of another on other servers.
 type doctor []finding
 
 func doctorCommand() *cobra.Command {
@@ -205,6 +206,17 @@ func (d *doctor) examineRedis(ctx context.Context, settings config.Redis) {
 	} else {
 		d.add("channels of redis", "critical", redisx.AllowChannels, "%v", err)
 	}
+	d.examineFleet(ctx, limit, rdb, settings.Namespace)
+	if settings.FailsOver() {
+		const do = "docs/runbooks/redis.md#triprizeredisstandbyaway"
+		d.try(ctx, limit, "failover of redis", do, func(ctx context.Context) error {
+			lacks, err := redisx.Lacks(ctx, settings, rdb)
+			if err == nil {
+				d.add("failover of redis", cond(lacks == "", "ok", "warning"), do, "%s", cmp.Or(lacks, "nothing is missing"))
+			}
+			return err
+		})
+	}
 	d.try(ctx, limit, "durability of redis", "docs/deployment.md#redis", func(ctx context.Context) error {
 		info, err := rdb.Info(ctx, "persistence", "memory").Result() // of a Cluster, of one server
 		if aof, all := strings.Contains(info, "aof_enabled:1"), strings.Contains(info, "maxmemory_policy:noeviction"); err == nil {
@@ -212,4 +224,21 @@ func (d *doctor) examineRedis(ctx context.Context, settings config.Redis) {
 		}
 		return err
 	})
+}
+
+// examineFleet asks the heartbeats which processes there are: one that is frozen answers nobody, and refuses nothing.
+func (d *doctor) examineFleet(ctx context.Context, limit time.Duration, rdb redis.UniversalClient, namespace string) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	fleet, err := queue.ReadFleet(ctx, rdb, namespace)
+	if err != nil || len(fleet.Processes) == 0 {
+		d.add("processes", "info", "start them", "none has sent a heartbeat in the last ten minutes (%v)", err)
+		return
+	}
+	missing := ""
+	for _, role := range []string{queue.RoleAPI, queue.RoleWorker, queue.RoleScheduler} {
+		missing += cond(len(fleet.Named(role, queue.Alive)) == 0, ", no "+role+" is alive", "")
+	}
+	d.add("processes", cond(missing != "", "critical", cond(fleet.Crashes > 2, "warning", "ok")), "docs/runbooks/processes.md", "%d apis, %d workers%s; %d workers ended unexpectedly",
+		len(fleet.Named(queue.RoleAPI, queue.Alive)), len(fleet.Named(queue.RoleWorker, queue.Alive)), missing, fleet.Crashes)
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
+	"triprize/internal/platform/queue"
 	"triprize/internal/platform/schema"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
@@ -175,7 +177,7 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 	found := diagnosis(t, 0)
 	newest, err := schema.Newest()
 	servers.NoError(t, err)
-	for name, want := range map[string]string{"ok settings": "valid", "ok postgres": "version 1", "ok role of postgres": "a primary", "ok encoding of the database": "UTF8", "ok collation": "version", "ok triggers": "origin", "ok clock of postgres": "s ahead", "info standbys": "0 standbys", "ok writes to postgres": "written", "ok connections": "triprize-cli",
+	for name, want := range map[string]string{"ok settings": "valid", "ok postgres": "version 1", "ok role of postgres": "a primary", "ok encoding of the database": "UTF8", "ok collation": "version", "ok triggers": "origin", "ok clock of postgres": "s ahead", "info standbys": "0 standbys", "info processes": "none", "ok writes to postgres": "written", "ok connections": "triprize-cli",
 		"ok schema": fmt.Sprint("version ", newest), "ok locks": "none", "ok draw key": "of 2 unfinished", "ok redis": "deleted", "ok channels of redis": "published", "ok clock of redis": "s ahead", "ok durability of redis": "noeviction true"} {
 		if text, ok := found[name]; !ok || !strings.Contains(text, want) {
 			t.Errorf("%s: %q, want %q; found %q", name, text, want, found)
@@ -185,6 +187,19 @@ func TestTheDoctorFindsWhatIsWrongAndGoesOn(t *testing.T) {
 		t.Errorf("wrong are %q; the keys %q are left", wrongs(found), keys)
 	}
 
+	rdb := servers.Redis(t, settings)
+	for _, role := range []string{queue.RoleWorker, queue.RoleScheduler} { // and the only api is frozen
+		beat := queue.NewHeartbeat(rdb, settings.Redis.Namespace, role, "host/1/"+role, config.Worker{HeartbeatInterval: 50 * time.Millisecond, HeartbeatTTL: time.Hour})
+		go beat.Run(t.Context(), servers.Logger(t))
+	}
+	servers.Eventually(t, "both are alive", func() bool {
+		found, err := queue.ReadFleet(t.Context(), rdb, settings.Redis.Namespace)
+		return err == nil && len(found.Processes) == 2 && found.Processes[0].State == queue.Alive && found.Processes[1].State == queue.Alive
+	})
+	if found := diagnosis(t, 1); wrongs(found) != "critical processes" || !strings.Contains(found["critical processes"], "no api is alive") {
+		t.Errorf("without an api: %q", found)
+	}
+	t.Setenv("TRIPRIZE_REDIS_NAMESPACE", settings.Redis.Namespace+"-none")
 	servers.Exec(t, db, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
 	if found := diagnosis(t, 1); wrongs(found) != "critical writes to postgres" {
 		t.Errorf("a Postgres that does not write: %q", found)

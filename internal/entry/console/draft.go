@@ -215,8 +215,8 @@ func (t *form) read(one field) any {
 }
 
 var (
-	layerLine = regexp.MustCompile(`^(\d*)\s*\|([^|]*)\|\s*(\d+)\s*(?:\|\s*aisles ([\d, ]+))?(?:\|([^|]*))?$`)
-	prizeText = regexp.MustCompile(`\s*([^|]*?\S) x(\d+)\s*(?:,|$)`)
+	layerLine = regexp.MustCompile(`^(\d{0,6})\s*\|([^|]*)\|\s*(\d{1,13})\s*(?:\|\s*aisles ([\d, ]+))?(?:\|([^|]*))?$`)
+	prizeText = regexp.MustCompile(`\s*([^|]*?\S) x(\d{1,5})\s*(?:,|$)`)
 )
 
 // layers reads a layer from each line. The price of the last line goes on to the base of a triangle.

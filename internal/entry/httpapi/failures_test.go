@@ -65,7 +65,7 @@ func TestFailuresByAFaultOfOursAreListedByCause(t *testing.T) {
 	awaitStatus(s, states{"failed_by_us": "ok", "given_up": "ok"})
 	failedAt(s, time.Now(), "purchase", "payment-refused", 1)
 	failedAt(s, time.Now(), "cancellation", "internal-error", 1)
-	awaitStatus(s, states{"failed_by_us": "info", "given_up": "critical"})
+	awaitStatus(s, states{"failed_by_us": "warning", "given_up": "critical"})
 	recent := failedAt(s, time.Now().Add(-2*time.Hour), "purchase", "payment-refused", 11)
 	wantAnswer(t, "the last hour", b.get("/failed"), 200, without(recent[0].String()))
 	for _, span := range []string{"day", "week"} {

@@ -42,8 +42,11 @@ func (st *status) could(server string, err error) bool {
 	return err == nil
 }
 
+// thisAPI is the label of what no other process has reported.
+const thisAPI = "this api"
+
 func (st *status) holds(name string, is bool) {
-	st.values[name] = checks.Value{Number: map[bool]float64{true: 1}[is], Label: "this api"}
+	st.values[name] = checks.Value{Number: map[bool]float64{true: 1}[is], Label: thisAPI}
 }
 
 // count adds to a check, and names what is counted.
@@ -85,6 +88,9 @@ func (s *server) openStatus(rdb redis.UniversalClient) {
 		}
 		if !st.failed["postgres"] {
 			s.readPostgres(ctx, st)
+		}
+		if !st.failed["redis"] {
+			st.ReadMemory(ctx, rdb)
 		}
 		st.check()
 		return st.Status, nil
@@ -202,7 +208,9 @@ func (st *status) check() {
 		case !known:
 			one.State, one.Detail = contract.CheckStateUnknown, "It could not be determined."
 		case value.Number > value.Bound:
-			one.State, one.Detail = contract.CheckState(c.State), c.Describe(value)
+			if one.State, one.Detail = contract.CheckState(c.State), c.Describe(value); one.Detail == c.Text && value.Label != thisAPI {
+				one.Detail += " Reported by " + value.Label + "."
+			}
 			if since := cmp.Or(st.ready.Since[c.Name], value.Since); !since.IsZero() {
 				one.Since = new(since.UTC())
 			}

@@ -52,8 +52,8 @@ func awaitStatus(s *fleet.System, want states, also ...func(contract.Status) boo
 func TestTheStatusOfAFreshSystemIsInOrder(t *testing.T) {
 	t.Parallel()
 	s := fleet.Start(t, fleet.Options{Sandbox: &stripesim.Settings{}})
-	status := awaitStatus(s, states{"": "warning", "postgres": "ok", "redis": "ok", "no_worker": "ok", "no_scheduler": "ok", "draw_key_wrong": "ok", "writes_failing": "ok", "sweeps": "ok",
-		"audit": "ok", "jobs": "ok", "webhooks": "ok", "card_provider": "ok", "test_mode": "warning", "standby": "info"}, func(st contract.Status) bool {
+	status := awaitStatus(s, states{"": "ok", "postgres": "ok", "redis": "ok", "no_worker": "ok", "no_scheduler": "ok", "draw_key_wrong": "ok", "writes_failing": "ok", "sweeps": "ok",
+		"audit": "ok", "jobs": "ok", "webhooks": "ok", "card_provider": "ok", "test_mode": "info", "standby": "info"}, func(st contract.Status) bool {
 		return st.Figures.Leader != nil && st.Figures.Workers != nil && *st.Figures.Workers == 1 && len(st.Figures.Backlog) == 5 && len(st.ExecutionLocks) == 0
 	})
 	for _, one := range status.Checks {
@@ -108,16 +108,16 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 	})
 	silent := queue.NewHeartbeat(s.Redis, s.Settings.Redis.Namespace, queue.RoleWorker, "host/2/again", config.Worker{HeartbeatInterval: time.Hour, HeartbeatTTL: time.Hour}) // it beats once
 	silent.Describe = func() queue.Description {
-		return queue.Description{Version: "old", Faults: []string{"draw_key_wrong"}}
+		return queue.Description{Version: "old", Faults: []string{"draw_key_wrong", "locks"}}
 	}
 	go silent.Run(t.Context(), servers.Logger(t))
 	servers.NoError(t, s.Redis.HSet(t.Context(), s.Settings.Redis.Namespace+":sweeps", "missing-permissions", `{"started_at":"2126-01-01T00:00:00Z","counts":{"asked":2,"missing":2}}`,
 		"lost-jobs", `{"started_at":"2026-01-01T00:00:00Z"}`, "audit", `{"started_at":"2126-01-01T00:00:00Z","error":"for a moment"}`, "audit:succeeded", `{"started_at":"2126-01-01T00:00:00Z"}`,
 		"stuck-draws", `{"started_at":"2126-01-01T00:00:00Z","error":"from the start"}`).Err())
 	exec(s, `UPDATE jobs SET accepted_at = accepted_at - interval '2 minutes' WHERE id = $1`, s.Buy(fleet.Order{Campaign: selling, User: "ada"}).ID)
-	status := awaitStatus(s, states{"": "critical", "sales_stuck": "info", "postgres": "ok", "redis": "ok", "no_worker": "critical", "no_scheduler": "critical", "jobs": "critical", "draws": "critical",
+	status := awaitStatus(s, states{"": "critical", "sales_stuck": "warning", "locks": "warning", "postgres": "ok", "redis": "ok", "no_worker": "critical", "no_scheduler": "critical", "jobs": "critical", "draws": "critical",
 		"draws_waiting": "info", "draw_failing": "warning", "execution_locks": "warning", "payments": "warning", "refunds": "warning", "discrepancies": "warning", "audit": "critical", "audit_late": "warning",
-		"webhooks": "warning", "webhooks_failing": "warning", "webhooks_disabled": "warning", "draw_key_wrong": "critical", "provider_key": "critical", "worker_crashes": "ok", "sweeps": "warning", "test_mode": "warning", "card_provider": "critical"})
+		"webhooks": "warning", "webhooks_failing": "warning", "webhooks_disabled": "warning", "draw_key_wrong": "critical", "provider_key": "critical", "worker_crashes": "ok", "sweeps": "warning", "test_mode": "info", "card_provider": "warning"})
 	for _, one := range status.Checks {
 		if since := map[string]time.Duration{"no_worker": 1, "jobs": time.Minute, "draws": 15 * time.Minute, "webhooks": 9 * time.Minute}[one.Name]; since > 0 && (one.Since == nil || status.At.Sub(*one.Since) < since) {
 			t.Errorf("%+v", one)
@@ -133,7 +133,7 @@ func TestTheStatusNamesWhatIsWrong(t *testing.T) {
 	awaitStatus(s, states{"card_provider": "ok"}) // it takes money
 	operator := signIn(s)
 	page := operator.get("/now")
-	mustAnswer(t, "the page", page, http.StatusOK, "The state is critical.", "No worker is alive. Purchases are accepted and wait; after", "The draw key of worker host/2/again cannot decrypt", "<bdi>worker host/2/again</bdi></th><td class=\"warning\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
+	mustAnswer(t, "the page", page, http.StatusOK, "The state is critical.", "No worker is alive. Purchases are accepted and wait; after", "The draw key of worker host/2/again cannot decrypt", "Crowds are slower. Reported by worker host/2/again.", "<bdi>worker host/2/again</bdi></th><td class=\"warning\">starting</td><td>old</td>", "audit.md#triprizeauditviolation", "host/1/gone", `href="/console/sweeps/stale-locks"`, "curves.js")
 	live := operator.live("/now")
 	mustAnswer(t, "what moves", live, http.StatusOK, "The state is critical.", without("<html"))
 	servers.Eventually(t, "a sample is taken", func() bool { return fleet.Contains(operator.get("/now/curves").Body, "[[1") })

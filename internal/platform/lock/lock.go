@@ -32,7 +32,7 @@ import (
 )
 
 var (
-	// ErrTaken means that another holder has the lock.
+	// ErrTaken means that another holder has the lock: one server that says so is enough, also without a majority.
 	ErrTaken = errors.New("lock: taken")
 	// ErrNoQuorum means that too few servers answered in time, so the holder is unknown.
 	ErrNoQuorum = errors.New("lock: no majority of the servers answers")
@@ -96,7 +96,8 @@ func (l *Locker) AcquireFunc() AcquireFunc {
 
 // Acquire takes all of the named locks or none, in ascending order, so that callers with overlapping sets do not
 // block each other. It returns ErrTaken if another holder has one after all tries, ErrNoQuorum if the holder is
-// unknown, and the error of ctx if that has ended.
+// unknown, and the error of ctx if that has ended: it then returns when the running try has ended, after two
+// fifths of the timeout at most, plus a fifth for the release.
 //
 // The locks are not extended. release deletes those that the caller still holds, also after ctx has ended; a key
 // that cannot be deleted expires. release may be called again, and after an error.
@@ -186,12 +187,12 @@ func (l *Locker) acquire(ctx context.Context, ttl time.Duration, tries int, name
 	}
 	outcome := "acquired"
 	switch {
-	case ctx.Err() != nil:
-		return nil, err
 	case errors.Is(err, ErrTaken):
 		outcome = "taken"
-	case err != nil:
+	case errors.Is(err, ErrNoQuorum):
 		outcome = "no_quorum"
+	case err != nil: // of ctx
+		return nil, err
 	}
 	l.waits.WithLabelValues(outcome).Observe(time.Since(began).Seconds())
 	l.log(outcome, names, began)
@@ -218,7 +219,7 @@ func (l *Locker) lock(ctx context.Context, mutex *redsync.Mutex, tries int, last
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(l.settings.RetryDelay/2 + rand.N(l.settings.RetryDelay+1)): //nolint:gosec // a jitter is no secret
+		case <-time.After(min(l.settings.RetryDelay/2+rand.N(l.settings.RetryDelay+1), time.Until(last))): //nolint:gosec // a jitter is no secret
 		}
 	}
 	return fmt.Errorf("%w: %s", outcome, mutex.Name())
@@ -250,7 +251,7 @@ func (l *Locker) Ping(ctx context.Context) error {
 }
 
 // server is a redsync pool with a breaker: redsync waits for all servers, so one that hangs would delay every lock.
-// After three consecutive failures it gets no command for a second.
+// After three consecutive failures it gets no command for a second, and no release: the keys expire.
 type server struct {
 	redsyncredis.Pool
 	breaker *gobreaker.CircuitBreaker[any]

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,19 +61,42 @@ func TestASetOfLocksIsTakenInAscendingOrderAllOrNoneAndGivenBackOnce(t *testing.
 func TestACallerWhoLeavesLeavesNoLockBehindAndSaysNothingOfTheServer(t *testing.T) {
 	t.Parallel()
 	simulate(t, 1, func(t *testing.T, c *cluster) {
-		for range 10 {
+		server := c.servers[0]
+		for i := range 10 {
 			ctx, leave := context.WithCancel(t.Context())
-			c.servers[0].before = func(string) { leave() } // while it waits for the first answer
+			server.before, server.forgets = func(string) { leave() }, i%2 == 1 // while it waits for the first answer, which may be an error
 			if _, err := c.locker.Acquire(ctx, "a", "b"); !errors.Is(err, context.Canceled) || errors.Is(err, lock.ErrNoQuorum) {
 				t.Errorf("got %v", err)
 			}
 		}
+		server.before, server.forgets = nil, false
 		acquire(t, c.other, "a", "b")()
 		if n := c.measured("wait_seconds", ""); n != 0 {
 			t.Error("it is counted as an outcome of the lock")
 		}
+		for left := range 5 { // it leaves between two looks at its context
+			release, err := c.locker.Acquire(&leaving{t.Context(), left}, "a")
+			if is := server.holder("a") != ""; is != (err == nil) || is && release == nil {
+				t.Errorf("after %d looks: %v, held: %v", left, err, is)
+			}
+			release()
+		}
 		acquire(t, c.locker, "a", "b")()
 	})
+}
+
+// leaving is the context of a caller who leaves after some looks at it.
+type leaving struct {
+	context.Context
+
+	left int
+}
+
+func (l *leaving) Err() error {
+	if l.left--; l.left < 0 {
+		return context.Canceled
+	}
+	return nil
 }
 
 func TestWhereLocksAreDisabledNobodyLocks(t *testing.T) {
@@ -147,12 +171,14 @@ func TestAnAcquisitionTriesAndWaitsAsTheSettingsSay(t *testing.T) {
 	for name, row := range map[string]struct {
 		tries, most int
 		slow        time.Duration // each answer
+		delay       time.Duration // 0: as above
 		took        time.Duration // at least
 		want        error
 		names       []string
 	}{
 		"as often as they say":         {tries: 4, most: 4, took: 3 * delay / 2, want: lock.ErrTaken, names: []string{"a", "b"}},
 		"no longer than the timeout":   {tries: 100, most: 100, slow: patience - 1, took: timeout * 2 / 5, want: lock.ErrTaken, names: []string{"a", "b"}},
+		"no pause beyond the timeout":  {tries: 4, most: 1, slow: 1, delay: time.Hour, took: timeout * 2 / 5, want: lock.ErrTaken, names: []string{"a", "b"}},
 		"a set no longer than for one": {tries: 4, slow: patience - 1, took: timeout * 2 / 5, want: lock.ErrNoQuorum, names: []string{"a", "c", "d", "e", "f", "g"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +204,7 @@ func TestAnAcquisitionTriesAndWaitsAsTheSettingsSay(t *testing.T) {
 				if holder := server.holder("a"); holder != "" || c.measured("wait_seconds", "acquired") != 0 || c.measured("wait_seconds", "") != 1 {
 					t.Errorf("a is still held by %q, or the acquisition is not counted", holder)
 				}
-			}, func(s *config.Locks) { s.Tries, s.RetryDelay = row.tries, delay })
+			}, func(s *config.Locks) { s.Tries, s.RetryDelay = row.tries, cmp.Or(row.delay, delay) })
 		})
 	}
 }
@@ -278,7 +304,7 @@ func TestALockIsExtendedForAsLongAsAMajorityMayHaveIt(t *testing.T) {
 							continue
 						}
 						if _, err := c.other.Acquire(t.Context(), "a"); !errors.Is(err, lock.ErrTaken) {
-							t.Fatal(err)
+							t.Errorf("another gets %v", err)
 						}
 					}
 					lived, cause := time.Since(began), context.Cause(ctx)

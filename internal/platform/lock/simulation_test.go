@@ -41,12 +41,13 @@ const (
 
 // simulated is a Redis in memory that knows the commands of locks.
 type simulated struct {
-	mu     sync.Mutex
-	values map[string]simulatedValue
-	sent   []simulatedCommand
-	away   bool              // every command fails
-	hangs  bool              // every command waits until its context ends
-	before func(kind string) // called before a command is answered; not set while one is
+	mu      sync.Mutex
+	values  map[string]simulatedValue
+	sent    []simulatedCommand
+	away    bool              // every command fails
+	hangs   bool              // every command waits until its context ends
+	forgets bool              // every command is done, and answered with an error
+	before  func(kind string) // called before a command is answered; not set while one is
 }
 
 type simulatedValue struct {
@@ -89,8 +90,13 @@ func (s *simulated) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 			err = errors.New("the server is away")
 		}
 		if err == nil {
-			s.set(func(s *simulated) { s.answer(cmd, kind, key) })
-		} else {
+			s.set(func(s *simulated) {
+				if s.answer(cmd, kind, key); s.forgets {
+					err = errors.New("the connection broke")
+				}
+			})
+		}
+		if err != nil {
 			cmd.SetErr(err)
 		}
 		return err

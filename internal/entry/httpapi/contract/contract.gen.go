@@ -941,7 +941,7 @@ type CardPaymentPage struct {
 	NextCursor *openapi_types.UUID `json:"next_cursor"`
 }
 
-// CheckState `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
+// CheckState `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 type CheckState string
 
 // Counts Positions by state.
@@ -2218,7 +2218,7 @@ type SoldLine struct {
 
 // Status defines model for Status.
 type Status struct {
-	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
+	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 	State CheckState `json:"state"`
 
 	// At RFC 3339.
@@ -2242,7 +2242,7 @@ type StatusCheck struct {
 	// Name Such as `postgres`, `redis`, `jobs`, `webhooks`, or a cause of /readyz. Names may be added.
 	Name string `json:"name"`
 
-	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: an alert with the severity `ticket`, act on the next working day. `critical`: an alert with the severity `page`, act now.
+	// State `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 	State CheckState `json:"state"`
 
 	// Detail Human-readable.
