@@ -38,8 +38,6 @@ CREATE INDEX purchases_of_user ON purchases (user_id, id);
 CREATE INDEX purchases_of_campaign ON purchases (campaign_id, id);
 CREATE INDEX purchases_of_client ON purchases (campaign_id, client, id);
 CREATE INDEX purchases_not_completed ON purchases (campaign_id, state, id) WHERE state <> 'completed';
--- How fast purchases are sold now. It costs their insert nothing.
-CREATE INDEX purchases_completed ON purchases USING brin (completed_at) WITH (pages_per_range = 16, autosummarize = on);
 -- Purchases whose card may still be declined.
 CREATE INDEX purchases_unpaid ON purchases (client, user_id) WHERE state IN ('pending', 'awaiting_action');
 CREATE INDEX purchases_of_reference ON purchases (payment_reference, id) WHERE payment_reference IS NOT NULL;

@@ -40,6 +40,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/metadata"
 	"triprize/internal/domain/money"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
 	"triprize/internal/platform/failpoint"
@@ -199,11 +200,14 @@ type Rates struct {
 	P50, P99           *float64 // from acceptance to the end, in milliseconds, of those that are not paid by card, which wait for their buyers; nil: none has become final
 }
 
-// ReadRates reads the newest purchases, payments and refused jobs, 20,000 of each at most.
+// ReadRates reads the newest purchases, payments and refused jobs, 20,000 of each at most. A purchase that was accepted more
+// than a minute ago does not count, unless it is paid by card: the age of the oldest job shows those that wait.
 func ReadRates(ctx context.Context, db postgres.DB) (r Rates, err error) {
+	now := time.Now()
 	err = db.QueryRow(ctx, `
 		WITH ended AS MATERIALIZED (
-			SELECT id, true AS sold FROM (SELECT id FROM purchases WHERE completed_at > statement_timestamp() - interval '10 seconds' ORDER BY completed_at DESC LIMIT $1) p
+			SELECT id, true AS sold FROM (SELECT id, completed_at FROM purchases WHERE id >= $2 AND id < $3 ORDER BY id DESC LIMIT $1) p
+			WHERE completed_at > statement_timestamp() - interval '10 seconds'
 			UNION
 			SELECT id, true FROM (SELECT purchase_id AS id FROM payments WHERE received > 0 AND finished_at > statement_timestamp() - interval '10 seconds' ORDER BY finished_at DESC LIMIT $1) y
 			JOIN purchases USING (id) WHERE completed_at IS NOT NULL
@@ -213,6 +217,6 @@ func ReadRates(ctx context.Context, db postgres.DB) (r Rates, err error) {
 			FROM ended JOIN jobs USING (id) WHERE kind = 'purchase')
 		SELECT count(*) FILTER (WHERE sold) / 10::float8, count(*) FILTER (WHERE NOT sold) / 10::float8,
 		       round(percentile_cont(0.5) WITHIN GROUP (ORDER BY took)), round(percentile_cont(0.99) WITHIN GROUP (ORDER BY took))
-		FROM j`, 20_000).Scan(&r.Completed, &r.Refused, &r.P50, &r.P99)
+		FROM j`, 20_000, uuidv7.FirstAt(now.Add(-time.Minute)), uuidv7.FirstAt(now.Add(time.Minute))).Scan(&r.Completed, &r.Refused, &r.P50, &r.P99)
 	return r, fault.At(err, "sale.ReadRates")
 }
