@@ -23,9 +23,12 @@ func (s *Server) Timing(poll, wait time.Duration) *Server {
 
 // Poll polls once, as if nobody had polled before.
 func (s *Server) Poll(ctx context.Context) {
-	for _, key := range s.rdb.Keys(ctx, s.namespace+":polled:*").Val() {
-		s.rdb.Del(ctx, key)
+	all := s.namespace + ":polled"
+	for _, one := range s.kinds {
+		s.rdb.Del(ctx, s.namespace+":polled:{"+Name(s.namespace, one.kind)+"}") // in a Cluster
+		all += ":" + one.kind
 	}
+	s.rdb.Del(ctx, all+":{asynq:queues}")
 	s.pollOnce(ctx)
 }
 
