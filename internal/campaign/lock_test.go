@@ -126,9 +126,9 @@ func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	a, b, untouched, ended := put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Active), put(t, db, campaign.Completed)
-	for range 2 {
+	for board := range int64(2) {
 		changes := make(campaign.Changes)
-		changes.Add(a, campaign.Counts{Reserved: 1, Sold: 3})
+		changes.Add(a, campaign.Counts{Reserved: 1, Sold: 3, Board: board + 1})
 		changes.Add(a, campaign.Counts{Sold: -1})
 		changes.Add(b, campaign.Counts{Sold: 5})
 		servers.NoError(t, attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }))
@@ -141,9 +141,9 @@ func TestCountersAddUpAndNeverPassTheirBounds(t *testing.T) {
 			t.Errorf("%+v: %v", changes, err)
 		}
 	}
-	for _, changes := range []campaign.Changes{{a: {}, uuid.New(): {}}, {a: {}, ended: {Sold: -1}}} {
+	for _, changes := range []campaign.Changes{{a: {}, uuid.New(): {}}, {a: {}, ended: {Sold: -1}}, {a: {Board: 2}}, {a: {Board: 4}}} {
 		if err := attempt(t, db, func(tx pgx.Tx) error { return count(t, tx, changes) }); !errors.Is(err, postgres.ErrRows) {
-			t.Errorf("with one that is not active: %v", err)
+			t.Errorf("%+v, with one that is not active, or another board: %v", changes, err)
 		}
 	}
 	want := map[uuid.UUID]campaign.Counts{a: {Total: 10, Reserved: 2, Sold: 4}, b: {Total: 10, Sold: 10}, untouched: {Total: 10}}
