@@ -71,7 +71,7 @@ func acceptPurchases(ctx context.Context, db postgres.DB, campaignID uuid.UUID, 
 			return nil, err
 		}
 		requests[i] = job.Request{ID: id, Client: "bench", Key: uuid.NewString(), Kind: job.KindPurchase, CampaignID: campaignID,
-			UserID: order.UserID, Payload: payload, Keep: time.Hour}
+			UserID: order.UserID, Payload: payload, Retention: time.Hour}
 		refs[i] = job.Ref{ID: id, CampaignID: campaignID}
 	}
 	_, _, err := job.Accept(ctx, db, requests)

@@ -43,9 +43,9 @@ func (c walletCommands) measure(ctx context.Context, sys *system, measured time.
 	}
 	ids := slices.Collect(maps.Values(found))
 	executor := newExecutor(sys.pool)
-	do := func(ctx context.Context, one wallet.Command) (job.Done, error) {
+	do := func(ctx context.Context, one wallet.Command) (job.Accepted, error) {
 		done, err := executor.Do(ctx, []wallet.Command{one})
-		return append(done, job.Done{})[0], err
+		return append(done, job.Accepted{})[0], err
 	}
 	if !c.alone {
 		batcher := wallet.NewBatcher(executor, sys.settings.Wallets)
@@ -71,7 +71,7 @@ func newExecutor(db *pgxpool.Pool) *wallet.Executor {
 }
 
 // once makes one command with a fresh key.
-func (c walletCommands) once(ctx context.Context, do func(context.Context, wallet.Command) (job.Done, error), ids []uuid.UUID) error {
+func (c walletCommands) once(ctx context.Context, do func(context.Context, wallet.Command) (job.Accepted, error), ids []uuid.UUID) error {
 	details := wallet.Movement{Amount: 1}
 	action := wallet.Action{Kind: wallet.KindCredit, Wallet: ids[0], Movement: details}
 	if len(ids) > 1 {
@@ -91,7 +91,7 @@ func (c walletCommands) once(ctx context.Context, do func(context.Context, walle
 
 // commandOf returns a command with a fresh key.
 func commandOf(action wallet.Action) wallet.Command {
-	return wallet.Command{Action: action, Who: access.OfClient("bench"), Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Keep: time.Hour}}
+	return wallet.Command{Action: action, Who: access.OfClient("bench"), Request: job.Request{ID: uuidv7.New(), Client: "bench", Key: uuid.NewString(), Kind: "bench", Retention: time.Hour}}
 }
 
 func owners(n int) []wallet.Owner {

@@ -244,7 +244,7 @@ var cardMoments = map[string][]string{
 		"sale.commit", "sale.committed", "payments.claim", "payments.claimed", "payments.create.call", "payments.create.called",
 		"payments.confirming.store", "payments.confirming.stored", "payments.confirm.call", "payments.confirm.called",
 		"payments.capturing.store", "payments.capturing.stored", "payments.capture.call", "payments.capture.called",
-		"payments.captured.store", "payments.captured.stored", "finalization.commit", "finalization.committed",
+		"payments.captured.store", "payments.captured.stored", "settlement.commit", "finalization.committed",
 	},
 	"pm_card_chargeDeclined": {
 		"payments.expiring.store", "payments.expiring.stored", "payments.cancel.call", "payments.cancel.called",

@@ -167,7 +167,7 @@ func TestDuringAnOutageOfRedisRequestsAreAcceptedAndDoneLater(t *testing.T) {
 		return servers.Value[int](t, s.DB, `SELECT count(*) FROM jobs WHERE state = 'queued'`) == 1
 	})
 	servers.NoError(t, s.Stack.Redis.Stop())
-	fleet.FinalizeAll(t, s) // as by a worker that can no longer announce it
+	fleet.CompleteAll(t, s) // as by a worker that can no longer announce it
 	fleet.WantSucceeded(t, <-waiting)
 	servers.NoError(t, s.Stack.Redis.RestartAfter(context.Background(), 0))
 }

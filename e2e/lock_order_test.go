@@ -280,10 +280,10 @@ func payByCard(t *testing.T, s *fleet.System, db *pgxpool.Pool) {
 	for _, id := range bought[:2] {
 		fixture.Advance(t, db, id, payment.Captured)
 	}
-	fixture.FinalizePayments(t, db, refs[:1]...)
+	fixture.SettlePayments(t, db, refs[:1]...)
 	cancel(bought[0], bought[1], bought[2], byWallet[0].ID)
 	fixture.Advance(t, db, bought[2], payment.Ended)
-	fixture.FinalizePayments(t, db, refs...)
+	fixture.SettlePayments(t, db, refs...)
 	fixture.ReserveFor(t, db, card(), -time.Second)
 	if n, err := sale.ExpireReservations(t.Context(), db, 10); err != nil || n != 1 {
 		t.Fatal(n, err)

@@ -1,4 +1,4 @@
-// Command worker finalizes jobs: it sells positions, cancels purchases and draws
+// Command worker completes jobs: it sells positions, cancels purchases and draws
 // prizes. Any number of workers can run.
 package main
 

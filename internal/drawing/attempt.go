@@ -95,11 +95,11 @@ func (a *attempt) snooze(ctx context.Context, wait *Snoozed) error {
 			if err := a.execution.Release(ctx, tx); err != nil {
 				return err
 			}
-			if err := SetWait(ctx, tx, a.ref.CampaignID, wait.Waiting); err != nil {
+			if err := SetWait(ctx, tx, a.ref.CampaignID, wait.Blocked); err != nil {
 				return err
 			}
 			var b pgx.Batch
-			job.QueueWaiting(&b, []uuid.UUID{a.ref.ID}, wait.Waiting)
+			job.QueueWaiting(&b, []uuid.UUID{a.ref.ID}, wait.Blocked)
 			return tx.SendBatch(ctx, &b).Close()
 		})
 	})

@@ -181,7 +181,7 @@ func (d *Drawer) completeUnclaimed(ctx context.Context, ref job.Ref) (job.Outcom
 	if err != nil {
 		return job.Outcome{}, err
 	}
-	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Finalize(ctx, tx, &outcome) })
+	err = postgres.InTx(ctx, d.db, func(tx pgx.Tx) error { return job.Complete(ctx, tx, &outcome) })
 	return outcome, err
 }
 
@@ -221,7 +221,7 @@ func notSoldOut(c campaign.Campaign) *fault.Error {
 // Snoozed is why a draw cannot go on now. It is no failure: the campaign is drawing, and
 // nothing is held meanwhile.
 type Snoozed struct {
-	job.Waiting               // by the database's clock
+	job.Blocked               // by the database's clock
 	After       time.Duration // from now until the retry, for clocks that are wrong
 
 	cause string // see metrics
@@ -239,7 +239,7 @@ const (
 )
 
 func snoozed(cause, reason string, now time.Time, after time.Duration) *Snoozed {
-	return &Snoozed{Waiting: job.Waiting{Reason: reason, RetryAt: now.Add(after)}, After: after, cause: cause}
+	return &Snoozed{Blocked: job.Blocked{Reason: reason, RetryAt: now.Add(after)}, After: after, cause: cause}
 }
 
 // retry returns how long to wait for what was due at a time: half as long as it is late,

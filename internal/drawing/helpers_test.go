@@ -244,7 +244,7 @@ func state(t *testing.T, db *pgxpool.Pool, id uuid.UUID) campaign.State {
 func ask(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 	t.Helper()
 	jobID := uuidv7.New()
-	return fixture.Accept(t, db, job.Request{ID: jobID, Client: "ops", Key: jobID.String(), Kind: job.KindDraw, CampaignID: id, Keep: time.Hour})[0]
+	return fixture.Accept(t, db, job.Request{ID: jobID, Client: "ops", Key: jobID.String(), Kind: job.KindDraw, CampaignID: id, Retention: time.Hour})[0]
 }
 
 func in(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {

@@ -73,7 +73,7 @@ func sellAll(t *testing.T, db *pgxpool.Pool, id uuid.UUID) job.Ref {
 		return campaign.StartDraw(t.Context(), tx, id)
 	})
 	servers.Exec(t, db, `ANALYZE`)
-	request := job.Request{ID: uuidv7.New(), Client: "ops", Kind: job.KindDraw, CampaignID: id, Keep: time.Hour}
+	request := job.Request{ID: uuidv7.New(), Client: "ops", Kind: job.KindDraw, CampaignID: id, Retention: time.Hour}
 	request.Key = request.ID.String()
 	ref.ID = fixture.Accept(t, db, request)[0].ID
 	return ref
@@ -88,7 +88,7 @@ func TestSoakHalfAMillionPositionsAndAThousandPrizes(t *testing.T) {
 	id := uuidv7.New()
 	service := lifecycle.New(fixture.Gate(db), fixture.Key(t), shape.MaxPositions, nil, func(lifecycle.Details) any { return nil })
 	request := func(kind job.Kind) job.Request {
-		r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: kind, CampaignID: id, Keep: time.Hour}
+		r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: kind, CampaignID: id, Retention: time.Hour}
 		r.Key = r.ID.String()
 		return r
 	}

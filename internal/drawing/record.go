@@ -138,10 +138,10 @@ func (a *attempt) record(ctx context.Context, randomness []byte, winners []faird
 			return fmt.Errorf("drawing.record(%s): %w", id, err)
 		}
 		outcome.Result = result
-		return job.Finalize(ctx, tx, &outcome)
+		return job.Complete(ctx, tx, &outcome)
 	})
 	if err == nil {
-		a.log.Info("draw completed", slog.String("from", string(campaign.Drawing)), slog.String("to", string(campaign.Completed)), slog.Int("winners", len(drawn.Winners)), telemetry.Took(outcome.Job.Took))
+		a.log.Info("draw completed", slog.String("from", string(campaign.Drawing)), slog.String("to", string(campaign.Completed)), slog.Int("winners", len(drawn.Winners)), telemetry.Took(outcome.Took))
 	}
 	return outcome, err
 }

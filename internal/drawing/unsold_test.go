@@ -49,7 +49,7 @@ func TestAtItsEndACampaignIsDrawnOverWhatIsSold(t *testing.T) {
 			draft.Layers[2].Prizes[0].Count = 3
 			id := fixture.Campaign(t, db, draft)
 			for _, position := range c.sold {
-				fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", position))
+				fixture.Complete(t, db, fixture.ChosenRequest(t, id, "a", position))
 			}
 			clock.MoveOn(aLongSale)
 			ref, drawer := ask(t, db, id), ending(t, db)

@@ -13,7 +13,7 @@ import (
 )
 
 // SetWait stores what a draw waits for now, and when it is tried again.
-func SetWait(ctx context.Context, db postgres.DB, id uuid.UUID, w job.Waiting) error {
+func SetWait(ctx context.Context, db postgres.DB, id uuid.UUID, w job.Blocked) error {
 	_, err := db.Exec(ctx, `
 		INSERT INTO draw_waits (campaign_id, reason, retry_at) VALUES ($1, $2, $3)
 		ON CONFLICT (campaign_id) DO UPDATE SET reason = excluded.reason, retry_at = excluded.retry_at, faults = 0`, id, w.Reason, w.RetryAt)

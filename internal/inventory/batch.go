@@ -37,7 +37,7 @@ const (
 )
 
 type result struct {
-	job.Done
+	job.Accepted
 	released bool // the hold, by this task
 }
 
@@ -96,7 +96,7 @@ func (s *Holds) do(ctx context.Context, db postgres.Beginner, tasks []*task) (ou
 			return nil, err
 		}
 		for i, one := range keyed {
-			one.Done = done[i]
+			one.Accepted = done[i]
 		}
 	}
 	if out == nil && len(keyed) < len(tasks) { // every other task is a retry

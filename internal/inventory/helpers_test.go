@@ -95,7 +95,7 @@ func expectCounts(t *testing.T, db *pgxpool.Pool, id uuid.UUID, reserved, sold i
 func extendAt(t *testing.T, service *inventory.Holds, id uuid.UUID, ttl time.Duration) (h inventory.Hold, err error) {
 	t.Helper()
 	done, err := service.Extend(t.Context(), inventory.HoldRequest{Job: extendRequest(t, service, id), TTL: ttl}, id)
-	if err := fixture.Refused(job.Done{Accepted: done}, err); err != nil {
+	if err := fixture.Refused(done, err); err != nil {
 		return h, err
 	}
 	return h, json.Unmarshal(done.Job.Result, &h)
@@ -104,7 +104,7 @@ func extendAt(t *testing.T, service *inventory.Holds, id uuid.UUID, ttl time.Dur
 func extendRequest(t *testing.T, service *inventory.Holds, id uuid.UUID) job.Request {
 	t.Helper()
 	key := uuidv7.New()
-	return job.Request{ID: key, Client: "test", Key: key.String(), Kind: job.KindHoldExtend, Keep: time.Hour, CampaignID: campaignOf(t, service.DB(), id)}
+	return job.Request{ID: key, Client: "test", Key: key.String(), Kind: job.KindHoldExtend, Retention: time.Hour, CampaignID: campaignOf(t, service.DB(), id)}
 }
 
 // campaignOf returns the campaign of a hold, or none.

@@ -172,10 +172,10 @@ func (m *model) sweep() {
 	}
 }
 
-// buy finalizes one batch of orders, in the order in which they are drawn.
+// buy completes one batch of orders, in the order in which they are drawn.
 func (m *model) buy() {
 	var requests []job.Request
-	var finalized []func(j job.Job)
+	var completed []func(j job.Job)
 	for range rapid.IntRange(1, 4).Draw(m.rt, "orders") {
 		user := m.user()
 		switch h := m.any(); rapid.SampledFrom([]string{"random", "chosen", "hold"}).Draw(m.rt, "way") {
@@ -184,22 +184,22 @@ func (m *model) buy() {
 				continue
 			}
 			requests = append(requests, fixture.HeldRequest(m.t, m.id, user, h.ID))
-			finalized = append(finalized, func(j job.Job) { m.boughtHold(j, user, h) })
+			completed = append(completed, func(j job.Job) { m.boughtHold(j, user, h) })
 		case "chosen":
 			positions := m.choose()
 			requests = append(requests, fixture.ChosenRequest(m.t, m.id, user, positions...))
-			finalized = append(finalized, func(j job.Job) { m.bought(j, user, inventory.Selection{Positions: positions}) })
+			completed = append(completed, func(j job.Job) { m.bought(j, user, inventory.Selection{Positions: positions}) })
 		default:
 			some := m.some()
 			requests = append(requests, fixture.PurchaseRequestOf(m.t, m.id, sale.Order{UserID: user, Selection: some, Payment: sale.Payment{Method: purchase.External}}))
-			finalized = append(finalized, func(j job.Job) { m.bought(j, user, some) })
+			completed = append(completed, func(j job.Job) { m.bought(j, user, some) })
 		}
 	}
 	if m.soldOut(0) {
 		m.refuse(requests)
 	} else if len(requests) > 0 {
-		for i, j := range fixture.Finalize(m.t, m.db, requests...) {
-			finalized[i](j)
+		for i, j := range fixture.Complete(m.t, m.db, requests...) {
+			completed[i](j)
 		}
 	}
 }

@@ -100,18 +100,18 @@ func (s *Holds) Close() {
 
 // Create makes a hold, once per idempotency key. A recorded refusal is the problem of
 // the job; any other refusal is in Err.
-func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Done, error) {
+func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Accepted, error) {
 	if done, refused, err := s.refuseTaken(ctx, r); err != nil || refused {
 		return done, err
 	}
 	found, err := s.prechecks.Do(ctx, r)
 	switch {
 	case err != nil:
-		return job.Done{}, err
+		return job.Accepted{}, err
 	case found.retry:
-		return job.Done{Accepted: found.earlier}, nil
+		return found.earlier, nil
 	case found.refusal != nil:
-		return job.Done{Err: found.refusal}, nil
+		return job.Accepted{Err: found.refusal}, nil
 	}
 	if s.acquire != nil && len(r.Positions) > 0 {
 		if done, refused, err := s.refuseTaken(ctx, r); err != nil || refused {
@@ -119,7 +119,7 @@ func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Done, error) {
 		}
 		unlock, err := s.lockPositions(ctx, r)
 		if err != nil {
-			return job.Done{}, err
+			return job.Accepted{}, err
 		}
 		if len(s.taken.of(r)) > 0 {
 			unlock() // before the recheck: the next request need not wait for it
@@ -131,7 +131,7 @@ func (s *Holds) Create(ctx context.Context, r HoldRequest) (job.Done, error) {
 		defer unlock()
 	}
 	made, err := s.campaigns.Do(ctx, r.Job.CampaignID, &task{HoldRequest: r})
-	return made.Done, err
+	return made.Accepted, err
 }
 
 func (s *Holds) lockPositions(ctx context.Context, r HoldRequest) (unlock func(), err error) {
@@ -152,13 +152,13 @@ func (s *Holds) lockPositions(ctx context.Context, r HoldRequest) (unlock func()
 
 // refuseTaken refuses a request for positions that are known to be taken. It rechecks them
 // first: an earlier request with the same key may have taken them, and they may be free again.
-func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Done, refused bool, err error) {
+func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Accepted, refused bool, err error) {
 	if s.acquire == nil || len(s.taken.of(r)) == 0 {
 		return done, false, nil
 	}
 	found, err := s.rechecks.Do(ctx, r)
 	if err != nil || found.retry {
-		return job.Done{Accepted: found.earlier}, err == nil, err
+		return found.earlier, err == nil, err
 	}
 	gone := s.taken.of(r)
 	if len(gone) == 0 { // they are free again
@@ -168,7 +168,7 @@ func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Done, 
 	if err != nil {
 		return done, false, err
 	}
-	return job.Done{Err: taken(r.Job.CampaignID, "", r.Positions, gone, known.Shape, found.now)}, true, nil
+	return job.Accepted{Err: taken(r.Job.CampaignID, "", r.Positions, gone, known.Shape, found.now)}, true, nil
 }
 
 // Extend moves the deadline of an active hold by r.TTL, once per idempotency key, also while

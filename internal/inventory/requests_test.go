@@ -34,7 +34,7 @@ func TestChosenPositionsAreHeldTogetherOrNone(t *testing.T) {
 		+ position 4,2 held a hold 1 v1 board_version=1 expires_at=10m
 		+ job 1 hold-create a succeeded result={CampaignID: campaign 1, Client: test, Currency: JPY, EndsBy: 48h, ExpiresAt: 10m, Extensions: 0, ID: hold 1, Positions: 1,1@100 3,3@300 4,2@400, State: active, UserID: a} attempts=1
 		+ hold 1 a 1,1@100 3,3@300 4,2@400 active expires_at=10m ends_by=48h`)
-	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", at(4, 4)))
+	fixture.Complete(t, db, fixture.ChosenRequest(t, id, "b", at(4, 4)))
 	_, err := fixture.TryHold(t, service, fixture.HoldRequest(id, "c", at(2, 1), at(1, 1), at(3, 1), at(4, 4)))
 	expectTaken(t, "one held, one sold", err, "/positions/1", "/positions/3")
 	_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "a", at(1, 1)))
@@ -170,7 +170,7 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHoldOrPurchase(t *testing.T) {
 					t.Errorf("%s: a hold of %s is refused about %+v, want %+v", what, user, fault.From(err).About, want)
 				}
 			}
-			if p := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, user, at(3, 1)))[0].Problem; p == nil || p.Code != fault.PositionTaken || p.About != want {
+			if p := fixture.Complete(t, db, fixture.ChosenRequest(t, id, user, at(3, 1)))[0].Problem; p == nil || p.Code != fault.PositionTaken || p.About != want {
 				t.Errorf("%s: a purchase of %s is refused with %+v, want it about %+v", what, user, p, want)
 			}
 		}
@@ -179,9 +179,9 @@ func TestAPositionThatIsTakenIsAboutTheUsersOwnHoldOrPurchase(t *testing.T) {
 	bought, ref := fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.FromHold(own.ID), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_1"}}), time.Hour)
 	about("reserved", fault.About{Kind: fault.AboutPurchase, ID: bought.String(), JobID: ref.ID.String()})
 	fixture.Advance(t, db, bought, payment.Captured)
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	about("sold", fault.About{})
-	fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", paid.ID))
+	fixture.Complete(t, db, fixture.HeldRequest(t, id, "a", paid.ID))
 	_, err := extendAt(t, services[0], paid.ID, time.Minute)
 	expectCode(t, "of a hold that was used", err, fault.StateConflict)
 	if h := fixture.HoldNow(t, db, paid.ID); fault.From(err).About != (fault.About{Kind: fault.AboutPurchase, ID: h.PurchaseID.String()}) {
@@ -373,7 +373,7 @@ func TestWhatAUserLetExpireItCannotHoldAgainAtOnce(t *testing.T) {
 	}
 	fixture.EndHold(t, db, fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0]))) // for another user it is like any
 	fixture.Hold(t, service, fixture.HoldRequest(id, "c", hot[0]))                         // its cool-down has ended
-	if jobs := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
+	if jobs := fixture.Complete(t, db, fixture.ChosenRequest(t, id, "a", hot[1])); jobs[0].Problem != nil {
 		t.Errorf("buying is not holding: %+v", jobs[0].Problem)
 	}
 	fixture.Sound(t, db)
@@ -476,7 +476,7 @@ func TestNobodyKeepsAPositionForEver(t *testing.T) {
 			t.Parallel()
 			db, clock := servers.DBWithClock(t)
 			k := &keeper{t: t, clock: clock, id: fixture.Campaign(t, db, fixture.Draft(4)), service: fixture.Holds(t, db, nil, turns)}
-			fixture.Finalize(t, db, fixture.ChosenRequest(t, k.id, "z", at(3, 2), at(3, 3)))
+			fixture.Complete(t, db, fixture.ChosenRequest(t, k.id, "z", at(3, 2), at(3, 3)))
 			for round := range 12 {
 				tries(k, round)
 				if held, _, err := inventory.ExpireHolds(t.Context(), db, k.id, 100); err != nil {

@@ -17,17 +17,12 @@ import (
 	"triprize/internal/trail"
 )
 
-// Accepted is the job that a request has.
+// Accepted is what became of a request: the job that it has, or a refusal.
 type Accepted struct {
 	Job      Job
-	Replayed bool // the job is that of an earlier request with the same key
-	Reused   bool // the key belongs to a different request; Job is that of the key
-}
-
-// Done is the outcome of one request.
-type Done struct {
-	Accepted
-	Err error // a refusal that was not recorded: there is no job, and the key stays free
+	Replayed bool  // the job is that of an earlier request with the same key
+	Reused   bool  // the key belongs to a different request; Job is that of the key
+	Err      error // a refusal that was not recorded: there is no job, and the key stays free
 }
 
 // ErrClosed refuses a purchase whose key is free, and whose campaign never sells again.
@@ -36,12 +31,12 @@ var ErrClosed = errors.New("the campaign never sells again")
 // Accept makes jobs from requests and, in the same commit, one message for each kind. A request
 // whose key is known gets the job of that key; a purchase of a closed campaign gets no other. On a pool this is a transaction of its own, in one round
 // trip, and one more when keys are known. The caller dispatches the messages after the commit.
-func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Done, messages []Message, err error) {
+func Accept(ctx context.Context, db postgres.DB, requests []Request) (done []Accepted, messages []Message, err error) {
 	return accept(ctx, db, requests, make([]error, len(requests)))
 }
 
 // accept is Accept for requests of which some are refused: those get only the job of their key.
-func accept(ctx context.Context, db postgres.DB, requests []Request, refusals []error) (done []Done, messages []Message, err error) {
+func accept(ctx context.Context, db postgres.DB, requests []Request, refusals []error) (done []Accepted, messages []Message, err error) {
 	in := newRecords(requests, refusals)
 	if messages, err = in.insert(ctx, db, Queued); err == nil {
 		jobs := make(map[slot]Job, len(requests))
@@ -118,7 +113,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 	n := len(in.order)
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
-	users, payloads, keeps := make([]*string, n), make([][]byte, n), make([]float64, n)
+	users, payloads, retentions := make([]*string, n), make([][]byte, n), make([]float64, n)
 	requests, traces := make([]*string, n), make([]*string, n)
 	var sellers []uuid.UUID // campaigns of purchases, each once
 	isSeller := make(map[uuid.UUID]bool, 1)
@@ -128,7 +123,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 		r := in.requests[i]
 		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
 		campaigns[at], users[at] = postgres.Nullable(r.CampaignID), postgres.Nullable(r.UserID)
-		payloads[at], keeps[at] = r.Payload, r.Keep.Seconds()
+		payloads[at], retentions[at] = r.Payload, r.Retention.Seconds()
 		requests[at], traces[at] = postgres.Nullable(r.RequestID), postgres.Nullable(r.Traceparent)
 		if r.Kind == KindPurchase && !isSeller[r.CampaignID] {
 			isSeller[r.CampaignID] = true
@@ -142,7 +137,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 			messages = append(messages, Message{ID: uuidv7.New(), Kind: r.Kind, Delivery: 1})
 		}
 	}
-	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, keeps, string(state), state.Final(), sellers, requests, traces}
+	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, retentions, string(state), state.Final(), sellers, requests, traces}
 	if state == Queued {
 		names, kinds := make([]uuid.UUID, len(messages)), make([]string, len(messages))
 		for i, m := range messages {
@@ -162,12 +157,12 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 		WITH closed AS MATERIALIZED (SELECT id FROM campaigns WHERE id = ANY($12) AND state IN ('drawing', 'completed', 'cancelled')),
 		made AS (
 			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, request_id, traceparent, expires_at, state, attempts, finished_at)
-			SELECT id, client, key, hash, kind, campaign_id, user_id, payload, request_id, traceparent, clock_timestamp() + keep * interval '1 second',
+			SELECT id, client, key, hash, kind, campaign_id, user_id, payload, request_id, traceparent, clock_timestamp() + retention * interval '1 second',
 			       $10, CASE WHEN $11 THEN 1 ELSE 0 END, CASE WHEN $11 THEN clock_timestamp() END
 			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[], $13::text[], $14::text[])
-			     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, keep, request_id, traceparent, place)
+			     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, retention, request_id, traceparent, ordinal)
 			WHERE NOT (kind = 'purchase' AND campaign_id IN (SELECT id FROM closed))
-			ORDER BY place
+			ORDER BY ordinal
 			ON CONFLICT (client, idempotency_key) DO NOTHING
 			RETURNING id, kind, accepted_at
 		)`+also+`
@@ -217,7 +212,7 @@ var errVanished = errors.New("the job of a taken key has just been deleted")
 // done returns the outcome of every request, in the order of requests; jobs are those of keys that were free. It
 // reads the jobs of keys that were known already. That must be a statement after the insert: a job in conflict
 // with the insert may be newer than the insert's snapshot. why returns why a key may have no job; nil: it has one.
-func (in *records) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, why func(i int) error) ([]Done, error) {
+func (in *records) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, why func(i int) error) ([]Accepted, error) {
 	var others []int // of each key the candidate, and those that may make no job
 	var keys []Request
 	for i, r := range in.requests {
@@ -237,10 +232,10 @@ func (in *records) done(ctx context.Context, db postgres.DB, jobs map[slot]Job, 
 			return nil, fault.Wrap(fault.Unavailable, errVanished, "the Idempotency-Key is being deleted after its retention; retry with the same key")
 		}
 	}
-	done := make([]Done, len(in.requests))
+	done := make([]Accepted, len(in.requests))
 	for i, r := range in.requests {
 		if j, known := jobs[r.slot()]; known {
-			done[i].Accepted = outcome(j, r)
+			done[i] = outcome(j, r)
 		} else {
 			done[i].Err = cmp.Or(why(i), ErrClosed) // of two requests with a key one may be of a closed campaign
 		}

@@ -181,7 +181,7 @@ func TestARepeatedRequestWaitsForTheStandby(t *testing.T) {
 	servers.NoError(t, schema.Migrate(t.Context(), db))
 	accept(t, db, request("k", "a"))
 	servers.AwaitNobody(t, db)
-	answer := make(chan []job.Done, 1)
+	answer := make(chan []job.Accepted, 1)
 	go func() {
 		done, _, _ := job.Accept(context.Background(), db, []job.Request{request("k", "a")})
 		answer <- done

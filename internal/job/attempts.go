@@ -10,7 +10,7 @@ import (
 	"triprize/internal/platform/postgres"
 )
 
-// MaxDeliveries is how often a job may kill its worker: then it is finalized as failed.
+// MaxDeliveries is how often a job may kill its worker: then it is completed as failed.
 const MaxDeliveries = 5
 
 // TryAlone reports whether the job was tried at least twice and is still not final.
@@ -25,13 +25,13 @@ func FindQueued(ctx context.Context, db postgres.DB, kind Kind, jobs []Ref) ([]R
 		ids[i], campaigns[i] = ref.ID, ref.CampaignID
 	}
 	queued, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (ref Ref, err error) {
-		var place, attempts int
-		err = row.Scan(&place, &attempts)
-		ref = jobs[place-1]
+		var ordinal, attempts int
+		err = row.Scan(&ordinal, &attempts)
+		ref = jobs[ordinal-1]
 		ref.Attempts = attempts
 		return ref, err
 	}, `
-		SELECT i.place, j.attempts FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS i (id, campaign_id, place)
+		SELECT i.ordinal, j.attempts FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS i (id, campaign_id, ordinal)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
 		WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = $3 AND j.campaign_id = i.campaign_id
 		ORDER BY j.attempts, j.id`, ids, campaigns, kind)
@@ -77,15 +77,15 @@ func counts(jobs []Ref) (ids []uuid.UUID, attempts []int) {
 	return ids, attempts
 }
 
-// GiveUp finalizes those of the jobs that are still queued as failed, and returns
+// GiveUp completes those of the jobs that are still queued as failed, and returns
 // their outcomes.
 func GiveUp(ctx context.Context, db postgres.DB, ids []uuid.UUID, problem Problem) ([]Outcome, error) {
 	given, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (o Outcome, err error) {
 		o.Problem = &problem
-		err = o.Job.scan(row, &o.ID)
+		err = o.scanCompleted(row, &o.ID)
 		return o, err
 	}, lockQueued+`
 		UPDATE jobs j SET state = 'failed', problem = $2, finished_at = clock_timestamp()
-		WHERE id IN (SELECT id FROM locked) RETURNING j.id, `+finalized, ids, problem)
+		WHERE id IN (SELECT id FROM locked) RETURNING j.id, `+completed, ids, problem)
 	return given, fault.At(err, "job.GiveUp")
 }

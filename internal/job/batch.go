@@ -12,7 +12,7 @@ type Batch func(ctx context.Context, refs []Ref, wait LockWait) (BatchResult, er
 
 // BatchResult is what a Batch has done. Jobs in neither list need nothing more.
 type BatchResult struct {
-	Finalized []Outcome    // jobs made final by this batch
+	Completed []Outcome    // jobs made final by this batch
 	Busy      []Ref        // jobs whose campaign or wallet another transaction has locked: try again
 	Locked    []Ref        // those of Busy whose campaign is locked
 	TimedOut  bool         // a lock wait timed out: nothing is final, and all jobs are Busy

@@ -19,7 +19,7 @@ var (
 var AcceptRefused = accept
 
 // Flush commits one batch of requests.
-func Flush(ctx context.Context, in *Intake, requests ...Request) ([]Done, error) {
+func Flush(ctx context.Context, in *Intake, requests ...Request) ([]Accepted, error) {
 	all := make([]application, len(requests))
 	for i, r := range requests {
 		all[i].Request = r

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { servers.Main(m) }
 // request is a request of the client "shop" with a hash of its own content.
 func request(key, content string) job.Request {
 	return job.Request{ID: uuidv7.New(), Client: "shop", Key: key, Hash: sha256.Sum256([]byte(content)), Kind: job.KindPurchase,
-		CampaignID: uuid.New(), UserID: "u", Payload: []byte(`{}`), Keep: time.Hour, HTTPStatus: 201}
+		CampaignID: uuid.New(), UserID: "u", Payload: []byte(`{}`), Retention: time.Hour, HTTPStatus: 201}
 }
 
 // accept accepts requests at once, and returns what [told] and [sizes] say.
@@ -37,7 +37,7 @@ func accept(t *testing.T, db postgres.DB, requests ...job.Request) (told, messag
 
 // toldOf says for each request which of the requests has made its job, counted from 1, and how that was found; or
 // why there is none.
-func toldOf(requests []job.Request, done []job.Done) string {
+func toldOf(requests []job.Request, done []job.Accepted) string {
 	words := make([]string, len(done))
 	for i, d := range done {
 		switch at := slices.IndexFunc(requests, func(r job.Request) bool { return r.ID == d.Job.ID }); {
@@ -88,7 +88,7 @@ func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
 
 func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 	t.Helper()
-	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Finalize(t.Context(), tx, &o) })
+	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Complete(t.Context(), tx, &o) })
 }
 
 // fail fails jobs.

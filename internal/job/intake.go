@@ -27,8 +27,8 @@ import (
 type Intake struct {
 	IntakeOptions
 
-	timeout      time.Duration                       // of a request, from its batch on
-	open, closed *batch.Coalescer[application, Done] // closed: of campaigns that are known to be closed: a crowd there holds up no other
+	timeout      time.Duration                           // of a request, from its batch on
+	open, closed *batch.Coalescer[application, Accepted] // closed: of campaigns that are known to be closed: a crowd there holds up no other
 	accepted     *prometheus.CounterVec
 	refused      *prometheus.CounterVec
 	replayed     prometheus.Counter
@@ -51,8 +51,8 @@ type IntakeOptions struct {
 // One batch at a time, so that most requests share it; but one that hangs, on a dead connection
 // or behind a lock on somebody's key, holds up the others for a moment only.
 const (
-	maxBatches = 4
-	lateBatch  = 100 * time.Millisecond
+	maxBatches   = 4
+	overdueBatch = 100 * time.Millisecond
 	// BusyInterval is between the starts of two batches of a crowd, which a half-loaded machine would otherwise begin
 	// as fast as it can, each for a few requests.
 	BusyInterval = 10 * time.Millisecond
@@ -77,7 +77,7 @@ func NewIntake(settings config.Accept, o IntakeOptions, registry prometheus.Regi
 	telemetry.Expect(in.accepted, KindPurchase, KindCancellation, KindDraw, KindCampaignCancellation)
 	telemetry.Expect(in.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
 	options := batch.Options{
-		Size: MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), BusyInterval: BusyInterval, InFlight: maxBatches, OrderTimeout: lateBatch,
+		Size: MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), BusyInterval: BusyInterval, InFlight: maxBatches, OrderTimeout: overdueBatch,
 		Pending: AcceptPending, Timeout: in.timeout, Drain: acceptDrain, Whole: postgres.IsTransient,
 	}
 	in.open, in.closed = batch.New(options, in.flush), batch.New(options, in.flush)
@@ -184,12 +184,12 @@ func (in *Intake) Accept(ctx context.Context, r Request, asked Asked) (Accepted,
 	if err != nil && r.Kind == KindPurchase && (fault.CodeOf(err) == fault.Overloaded || errors.Is(err, batch.ErrFull)) {
 		in.Health.Refused()
 	}
-	return made.Accepted, a.waiter, err
+	return made, a.waiter, err
 }
 
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
-func (in *Intake) flush(ctx context.Context, all []application) (_ []Done, err error) {
+func (in *Intake) flush(ctx context.Context, all []application) (_ []Accepted, err error) {
 	requests, refusals := make([]Request, len(all)), make([]error, len(all))
 	for i, a := range all {
 		requests[i], refusals[i] = a.Request, a.refusal
@@ -234,7 +234,7 @@ func (in *Intake) flush(ctx context.Context, all []application) (_ []Done, err e
 // what has shared the key of such a purchase in a batch.
 var errUndecided = fault.New(fault.Unavailable, "the campaign has just changed, or another request with this key arrived at the same time; retry with the same Idempotency-Key")
 
-func (in *Intake) explain(ctx context.Context, requests []Request, done []Done, campaigns []uuid.UUID) {
+func (in *Intake) explain(ctx context.Context, requests []Request, done []Accepted, campaigns []uuid.UUID) {
 	slices.SortFunc(campaigns, uuidv7.Compare)
 	reasons, err := in.Explain(ctx, in.DB, slices.Compact(campaigns))
 	for i, r := range requests {

@@ -11,7 +11,7 @@
 // [Accept] makes queued jobs for workers. [Once] and [OnceEach] do a command at once and leave a
 // final job. Each effect happens exactly once:
 //
-//   - [QueueFinalize] says WHERE state IN ('queued', 'awaiting_action'), in the transaction
+//   - [QueueComplete] says WHERE state IN ('queued', 'awaiting_action'), in the transaction
 //     of the job's effect, and a wrong row count rolls both back.
 //   - UNIQUE (client, idempotency_key) gives the same job to all requests with the same
 //     key; a request with another hash is refused.
@@ -166,7 +166,7 @@ type Origin struct {
 // Progress is how far a job has come while it is not final.
 type Progress struct {
 	NextAction *NextAction `json:"next_action,omitempty"`
-	Waiting    *Waiting    `json:"waiting,omitempty"`
+	Waiting    *Blocked    `json:"waiting,omitempty"`
 	Refunds    *Refunds    `json:"refunds,omitempty"`
 }
 
@@ -187,8 +187,8 @@ const (
 	ActionPaymentMethod ActionType = "payment_method" // bring another payment method: the last one was declined
 )
 
-// Waiting is why a job waits, and when it is retried.
-type Waiting struct {
+// Blocked is why a job waits, and when it is retried.
+type Blocked struct {
 	Reason  string    `json:"reason"`
 	RetryAt time.Time `json:"retry_at"`
 }

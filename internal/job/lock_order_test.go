@@ -13,7 +13,7 @@ import (
 	"triprize/internal/testkit/servers"
 )
 
-// A transaction that finalizes jobs waits for the first before it locks the next. In
+// A transaction that completes jobs waits for the first before it locks the next. In
 // another order it and Begin, for the same jobs, would wait for each other.
 func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func TestJobsAreLockedInAscendingOrderHoweverTheyLie(t *testing.T) {
 		"finalize": func(ctx context.Context) error {
 			return postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 				var b pgx.Batch
-				job.QueueFinalize(&b, []job.Outcome{{ID: ids[1], Result: json.RawMessage(`{}`)}, {ID: ids[0], Result: json.RawMessage(`{}`)}})
+				job.QueueComplete(&b, []job.Outcome{{ID: ids[1], Result: json.RawMessage(`{}`)}, {ID: ids[0], Result: json.RawMessage(`{}`)}})
 				return tx.SendBatch(ctx, &b).Close()
 			})
 		},

@@ -49,7 +49,7 @@ func Once(ctx context.Context, db postgres.Beginner, r Request, do func(tx pgx.T
 	if err != nil {
 		return Accepted{}, err
 	}
-	return done[0].Accepted, done[0].Err
+	return done[0], done[0].Err
 }
 
 // Edit does a command about one row exactly once per idempotency key, as [Once] does: lock
@@ -96,8 +96,8 @@ func Edit[T any](ctx context.Context, db postgres.Beginner, r Request, lock func
 //
 // The rows are inserted first, so that the second of two equal requests waits for
 // the first and then gets its answer.
-func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do func(tx pgx.Tx, fresh []int) ([]Answer, error)) ([]Done, error) {
-	var done []Done
+func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do func(tx pgx.Tx, fresh []int) ([]Answer, error)) ([]Accepted, error) {
+	var done []Accepted
 	err := postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		in := newRecords(requests, make([]error, len(requests)))
 		if _, err := in.insert(ctx, tx, Succeeded); err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // each does commands that answer with their key, and returns those that were fresh, too.
-func each(t *testing.T, db *pgxpool.Pool, requests ...job.Request) (done []job.Done, fresh []int) {
+func each(t *testing.T, db *pgxpool.Pool, requests ...job.Request) (done []job.Accepted, fresh []int) {
 	t.Helper()
 	done, err := job.OnceEach(t.Context(), db, requests, func(_ pgx.Tx, undone []int) ([]job.Answer, error) {
 		fresh = slices.Clone(undone)

@@ -40,7 +40,7 @@ func deleteExpired(db postgres.DB, settled string) sweep.Delete {
 }
 
 // deleteRefused deletes jobs of purchases and cancellations that were refused longer ago
-// than their retention. A list in refused_jobs is of one transaction that finalized
+// than their retention. A list in refused_jobs is of one transaction that completed
 // jobs; a batch is as many lists as have limit jobs together. A job that is not deleted
 // now has the retention of others.
 func deleteRefused(db postgres.DB, retention time.Duration, settled string) sweep.Delete {

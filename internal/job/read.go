@@ -165,7 +165,7 @@ const notFrequent = `j.kind NOT IN ('purchase', 'cancellation', 'hold-create', '
 	'authorization-create', 'authorization-capture', 'authorization-void')`
 
 // openJobs are the jobs that may be open: those of messages, and those that payments end.
-// No index knows the state of a job, because finalizing one would have to write to it.
+// No index knows the state of a job, because completing one would have to write to it.
 // OFFSET 0 has each looked up by its id.
 const openJobs = `(
 	SELECT j.* FROM (
@@ -283,22 +283,22 @@ func ListFailures(ctx context.Context, db postgres.DB, since, until time.Time, c
 // Backlog is what waits for workers, of one kind.
 type Backlog struct {
 	Kind     Kind
-	Jobs     int           // of the oldest MostMessages messages; some of them may be final already
+	Jobs     int           // of the oldest maxMessages messages; some of them may be final already
 	Oldest   time.Duration // for how long the oldest queued job has waited; 0: none waits
 	Job      uuid.UUID     // the oldest one
 	Campaign uuid.UUID     // its campaign; zero: it has none
 }
 
-// mostMessages is how many messages of a kind are counted, those with the oldest jobs: the query costs the
+// maxMessages is how many messages of a kind are counted, those with the oldest jobs: the query costs the
 // same, however long the backlog is.
-const mostMessages = 400
+const maxMessages = 400
 
 // oldestMessages is how many of these are searched for the oldest queued job. A message whose
 // jobs are all final is deleted in a moment.
 const oldestMessages = 16
 
 // ReadBacklog returns the backlog of each of the kinds that has messages. A job that has begun a purchase by
-// card waits for others, and does not count as the oldest. The cost is MostMessages messages and
+// card waits for others, and does not count as the oldest. The cost is maxMessages messages and
 // oldestMessages * MaxJobs look-ups of jobs for each kind, at most.
 func ReadBacklog(ctx context.Context, db postgres.DB, kinds ...Kind) (map[Kind]Backlog, error) {
 	found, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[Backlog], `
@@ -315,7 +315,7 @@ func ReadBacklog(ctx context.Context, db postgres.DB, kinds ...Kind) (map[Kind]B
 			CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
 			WHERE j.state = 'queued' AND j.purchase_id IS NULL
 			ORDER BY j.accepted_at LIMIT 1) o ON true
-		WHERE n.jobs IS NOT NULL`, kinds, mostMessages, oldestMessages)
+		WHERE n.jobs IS NOT NULL`, kinds, maxMessages, oldestMessages)
 	all := make(map[Kind]Backlog, len(found))
 	for _, one := range found {
 		all[one.Kind] = one

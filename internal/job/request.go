@@ -23,7 +23,7 @@ type Request struct {
 	CampaignID uuid.UUID // zero: none
 	UserID     string    // empty: none
 	Payload    json.RawMessage
-	Keep       time.Duration // how long the job is kept at least
+	Retention  time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it
 	By         By            // of a draw; not stored
 	Actor      *trail.Actor  // the operator who asks; nil: the audit trail has no row of it
@@ -88,16 +88,16 @@ const (
 // DrawRequest returns the request for the job that draws a sold-out campaign. The
 // first job of a campaign has the key lottery-draw-{id}. A new job, after the first
 // was given up, needs a suffix. from is empty when a sweep makes it.
-func DrawRequest(campaignID uuid.UUID, by By, suffix string, keep time.Duration, from Origin) Request {
+func DrawRequest(campaignID uuid.UUID, by By, suffix string, retention time.Duration, from Origin) Request {
 	key := "lottery-draw-" + campaignID.String() + suffix
-	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindDraw, CampaignID: campaignID, Keep: keep, By: by, Origin: from}
+	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindDraw, CampaignID: campaignID, Retention: retention, By: by, Origin: from}
 }
 
 // UnsoldRequest returns the request for the job that cancels a campaign because its sale
 // ended before everything was sold. There is one for each end of a sale: an end that was
 // moved is another one. A new job, after the first was given up, needs a suffix.
-func UnsoldRequest(campaignID uuid.UUID, end time.Time, payload []byte, suffix string, keep time.Duration) Request {
+func UnsoldRequest(campaignID uuid.UUID, end time.Time, payload []byte, suffix string, retention time.Duration) Request {
 	key := "unsold-" + campaignID.String() + "-" + end.UTC().Format("20060102T150405.000000Z") + suffix
 	return Request{ID: uuidv7.New(), Client: System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: KindCampaignCancellation, CampaignID: campaignID,
-		Payload: payload, Keep: keep}
+		Payload: payload, Retention: retention}
 }

@@ -32,11 +32,11 @@ func (c *Canceller) begin(ctx context.Context, ref job.Ref) (outcome job.Outcome
 		a, err = admit(ctx, tx, ref)
 		if wait, ok := errors.AsType[*CancelSnoozed](err); ok {
 			waits = wait
-			return advance(ctx, tx, ref, &job.Progress{Waiting: &waits.Waiting})
+			return advance(ctx, tx, ref, &job.Progress{Waiting: &waits.Blocked})
 		}
 		if refusal, ok := errors.AsType[*fault.Error](err); ok {
 			outcome = job.Refused(ref.ID, refusal)
-			return job.Finalize(ctx, tx, &outcome)
+			return job.Complete(ctx, tx, &outcome)
 		}
 		if begun = err == nil; !begun || a.resumed {
 			return err
@@ -194,7 +194,7 @@ const stuckAfter = 24 * time.Hour
 // announced is the wait of a void whose announcement still runs: the round may still come. A retry
 // comes after longestRetry at most, so that a job whose draw has come, or is void, is final soon.
 func announced(now, voidsAt time.Time) *CancelSnoozed {
-	return &CancelSnoozed{After: min(voidsAt.Sub(now), longestRetry), Waiting: job.Waiting{RetryAt: voidsAt.UTC(),
+	return &CancelSnoozed{After: min(voidsAt.Sub(now), longestRetry), Blocked: job.Blocked{RetryAt: voidsAt.UTC(),
 		Reason: "the void of the draw is announced for " + voidsAt.UTC().Format(time.RFC3339) + "; until then the round of the beacon draws"}}
 }
 

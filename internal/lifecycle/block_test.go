@@ -30,13 +30,13 @@ import (
 func block(t *testing.T, s *lifecycle.Service, id uuid.UUID, reason string, chosen ...shape.Position) error {
 	t.Helper()
 	done, err := s.Block(t.Context(), request(job.KindPositionsBlock, id), chosen, reason)
-	return fixture.Refused(job.Done{Accepted: done}, err)
+	return fixture.Refused(done, err)
 }
 
 func unblock(t *testing.T, s *lifecycle.Service, id uuid.UUID, chosen ...shape.Position) error {
 	t.Helper()
 	done, err := s.Unblock(t.Context(), request(job.KindPositionsUnblock, id), chosen)
-	return fixture.Refused(job.Done{Accepted: done}, err)
+	return fixture.Refused(done, err)
 }
 
 // expectRefused checks the code of a refusal and what it says of which positions.
@@ -61,7 +61,7 @@ func TestFreePositionsAreBlockedAndBlockedOnesUnblockedAllOrNone(t *testing.T) {
 	s, holds, id := newService(t, db), fixture.Holds(t, db, nil, nil), fixture.Campaign(t, db, fixture.DrawnAtEnd(4, day))
 	free, kept, sold, reserved, seen := fixture.At(1, 1), fixture.At(4, 1), fixture.At(4, 2), fixture.At(4, 3), fixture.At(4, 4)
 	held := fixture.Hold(t, holds, fixture.HoldRequest(id, "h", kept))
-	fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "s", sold))
+	fixture.Complete(t, db, fixture.ChosenRequest(t, id, "s", sold))
 	fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "c", Selection: fixture.Chosen(reserved),
 		Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}}), time.Hour)
 	servers.NoError(t, block(t, s, id, "sight", seen))
@@ -110,13 +110,13 @@ func TestWhatIsBlockedIsNeverChosenAndASaleWithItIsDrawnAtItsEnd(t *testing.T) {
 	servers.NoError(t, block(t, s, id, "house", fixture.At(2, 1), fixture.At(4, 4)))
 	fixture.SellOut(t, db, id)
 	expectCounts(t, db, id, campaign.Counts{Total: 10, Sold: 8, Blocked: 2}) // it is no draw: all is not sold
-	for i, j := range fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "a", 2, 1)) {
+	for i, j := range fixture.Complete(t, db, fixture.PurchaseRequest(t, id, "a", 0, 1), fixture.PurchaseRequest(t, id, "a", 2, 1)) {
 		if j.State != job.Failed || j.Problem.Code != fault.SoldOut {
 			t.Errorf("order %d of what is sold or blocked: %s, %+v", i, j.State, j.Problem)
 		}
 	}
 	servers.NoError(t, unblock(t, s, id, fixture.At(2, 1)))
-	if j := fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "a", 2, 1))[0]; j.State != job.Succeeded {
+	if j := fixture.Complete(t, db, fixture.PurchaseRequest(t, id, "a", 2, 1))[0]; j.State != job.Succeeded {
 		t.Errorf("one that is on sale again: %+v", j.Problem)
 	}
 	clock.MoveOn(day)
@@ -161,7 +161,7 @@ func TestACrowdGetsNoBlockedPositionWhileOperatorsBlockAndUnblock(t *testing.T) 
 		crowd.Go(func() { // buyers
 			for i := range rounds {
 				row := 15 + i%6
-				for _, j := range fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint("b", n), row, 1), fixture.ChosenRequest(t, id, fmt.Sprint("b", n), fixture.At(row, 5+n), fixture.At(row, 1+n))) {
+				for _, j := range fixture.Complete(t, db, fixture.PurchaseRequest(t, id, fmt.Sprint("b", n), row, 1), fixture.ChosenRequest(t, id, fmt.Sprint("b", n), fixture.At(row, 5+n), fixture.At(row, 1+n))) {
 					if j.Problem != nil {
 						allowed("a purchase", j.Problem.Err())
 					}

@@ -50,7 +50,7 @@ var ErrSnoozed = errors.New("lifecycle: purchases, payments or refunds of the ca
 // (an operator has to repair them, or their owners to spend some), or the void of a draw is
 // announced.
 type CancelSnoozed struct {
-	job.Waiting
+	job.Blocked
 	After time.Duration // until the next attempt
 }
 
@@ -161,13 +161,13 @@ func (c *Canceller) complete(ctx context.Context, ref job.Ref, left refusals) (o
 				return err
 			}
 			outcome.ID = ref.ID
-			return job.Finalize(ctx, tx, &outcome)
+			return job.Complete(ctx, tx, &outcome)
 		}
 		if left.count > 0 {
 			if waits, err = left.wait(ctx, tx, ref); err != nil {
 				return err
 			}
-			shown.Waiting = &waits.Waiting
+			shown.Waiting = &waits.Blocked
 		}
 		isNew = reasonOf(known.Progress) != reasonOf(shown)
 		advanced = isNew || known.Progress == nil || known.Progress.Refunds == nil || *known.Progress.Refunds != *now
@@ -224,7 +224,7 @@ func (r *refusals) wait(ctx context.Context, tx pgx.Tx, ref job.Ref) (*CancelSno
 		return nil, err
 	}
 	after := min(max(since/2, firstRetry), longestRetry)
-	return &CancelSnoozed{After: after, Waiting: job.Waiting{RetryAt: now.Add(after).UTC(),
+	return &CancelSnoozed{After: after, Blocked: job.Blocked{RetryAt: now.Add(after).UTC(),
 		Reason: fmt.Sprintf("wallets cannot take the money of %d purchases; the first is %s: %s", r.count, r.first, r.err)}}, nil
 }
 

@@ -47,10 +47,10 @@ func TestACancelledCampaignGivesBackWhatIsLeftByTheWayItWasPaid(t *testing.T) {
 			o.Payment.PaymentMethod = "pm_card_visa"
 			bought, ref := fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, o), time.Hour)
 			fixture.Advance(t, db, bought, payment.Captured)
-			fixture.FinalizePayments(t, db, ref)
+			fixture.SettlePayments(t, db, ref)
 			return bought
 		}
-		fixture.Finalize(t, db, fixture.PurchaseRequestOf(t, id, o))
+		fixture.Complete(t, db, fixture.PurchaseRequestOf(t, id, o))
 		return servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE user_id = $1`, user)
 	}
 	at := fixture.At
@@ -146,7 +146,7 @@ func TestAWalletThatCannotTakeItsMoneyDelaysOnlyItself(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina, otto := fixture.Wallet(t, db, "mina", 5000), fixture.Wallet(t, db, "otto", 5000)
-	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 2), fixture.WalletRequest(t, id, "otto", 3, 2))
+	fixture.Complete(t, db, fixture.WalletRequest(t, id, "mina", 2, 2), fixture.WalletRequest(t, id, "otto", 3, 2))
 	ref := order(t, db, id, byOps)
 	unlock := fixture.LockWallet(t, db, mina)
 	var log bytes.Buffer
@@ -204,7 +204,7 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 			fixture.Advance(t, db, bought[phase], payment.Processing)
 			fixture.Advance(t, db, bought[phase], payment.Expiring)
 			servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought[phase])
-			fixture.FinalizePayments(t, db, jobs[phase])
+			fixture.SettlePayments(t, db, jobs[phase])
 		default:
 			fixture.Advance(t, db, bought[phase], phase)
 		}
@@ -238,7 +238,7 @@ func TestPaymentsBeforeTheirCaptureAreGivenUpAndTheJobWaitsForTheirEnds(t *testi
 			fixture.EndAs(t, db, bought[phase], payment.CampaignCancelled)
 		}
 		waits(t, c, ref)
-		fixture.FinalizePayments(t, db, jobs[phase])
+		fixture.SettlePayments(t, db, jobs[phase])
 		fixture.Sound(t, db)
 	}
 	waits(t, c, ref) // for two refunds
@@ -258,7 +258,7 @@ func TestACampaignWhoseJobWasGivenUpIsFinishedByTheNextRequest(t *testing.T) {
 	db := servers.DB(t)
 	id := fixture.Campaign(t, db, fixture.Draft(6))
 	mina := fixture.Wallet(t, db, "mina", 5000)
-	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	fixture.Complete(t, db, fixture.WalletRequest(t, id, "mina", 2, 2))
 	first := order(t, db, id, byOps)
 	unlock := fixture.LockWallet(t, db, mina)
 	waits(t, canceller(t, db), first)
@@ -345,7 +345,7 @@ func TestOnlyASaleThatHasEndedUnsoldIsCancelled(t *testing.T) {
 		t.Errorf("found %v, %v", found, err)
 	}
 	fixture.EndAs(t, db, last, payment.Expired)
-	fixture.FinalizePayments(t, db, paid)
+	fixture.SettlePayments(t, db, paid)
 	if found, err := campaign.EndedUnsold(t.Context(), db, 10); err != nil || len(found) != 1 || found[0].ID != id {
 		t.Errorf("found %v, %v", found, err)
 	}

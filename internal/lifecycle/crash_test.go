@@ -115,7 +115,7 @@ func TestTheEndOfACampaignTakesTurnsWithSalesAndHolds(t *testing.T) {
 			t.Parallel()
 			db, user := servers.DB(t), uuid.NewString()
 			id := fixture.Campaign(t, db, fixture.Draft(6))
-			fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "before", 6, 3))
+			fixture.Complete(t, db, fixture.PurchaseRequest(t, id, "before", 6, 3))
 			first, other := c.first(db, id, user), c.other(db, id, user)
 			var others sync.WaitGroup
 			begin := sync.OnceFunc(func() {

@@ -43,7 +43,7 @@ func pending(t *testing.T, db *pgxpool.Pool, d campaign.Draft) uuid.UUID {
 
 // request returns a request of an operator about a campaign.
 func request(kind job.Kind, id uuid.UUID) job.Request {
-	r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: kind, CampaignID: id, Keep: time.Hour}
+	r := job.Request{ID: uuidv7.New(), Client: "ops", Kind: kind, CampaignID: id, Retention: time.Hour}
 	r.Key = r.ID.String()
 	return r
 }
@@ -137,7 +137,7 @@ func mixedPurchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID, n int) mixed {
 			requests = append(requests, fixture.PurchaseRequest(t, id, user, 0, quantity))
 		}
 	}
-	for _, j := range fixture.Finalize(t, db, requests...) {
+	for _, j := range fixture.Complete(t, db, requests...) {
 		if j.State != job.Succeeded {
 			t.Fatalf("not sold: %+v", j.Problem)
 		}
@@ -150,7 +150,7 @@ func mixedPurchases(t *testing.T, db *pgxpool.Pool, id uuid.UUID, n int) mixed {
 	for _, p := range report.Due {
 		fixture.Advance(t, db, p.ID, payment.Captured)
 	}
-	fixture.FinalizePayments(t, db, refs...)
+	fixture.SettlePayments(t, db, refs...)
 	return m
 }
 

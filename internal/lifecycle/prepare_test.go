@@ -33,7 +33,7 @@ var steps = (shape.TriangleCount(large) + inventory.FillStep - 1) / inventory.Fi
 // publish publishes a campaign; nil: it is published.
 func publish(ctx context.Context, s *lifecycle.Service, id uuid.UUID) error {
 	done, err := s.Publish(ctx, request(job.KindCampaignPublish, id))
-	return fixture.Refused(job.Done{Accepted: done}, err)
+	return fixture.Refused(done, err)
 }
 
 // boundStatements makes the table refuse a statement that inserts or deletes more rows
@@ -227,7 +227,7 @@ func TestACancelledCampaignCanOnlyBeRenamed(t *testing.T) {
 		job.KindCampaignPublish: s.Publish, job.KindCampaignPause: s.Pause, job.KindCampaignResume: s.Resume,
 	} {
 		done, err := do(t.Context(), request(kind, id))
-		expectRefused(t, string(kind), fixture.Refused(job.Done{Accepted: done}, err), fault.StateConflict)
+		expectRefused(t, string(kind), fixture.Refused(done, err), fault.StateConflict)
 	}
 	name, limit := "Another name", 7
 	_, err := s.Patch(t.Context(), id, campaign.Patch{Name: &name, PurchaseLimit: campaign.Optional[int]{Set: true, Value: &limit}})

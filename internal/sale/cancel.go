@@ -28,7 +28,7 @@ type Cancellation struct {
 	AnyTime    bool             `json:"any_time,omitempty"` // ignore the policy's deadline, and disputes, as for operators
 }
 
-// Cancel finalizes cancellation jobs in one transaction: it cancels the purchases, frees
+// Cancel completes cancellation jobs in one transaction: it cancels the purchases, frees
 // their positions and refunds the wallets that paid; money of a card gets a refund row. A job
 // whose purchase cannot be cancelled fails; of several for one purchase, the first succeeds.
 // Cancel ignores jobs that are final, wait for the end of a payment already, or do not exist.
@@ -39,7 +39,7 @@ type Cancellation struct {
 // that are left is one of the purchase. While the bank has the money, because the charge is
 // disputed, only operators cancel the purchase. A purchase that is being paid is not cancelled
 // here: its payment is cancelled before its capture, and refunded after it, and its end
-// finalizes the cancellation (see [Seller.FinalizePayments]).
+// completes the cancellation (see [Seller.SettlePayments]).
 func (s *Seller) Cancel(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
 	return s.run(ctx, "cancellation", refs, wait, cancel)
 }

@@ -46,7 +46,7 @@ func (e *effects) decideOne(c *cancellation) error {
 }
 
 // cancelPayment cancels a purchase that is being paid: before the capture its payment is cancelled;
-// after it the money is refunded when the payment is finalized. The cancellation waits for the end of
+// after it the money is refunded when the payment is settled. The cancellation waits for the end of
 // the payment.
 func (e *effects) cancelPayment(c *cancellation) {
 	p := c.payment

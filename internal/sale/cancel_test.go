@@ -32,10 +32,10 @@ func TestACancelledPurchaseGivesBackPositionsMoneyAndLimit(t *testing.T) {
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
 	fixture.Wallet(t, db, "a", 1000)
-	bought := resultOf(t, fixture.Finalize(t, db, fixture.WalletRequest(t, id, "a", 2, 2))[0]).PurchaseID
+	bought := resultOf(t, fixture.Complete(t, db, fixture.WalletRequest(t, id, "a", 2, 2))[0]).PurchaseID
 	ref := fixture.Accept(t, db, fixture.CancelRequestOf(t, id, sale.Cancellation{PurchaseID: bought, By: "user:jwt:x/a", Reason: "changed my mind"}))[0]
 	changed := fixture.Watch(t, db)
-	finalize(t, fixture.Seller(db), ref)
+	complete(t, fixture.Seller(db), ref)
 	changed(`
 		~ campaign 1: positions_sold=2 board_version=1 → board_version=2
 		~ position 2,1: sold a purchase 1 v1 board_version=1 → free v2 board_version=2
@@ -53,7 +53,7 @@ func TestACancelledPurchaseGivesBackPositionsMoneyAndLimit(t *testing.T) {
 		t.Error("a new sale is the old purchase")
 	}
 	changed = fixture.Watch(t, db)
-	if again := finalize(t, fixture.Seller(db), ref); len(again.Finalized)+len(again.Busy) != 0 {
+	if again := complete(t, fixture.Seller(db), ref); len(again.Completed)+len(again.Busy) != 0 {
 		t.Errorf("got %+v", again)
 	}
 	changed(``)
@@ -68,7 +68,7 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 	draft.PurchaseLimit = &limit
 	id := fixture.Campaign(t, db, draft)
 	fixture.Wallet(t, db, "a", 1000)
-	bought := resultOf(t, fixture.Finalize(t, db, fixture.WalletRequest(t, id, "a", 3, 3))[0]).PurchaseID
+	bought := resultOf(t, fixture.Complete(t, db, fixture.WalletRequest(t, id, "a", 3, 3))[0]).PurchaseID
 	changed := fixture.Watch(t, db)
 	cancel(t, db, partOf(t, id, bought, at(3, 2)))
 	changed(`
@@ -81,7 +81,7 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 		~ wallet a: 100 v2 → 400 v3
 		+ entry 3 refund 300 refunds → wallet a v3 balance 300 reference=refund:job 1:job 2 description=cancelled part of purchase job 1 purchase 1 actor=app:test`)
 	fixture.Buy(t, db, id, "a", 1, 1) // the limit counts the rest
-	expect(t, "another has the position", fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "b", at(3, 2))), "3,2")
+	expect(t, "another has the position", fixture.Complete(t, db, fixture.ChosenRequest(t, id, "b", at(3, 2))), "3,2")
 	refused(t, "again", cancel(t, db, partOf(t, id, bought, at(3, 1), at(3, 2))), "cancelled already")
 	changed = fixture.Watch(t, db)
 	cancel(t, db, partOf(t, id, bought, at(3, 1), at(3, 3))) // all that is left
@@ -95,8 +95,8 @@ func TestACancelledPartIsGivenBackAndTheRestIsKept(t *testing.T) {
 		+ refund 2 wallet 600 succeeded purchase 1 number=2 user_id=a reason=cancelled
 		~ wallet a: 400 v3 → 1000 v4
 		+ entry 4 refund 600 refunds → wallet a v4 balance 600 reference=refund:job 1 description=cancelled purchase job 1 purchase 1 actor=app:test`)
-	both := resultOf(t, fixture.Finalize(t, db, fixture.WalletRequest(t, id, "a", 2, 2))[0]).PurchaseID
-	finalize(t, fixture.Seller(db), fixture.Accept(t, db, partOf(t, id, both, at(2, 1)), partOf(t, id, both, at(2, 2)))...) // in one transaction: the second has become the rest
+	both := resultOf(t, fixture.Complete(t, db, fixture.WalletRequest(t, id, "a", 2, 2))[0]).PurchaseID
+	complete(t, fixture.Seller(db), fixture.Accept(t, db, partOf(t, id, both, at(2, 1)), partOf(t, id, both, at(2, 2)))...) // in one transaction: the second has become the rest
 	if p := purchaseOf(t, db, both); p.State != purchase.Cancelled || len(p.Partial) != 1 {
 		t.Errorf("part by part: %+v", p)
 	}
@@ -121,16 +121,16 @@ func TestEveryCancellationHasItsRefundHoweverItWasPaid(t *testing.T) {
 			var ref job.Ref
 			bought, ref = fixture.ReserveFor(t, db, request, time.Hour)
 			fixture.Advance(t, db, bought, payment.Captured)
-			fixture.FinalizePayments(t, db, ref)
+			fixture.SettlePayments(t, db, ref)
 		} else {
-			bought = resultOf(t, fixture.Finalize(t, db, request)[0]).PurchaseID
+			bought = resultOf(t, fixture.Complete(t, db, request)[0]).PurchaseID
 		}
 		cancel(t, db, partOf(t, id, bought, at(5, 1)))
 		fixture.Sound(t, db)
 		refs := fixture.Accept(t, db, partOf(t, id, bought, at(5, 2), at(5, 3)), partOf(t, id, bought, at(5, 3)), fixture.CancelRequest(t, id, bought), partOf(t, id, bought, at(5, 5)))
 		delivered := slices.Clone(refs)
 		slices.Reverse(delivered) // they are decided in the order of arrival
-		report := finalize(t, fixture.Seller(db), delivered...)
+		report := complete(t, fixture.Seller(db), delivered...)
 		expect(t, string(method), jobsOf(t, db, refs), "completed 5,2 5,3", "state-conflict", string(c.whole)+" 5,4 5,5", "state-conflict")
 		refused(t, "a position that is cancelled", fixture.Job(t, db, refs[1].ID), "cancelled already")
 		refused(t, "after the whole", fixture.Job(t, db, refs[3].ID), "already")
@@ -160,7 +160,7 @@ func TestOfTwentyCancellationsAtOnceOneSucceeds(t *testing.T) {
 		seller := fixture.Seller(db)
 		var all sync.WaitGroup
 		for _, ref := range append(refs, refs...) { // each is delivered twice
-			all.Go(func() { finalize(t, seller, ref) })
+			all.Go(func() { complete(t, seller, ref) })
 		}
 		all.Wait()
 		succeeded := 0
@@ -191,7 +191,7 @@ func TestAfterTheDeadlineOnlyAnOperatorCancels(t *testing.T) {
 	day := servers.Value[string](t, db, `UPDATE campaigns SET policies = jsonb_set(policies, '{cancellation_until}', to_jsonb(clock_timestamp())) RETURNING left(policies->>'cancellation_until', 11)`)
 	refused(t, "late", cancel(t, db, fixture.CancelRequest(t, id, late)), "could be cancelled until "+day)
 	refused(t, "a part of it", cancel(t, db, partOf(t, id, late, positionsOf(purchaseOf(t, db, late))[0])), "could be cancelled until "+day)
-	finalize(t, fixture.Seller(db), asked)
+	complete(t, fixture.Seller(db), asked)
 	expectCodes(t, db, []job.Ref{asked}, "") // asked in time, and only the queue was late
 	if j := cancel(t, db, byOperator(t, id, operators)); j.State != job.Succeeded || purchaseOf(t, db, operators).Cancellation.Reason != nil {
 		t.Errorf("an operator, who need not say why: %+v", j.Problem)
@@ -212,7 +212,7 @@ func TestWhatCannotBeCancelledIsRefusedAndSaysWhy(t *testing.T) {
 	id := fixture.Campaign(t, db, fixture.Draft(4))
 	failed, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.EndAs(t, db, failed, payment.Expired)
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	refused(t, "a failed purchase", cancel(t, db, byOperator(t, id, failed)), "the purchase is failed")
 	pending, _ := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	refused(t, "a part that is not paid yet", cancel(t, db, partOf(t, id, pending, positionsOf(purchaseOf(t, db, pending))[0])), "the purchase is pending")
@@ -237,7 +237,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 	db, id := campaignOn(t, 6)
 	for name, c := range map[string]struct {
 		dispute  string
-		captured bool // and not finalized yet
+		captured bool // and not settled yet
 		operator bool
 		refused  bool
 	}{
@@ -255,7 +255,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 		bought, ref := fixture.Reserve(t, db, id, "mina", 1, time.Hour)
 		fixture.Advance(t, db, bought, payment.Captured)
 		if !c.captured {
-			fixture.FinalizePayments(t, db, ref)
+			fixture.SettlePayments(t, db, ref)
 		}
 		if c.dispute != "" {
 			setPayment(t, db, bought, `disputed_at = clock_timestamp(), dispute = '{"id":"du_1","reason":"fraudulent",`+c.dispute+`}'`)
@@ -264,7 +264,7 @@ func TestADisputedPurchaseIsCancelledByOperatorsOnly(t *testing.T) {
 		if isDisputed := j.Problem != nil && j.Problem.Code == fault.PurchaseDisputed; isDisputed != c.refused || (j.State == job.Succeeded) == c.refused || (purchaseOf(t, db, bought).State == purchase.Refunding) == c.refused {
 			t.Errorf("%s: the cancellation is %s %+v", name, j.State, j.Problem)
 		}
-		fixture.FinalizePayments(t, db, ref)
+		fixture.SettlePayments(t, db, ref)
 	}
 }
 

@@ -43,16 +43,16 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		+ purchase 1 a card 400 pending 2,1@200 2,2@200 job 1
 		+ payment of purchase 1 reserved job 1 amount=400 payment_method=pm_card_visa due_at=5h deadline=10h latest=11h
 		+ step of purchase 1 reserved`)
-	if len(report.Due) != 1 || len(report.Finalized) != 0 {
+	if len(report.Due) != 1 || len(report.Completed) != 0 {
 		t.Fatalf("%+v", report)
 	}
-	if again := sell(t, seller, ref); len(again.Finalized)+len(again.Due)+len(again.Busy) != 0 {
+	if again := sell(t, seller, ref); len(again.Completed)+len(again.Due)+len(again.Busy) != 0 {
 		t.Errorf("delivered again: %+v", again)
 	}
 	changed(``)
 	fixture.Sound(t, db)
 	fixture.Advance(t, db, report.Due[0].ID, payment.Captured)
-	if report := fixture.FinalizePayments(t, db, ref); report.Sold != 2 || len(report.Finalized) != 1 || len(report.Messages) != 0 {
+	if report := fixture.SettlePayments(t, db, ref); report.Sold != 2 || len(report.Completed) != 1 || len(report.Messages) != 0 {
 		t.Errorf("finalized: %+v", report)
 	}
 	changed(`
@@ -62,7 +62,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		~ job 1: queued → succeeded; → result={amount: 400, board_version: 2, positions: 2,1@200 2,2@200, purchase_id: purchase 1}
 		~ purchase 1: pending → completed
 		~ payment of purchase 1: reserved → settled; due_at=5h → v2; → attempt=1 intent_id=pi_job 1 received=400`)
-	if report := fixture.FinalizePayments(t, db, ref); report.Sold != 0 || len(report.Finalized) != 0 {
+	if report := fixture.SettlePayments(t, db, ref); report.Sold != 0 || len(report.Completed) != 0 {
 		t.Errorf("finalized again: %+v", report)
 	}
 	changed(``)
@@ -75,10 +75,10 @@ func TestAPausedCampaignReservesNothingAndSettlesWhatIsPaid(t *testing.T) {
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	for _, closed := range []string{`paused_at = clock_timestamp()`, `sale_ends_at = clock_timestamp()`} {
 		servers.Exec(t, db, `UPDATE campaigns SET `+closed+` WHERE id = $1`, id)
-		expect(t, closed, fixture.Finalize(t, db, fixture.CardRequest(t, id, "b", 0, 1)), "campaign-paused")
+		expect(t, closed, fixture.Complete(t, db, fixture.CardRequest(t, id, "b", 0, 1)), "campaign-paused")
 	}
 	fixture.Advance(t, db, bought, payment.Captured)
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	if n := nowOf(t, db, bought, ref); n != completed {
 		t.Errorf("%+v", n)
 	}
@@ -94,7 +94,7 @@ func TestAUserKeepsFewPositionsFromOthersWithoutPaying(t *testing.T) {
 	sell(t, seller, refs...)
 	expect(t, "five may wait", jobsOf(t, db, refs), "queued", "hold-limit-exceeded", "queued", "queued", "queued", "hold-limit-exceeded")
 	fixture.Advance(t, db, *fixture.Job(t, db, refs[0].ID).PurchaseID, payment.Captured)
-	fixture.FinalizePayments(t, db, refs[0])
+	fixture.SettlePayments(t, db, refs[0])
 	refs = fixture.Accept(t, db, card("mallory", 3))
 	sell(t, seller, refs...)
 	expect(t, "what is paid waits no more", jobsOf(t, db, refs), "queued")
@@ -107,10 +107,10 @@ func TestCardsDoNotPayWithoutAMethodTooLittleOrWhereTheProviderCountsInAnotherUn
 	id := fixture.Campaign(t, db, draft)
 	draft.Currency = "ISK"
 	without := fixture.PurchaseRequestOf(t, id, sale.Order{UserID: "a", Selection: fixture.Random(0, 1), Payment: sale.Payment{Method: purchase.Card}})
-	expect(t, "cards", fixture.Finalize(t, db, without, fixture.CardRequest(t, fixture.Campaign(t, db, draft), "a", 0, 1)), "invalid-request /payment/payment_method", "cards-not-accepted")
+	expect(t, "cards", fixture.Complete(t, db, without, fixture.CardRequest(t, fixture.Campaign(t, db, draft), "a", 0, 1)), "invalid-request /payment/payment_method", "cards-not-accepted")
 	draft.Currency, draft.Layers[0].Price = "JPY", 49
 	cheap := fixture.Campaign(t, db, draft) // 49 alone, and with any other position enough
-	expect(t, "the provider's minimum", fixture.Finalize(t, db, fixture.CardRequest(t, cheap, "a", 1, 1), fixture.CardRequest(t, cheap, "a", 2, 1)), "payment-refused", "queued")
+	expect(t, "the provider's minimum", fixture.Complete(t, db, fixture.CardRequest(t, cheap, "a", 1, 1), fixture.CardRequest(t, cheap, "a", 2, 1)), "payment-refused", "queued")
 	_, err := db.Exec(t.Context(), `
 		INSERT INTO purchases (id, campaign_id, user_id, client, amount, currency, payment_method, nonce, state, completed_at)
 		VALUES (gen_random_uuid(), $1, 'u', 'shop', 100, 'JPY', 'card', decode(repeat('00', 16), 'hex'), 'completed', now())`, id)
@@ -119,12 +119,12 @@ func TestCardsDoNotPayWithoutAMethodTooLittleOrWhereTheProviderCountsInAnotherUn
 	}
 }
 
-func TestMoneyIsFinalizedThoughItsJobWasFinalBefore(t *testing.T) {
+func TestMoneyIsSettledThoughItsJobWasFinalBefore(t *testing.T) {
 	db, id := campaignOn(t, 3)
 	bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 	fixture.Advance(t, db, bought, payment.Captured)
 	servers.Exec(t, db, `UPDATE jobs SET state = 'failed', problem = '{"code": "internal-error", "detail": "given up"}', finished_at = now() WHERE id = $1`, ref.ID)
-	if report := fixture.FinalizePayments(t, db, ref); len(report.Broken) != 1 {
+	if report := fixture.SettlePayments(t, db, ref); len(report.Broken) != 1 {
 		t.Errorf("it is not said loudly: %v", report.Broken)
 	}
 	want := completed
@@ -219,8 +219,8 @@ func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 		cancellations = append(cancellations, fixture.CancelRequest(t, id, resultOf(t, j).PurchaseID))
 	}
 	statements = nil
-	report := finalize(t, seller, fixture.Accept(t, db, cancellations...)...)
-	if n := all("payments", "payment_steps", "held_times"); len(report.Finalized) != 2 || all("INSERT INTO refunds") != 1 || n != all("payments") || all("payments") > 1 { // one for all that are cancelled
+	report := complete(t, seller, fixture.Accept(t, db, cancellations...)...)
+	if n := all("payments", "payment_steps", "held_times"); len(report.Completed) != 2 || all("INSERT INTO refunds") != 1 || n != all("payments") || all("payments") > 1 { // one for all that are cancelled
 		t.Errorf("cancellations: %d cost something: %q", n, statements)
 	}
 	statements = nil
@@ -248,7 +248,7 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if report := <-sells; len(report.Due) != 1 || len(report.Finalized) != 1 {
+	if report := <-sells; len(report.Due) != 1 || len(report.Completed) != 1 {
 		t.Errorf("%+v", report)
 	}
 }
@@ -264,11 +264,11 @@ func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 	}
 	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
 	unlock := fixture.LockRows(t, db, `payments WHERE purchase_id = $1`, bought)
-	if report, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{back}, sale.WaitForCampaign); err != nil || len(report.Busy) != 1 || len(report.Finalized) != 0 {
+	if report, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{back}, sale.WaitForCampaign); err != nil || len(report.Busy) != 1 || len(report.Completed) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	unlock()
-	report := finalize(t, fixture.Seller(db), back)
+	report := complete(t, fixture.Seller(db), back)
 	if len(report.Due) != 1 || report.Due[0].Version != fixture.Payment(t, db, bought).Version {
 		t.Errorf("%+v", report)
 	}

@@ -111,9 +111,9 @@ func (c *checkout) step(words []string) {
 		takeBack(c.t, c.db, c.id, c.payment.PurchaseID)
 	case "end":
 		fixture.EndAs(c.t, c.db, c.payment.PurchaseID, payment.Ending(words[1]))
-		fixture.FinalizePayments(c.t, c.db, c.ref)
+		fixture.SettlePayments(c.t, c.db, c.ref)
 	case "finalize":
-		fixture.FinalizePayments(c.t, c.db, c.ref)
+		fixture.SettlePayments(c.t, c.db, c.ref)
 	case "kept":
 		c.kept(words, d)
 	case "again":

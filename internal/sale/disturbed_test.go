@@ -159,7 +159,7 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 			return uuid.Nil, back(fixture.Buy(t, db, a, "a", 0, 1), fixture.Buy(t, db, b, "a", 0, 1))
 		}},
 		"cancel for a wallet": {"cancel", aWallet, func(a, _ uuid.UUID) (uuid.UUID, []job.Ref) {
-			jobs := fixture.Finalize(t, db, fixture.WalletRequest(t, a, "mina", 3, 1), fixture.WalletRequest(t, a, "otto", 3, 1))
+			jobs := fixture.Complete(t, db, fixture.WalletRequest(t, a, "mina", 3, 1), fixture.WalletRequest(t, a, "otto", 3, 1))
 			return uuid.Nil, back(resultOf(t, jobs[0]).PurchaseID, resultOf(t, jobs[1]).PurchaseID, fixture.Buy(t, db, a, "mina", 0, 1))
 		}},
 		"cancel what a card has paid": {"cancel", aPayment, func(a, _ uuid.UUID) (uuid.UUID, []job.Ref) { // such as while a dispute is recorded
@@ -190,14 +190,14 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 		}
 		unlock := c.lock(id, bought)
 		changed := fixture.Watch(t, db)
-		if r := run(job.LockWait{Campaign: 20 * time.Millisecond, Wallets: 20 * time.Millisecond}, refs...); !r.TimedOut || !slices.Equal(r.Busy, refs) || len(r.Finalized)+r.Sold+len(r.Locked) != 0 {
+		if r := run(job.LockWait{Campaign: 20 * time.Millisecond, Wallets: 20 * time.Millisecond}, refs...); !r.TimedOut || !slices.Equal(r.Busy, refs) || len(r.Completed)+r.Sold+len(r.Locked) != 0 {
 			t.Errorf("%s, all wait and give up together: %+v", name, r)
 		}
-		if r := run(job.LockWait{Campaign: 20 * time.Millisecond}, refs[0]); r.TimedOut != inCampaign || !slices.Equal(r.Busy, refs[:1]) || len(r.Finalized) != 0 || (len(r.Locked) == 1) != inCampaign {
+		if r := run(job.LockWait{Campaign: 20 * time.Millisecond}, refs[0]); r.TimedOut != inCampaign || !slices.Equal(r.Busy, refs[:1]) || len(r.Completed) != 0 || (len(r.Locked) == 1) != inCampaign {
 			t.Errorf("%s, it waits for its campaign only: %+v", name, r)
 		}
 		changed(``)
-		if r := run(job.SkipLocked, refs...); r.TimedOut || !slices.Equal(r.Busy, refs[:1]) || (len(r.Locked) == 1) != inCampaign || len(r.Finalized) != len(refs)-1 {
+		if r := run(job.SkipLocked, refs...); r.TimedOut || !slices.Equal(r.Busy, refs[:1]) || (len(r.Locked) == 1) != inCampaign || len(r.Completed) != len(refs)-1 {
 			t.Errorf("%s, nobody waits: %+v", name, r)
 		}
 		expectCodes(t, db, refs[1:], make([]fault.Code, len(refs)-1)...)
@@ -205,7 +205,7 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 		go func() { done <- run(forAll, refs...) }()
 		servers.AwaitBlocked(t, db, 1)
 		unlock()
-		if r := <-done; len(r.Busy) != 0 || len(r.Finalized) != 1 {
+		if r := <-done; len(r.Busy) != 0 || len(r.Completed) != 1 {
 			t.Errorf("%s, when it is free: %+v", name, r)
 		}
 		expectCodes(t, db, refs, make([]fault.Code, len(refs))...)
@@ -226,7 +226,7 @@ func TestABrokenWalletFailsItsOwnJobsOnly(t *testing.T) {
 	orders := func() []job.Request {
 		return []job.Request{fixture.WalletRequest(t, id, "mina", 6, 1), fixture.WalletRequest(t, id, "otto", 6, 1)}
 	}
-	bought := fixture.Finalize(t, db, orders()...)
+	bought := fixture.Complete(t, db, orders()...)
 	for operation, requests := range map[string][]job.Request{
 		"sell":   orders(),
 		"cancel": {fixture.CancelRequest(t, id, resultOf(t, bought[0]).PurchaseID), fixture.CancelRequest(t, id, resultOf(t, bought[1]).PurchaseID)},
@@ -240,6 +240,6 @@ func TestABrokenWalletFailsItsOwnJobsOnly(t *testing.T) {
 		servers.Exec(t, db, `UPDATE wallets SET balance = balance - 1 WHERE id = $1`, mina)
 		expectCodes(t, db, refs, fault.InternalError, "")
 	}
-	expect(t, "when it is repaired", fixture.Finalize(t, db, orders()[0]), "any 1")
+	expect(t, "when it is repaired", fixture.Complete(t, db, orders()[0]), "any 1")
 	fixture.Sound(t, db)
 }

@@ -30,7 +30,7 @@ type End struct {
 	Holds    int           // that were still active
 	GivenUp  int           // payments whose positions are free again
 
-	Finalized []job.Outcome // of jobs whose payments expired
+	Completed []job.Outcome // of jobs whose payments expired
 }
 
 // EndSale ends the sale of a campaign that is drawn at its end, from that time on by the
@@ -52,7 +52,7 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 		if err != nil {
 			return end, fmt.Errorf("sale.EndSale(%s): %w", id, err)
 		}
-		end.Ended, end.Messages, end.Finalized = step.Ended, step.Messages, append(end.Finalized, step.Finalized...)
+		end.Ended, end.Messages, end.Completed = step.Ended, step.Messages, append(end.Completed, step.Completed...)
 		end.Holds, end.GivenUp = end.Holds+step.Holds, end.GivenUp+step.GivenUp
 		if step.Ended || step.Holds < maxHolds {
 			return end, nil
@@ -61,7 +61,7 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 }
 
 func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End, err error) {
-	in := newFinalizations()
+	in := newSettlements()
 	var held []*inventory.Hold
 	var open []payment.Ref
 	var b pgx.Batch
@@ -82,12 +82,12 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		return end, fmt.Errorf("endSale: %w", err)
 	}
 	if len(open) > 0 {
-		if err := in.read(ctx, tx, open, job.SkipLocked); err != nil { // what is locked is being finalized
+		if err := in.read(ctx, tx, open, job.SkipLocked); err != nil { // what is locked is being settled
 			return end, err
 		}
 	}
 	for _, p := range in.payments {
-		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // its state has changed since: it is finalized elsewhere
+		if p.Phase != payment.Expiring || !p.open() || !p.reserved { // its state has changed since: it is settled elsewhere
 			continue
 		}
 		if err := in.settle(p, p.overdue()); err != nil {
@@ -102,7 +102,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		return end, err
 	}
 	err = s.endIfDue(ctx, tx, c, in.effects)
-	end.Holds, end.Finalized, end.Messages, end.Ended = len(held), in.Finalized, in.Messages, len(in.Messages) > 0
+	end.Holds, end.Completed, end.Messages, end.Ended = len(held), in.Completed, in.Messages, len(in.Messages) > 0
 	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
 	return end, err
 }
@@ -123,7 +123,7 @@ func (s *Seller) endIfDue(ctx context.Context, tx pgx.Tx, c *campaign.Snapshot, 
 
 // ExpireReservations expires up to limit payments whose deadline is over and that no worker
 // has, in one transaction, and returns how many. Their positions stay reserved until the
-// provider confirms that they are not paid, see [Seller.FinalizePayments].
+// provider confirms that they are not paid, see [Seller.SettlePayments].
 func ExpireReservations(ctx context.Context, db postgres.Beginner, limit int) (n int, err error) {
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		expired, err := payment.Expire(ctx, tx, limit)

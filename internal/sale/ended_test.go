@@ -69,7 +69,7 @@ func TestFromItsEndOnNothingIsSoldHeldOrReserved(t *testing.T) {
 	if _, err := fixture.TryHold(t, service, fixture.HoldAnyRequest(id, "h", 0, 1)); fault.CodeOf(err) != fault.SaleNotOpen {
 		t.Errorf("a hold: %v", err)
 	}
-	expect(t, "orders", fixture.Finalize(t, db, fixture.PurchaseRequest(t, id, "e", 0, 1), fixture.WalletRequest(t, id, "w", 0, 1), fixture.CardRequest(t, id, "c", 0, 1),
+	expect(t, "orders", fixture.Complete(t, db, fixture.PurchaseRequest(t, id, "e", 0, 1), fixture.WalletRequest(t, id, "w", 0, 1), fixture.CardRequest(t, id, "c", 0, 1),
 		fixture.ChosenRequest(t, id, "d", at(5, 1)), fixture.HeldRequest(t, id, "h", held.ID)), "sale-not-open", "sale-not-open", "sale-not-open", "sale-not-open", "sale-not-open")
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp()`) // a paused sale ends as well
 	endSale(t, db, id, "drawing, 0 holds, 0 payments, 1 draws")
@@ -99,7 +99,7 @@ func TestASaleIsNotEndedBeforeItsEndAndNotTwice(t *testing.T) {
 	}
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	fixture.EndAs(t, db, bought, payment.Declined)
-	fixture.FinalizePayments(t, db, ref) // the last reservation ends, and the sale goes on
+	fixture.SettlePayments(t, db, ref) // the last reservation ends, and the sale goes on
 	expectState(t, db, id, campaign.Active)
 	clock.MoveOn(2 * aLongSale)
 	endSale(t, db, other, "active, 0 holds, 0 payments, 0 draws")
@@ -128,12 +128,12 @@ func TestTheLastReservationThatEndsBeginsTheDraw(t *testing.T) {
 		clock.MoveOn(c.over)
 		endSale(t, db, id, "active, 0 holds, 0 payments, 0 draws")
 		fixture.Advance(t, db, first, payment.Captured)
-		if report := fixture.FinalizePayments(t, db, firstRef); report.Sold != 1 || len(report.Messages) != 0 {
+		if report := fixture.SettlePayments(t, db, firstRef); report.Sold != 1 || len(report.Messages) != 0 {
 			t.Errorf("%s: the first: %+v", name, report)
 		}
 		expectState(t, db, id, campaign.Active)
 		fixture.Advance(t, db, last, c.ends)
-		if report := fixture.FinalizePayments(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw || len(report.Due) != 0 {
+		if report := fixture.SettlePayments(t, db, lastRef); len(report.Messages) != 1 || report.Messages[0].Kind != job.KindDraw || len(report.Due) != 0 {
 			t.Errorf("%s: %+v", name, report)
 		}
 		endSale(t, db, id, "drawing, 0 holds, 0 payments, 0 draws")
@@ -167,7 +167,7 @@ func TestNoReservationThatWasGivenUpIsWaitedForLongerThanItsExtensions(t *testin
 		}
 		fixture.Sound(t, db)
 		fixture.Advance(t, db, bought, payment.Captured)
-		report := fixture.FinalizePayments(t, db, ref)
+		report := fixture.SettlePayments(t, db, ref)
 		got, n := nowOf(t, db, bought, ref), counts(t, db, id)
 		if len(report.Due) != 1 || len(report.Messages) != 0 || got.Purchase != purchase.Refunding || got.Payment != payment.RefundDue || got.Sold != 0 || n.Sold != 3 || n.Reserved != 0 {
 			t.Errorf("taken back %t, paid after all: %+v, %+v, %+v", takenBack, report, got, n)
@@ -184,24 +184,24 @@ func TestLateMoneyAfterTheEndIsRefunded(t *testing.T) {
 	drawing, drawingRef := late(t, db, fixture.CardRequest(t, id, "b", 0, 1))
 	clock.MoveOn(aLongSale)
 	back := now{purchase.Refunding, payment.RefundDue, job.Failed, fault.ReservationExpired, payment.RefundLatePayment, 0, 0}
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	if got := nowOf(t, db, bought, ref); got != back {
 		t.Errorf("after the end: %+v", got)
 	}
 	expectState(t, db, id, campaign.Active)
 	fixture.EndAs(t, db, kept, payment.Expired)
-	if report := fixture.FinalizePayments(t, db, keptRef); len(report.Messages) != 1 {
+	if report := fixture.SettlePayments(t, db, keptRef); len(report.Messages) != 1 {
 		t.Errorf("the last reservation: %+v", report)
 	}
 	expectState(t, db, id, campaign.Drawing)
-	fixture.FinalizePayments(t, db, drawingRef)
+	fixture.SettlePayments(t, db, drawingRef)
 	if got := nowOf(t, db, drawing, drawingRef); got != back {
 		t.Errorf("when it is drawn: %+v", got)
 	}
 	fixture.Sound(t, db)
 }
 
-func TestTheSweepAndTheLastFinalizationAtOnceBeginOneDraw(t *testing.T) {
+func TestTheSweepAndTheLastSettlementAtOnceBeginOneDraw(t *testing.T) {
 	t.Parallel()
 	db, clock := servers.DBWithClock(t)
 	var ids []uuid.UUID
@@ -224,7 +224,7 @@ func TestTheSweepAndTheLastFinalizationAtOnceBeginOneDraw(t *testing.T) {
 				begun <- len(end.Messages)
 			}()
 		}
-		go func() { begun <- len(fixture.FinalizePayments(t, db, refs[i]).Messages) }()
+		go func() { begun <- len(fixture.SettlePayments(t, db, refs[i]).Messages) }()
 		servers.AwaitBlocked(t, db, 3)
 		unlock()
 		if n := <-begun + <-begun + <-begun; n != 1 || drawJobs(t, db, id) != 1 {
@@ -347,13 +347,13 @@ func TestABuyerIsAwaitedAfterTheSaleAsLongAsTheSettingSays(t *testing.T) {
 	}
 	expired(t, db, 1)
 	fixture.Advance(t, db, idle, payment.Ended)
-	fixture.FinalizePayments(t, db, idleRef)
+	fixture.SettlePayments(t, db, idleRef)
 	expectState(t, db, id, campaign.Active)
 	awaits(t, db, id, 1, slowUntil)
 	fixture.Advance(t, db, slow, payment.Capturing)
 	awaits(t, db, id, 1, time.Time{}) // while money is taken
 	fixture.Advance(t, db, slow, payment.Captured)
-	fixture.FinalizePayments(t, db, slowRef)
+	fixture.SettlePayments(t, db, slowRef)
 	expectState(t, db, id, campaign.Drawing)
 	awaits(t, db, id, 0, time.Time{})
 	fixture.Sound(t, db)

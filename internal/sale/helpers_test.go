@@ -113,8 +113,8 @@ func sell(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {
 	return report
 }
 
-// finalize finalizes cancellations in one transaction and returns the report.
-func finalize(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {
+// complete completes cancellations in one transaction and returns the report.
+func complete(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {
 	t.Helper()
 	report, err := seller.Cancel(t.Context(), refs, forAll)
 	if err != nil {
@@ -123,11 +123,11 @@ func finalize(t *testing.T, seller *sale.Seller, refs ...job.Ref) sale.Report {
 	return report
 }
 
-// cancel asks for a cancellation, finalizes it and returns its job.
+// cancel asks for a cancellation, completes it and returns its job.
 func cancel(t *testing.T, db *pgxpool.Pool, request job.Request) job.Job {
 	t.Helper()
 	ref := fixture.Accept(t, db, request)[0]
-	finalize(t, fixture.Seller(db), ref)
+	complete(t, fixture.Seller(db), ref)
 	return fixture.Job(t, db, ref.ID)
 }
 
@@ -156,8 +156,8 @@ func refused(t *testing.T, what string, j job.Job, words string) {
 func takeBack(t *testing.T, db *pgxpool.Pool, id, bought uuid.UUID) (back job.Ref) {
 	t.Helper()
 	back = fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
-	report := finalize(t, fixture.Seller(db), back)
-	if j := fixture.Job(t, db, back.ID); len(report.Finalized) != 0 || j.State != job.Queued || j.PurchaseID == nil || *j.PurchaseID != bought {
+	report := complete(t, fixture.Seller(db), back)
+	if j := fixture.Job(t, db, back.ID); len(report.Completed) != 0 || j.State != job.Queued || j.PurchaseID == nil || *j.PurchaseID != bought {
 		t.Fatalf("the cancellation does not wait: %+v, %+v", report, j.Problem)
 	}
 	return back
@@ -287,5 +287,5 @@ func (t *spiedTx) Commit(ctx context.Context) error {
 
 // operations are the transactions of a Seller.
 var operations = map[string]func(s *sale.Seller, ctx context.Context, refs []job.Ref, wait job.LockWait) (sale.Report, error){
-	"sell": (*sale.Seller).Sell, "cancel": (*sale.Seller).Cancel, "finalize": (*sale.Seller).FinalizePayments,
+	"sell": (*sale.Seller).Sell, "cancel": (*sale.Seller).Cancel, "finalize": (*sale.Seller).SettlePayments,
 }

@@ -41,7 +41,7 @@ import (
 
 // Invariants, checked after every step of random, concurrent purchases, some of
 // them paid by wallet or card, holds, which are bought, extended, released and swept, cancellations, expiries,
-// steps of payments, finalizations, repeated deliveries, dying workers, draws, and now and then the end of the
+// steps of payments, settlements, repeated deliveries, dying workers, draws, and now and then the end of the
 // campaign or of its sale:
 //
 //   - everything package audit checks: a position has at most one owner, the
@@ -52,7 +52,7 @@ import (
 //   - a final job never changes again: not its state, not its result;
 //   - after the end of a sale that is drawn then, nothing more is sold or reserved;
 //   - sold shrinks by what was cancelled and by nothing else, and what a batch
-//     reports as finalized is final.
+//     reports as completed is final.
 //
 // And at the end, when every job was delivered once more without a death, and every
 // payment led to its end: nothing was a deadlock, every job is final, a campaign that is sold out, or drawn at its end, has one
@@ -133,7 +133,7 @@ func (m *model) operations() []operation {
 	return []operation{
 		{"order", m.order}, {"order", m.order}, {"hold", m.hold}, {"change a hold", m.changeHold}, {"deliver", m.deliver}, {"deliver", m.deliver}, {"deliver to a dying worker", m.deliverAndDie},
 		{"time passes", m.timePasses}, {"end the sale", m.endSale}, {"expire", m.expire}, {"draw", m.draw}, {"end the campaign", m.endCampaign},
-		{"lead", m.lead}, {"lead", m.lead}, {"lead", m.lead}, {"finalize", m.finalize}, {"finalize", m.finalize}, {"finalize and die", m.finalizeAndDie},
+		{"lead", m.lead}, {"lead", m.lead}, {"lead", m.lead}, {"settle", m.settle}, {"settle", m.settle}, {"settle and die", m.settleAndDie},
 		{"cancel", m.cancel}, {"cancel", m.cancel}, {"deliver cancellations", m.deliverBacks}, {"deliver cancellations to a dying worker", m.deliverBacksAndDie},
 	}
 }
@@ -212,7 +212,7 @@ func (m *model) changeHold(rt *rapid.T) func() {
 	}
 }
 
-// some returns jobs to be delivered, finalized ones among them: deliveries repeat.
+// some returns jobs to be delivered, completed ones among them: deliveries repeat.
 func (m *model) some(rt *rapid.T) []job.Ref {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -282,7 +282,7 @@ func (m *model) draw(*rapid.T) func() {
 		m.mu.Unlock()
 		drawer := drawing.NewDrawer(m.db, fixture.Key(m.t), config.Draw{Lease: time.Hour, Timeout: servers.Patience}, drawing.DrawerOptions{}, servers.Logger(m.t))
 		for _, ref := range draws {
-			_, _ = drawer.Run(m.t.Context(), ref) // busy, finalized: the checks tell what became of it
+			_, _ = drawer.Run(m.t.Context(), ref) // busy, completed: the checks tell what became of it
 		}
 	}
 }
@@ -364,7 +364,7 @@ func (m *model) finish(rt *rapid.T) {
 	if len(m.jobs) > 0 {
 		m.sell(m.seller, m.jobs, sale.WaitForCampaign)
 	}
-	m.finalizeBacks(m.backs, forAll)
+	m.completeCancellations(m.backs, forAll)
 	if m.end != 0 {
 		m.clock.MoveOn(10 * shortSale)
 	}
@@ -438,7 +438,7 @@ func (m *model) someBacks(rt *rapid.T) []job.Ref {
 
 func (m *model) deliverBacks(rt *rapid.T) func() {
 	refs, wait := m.someBacks(rt), rapid.SampledFrom(allWaits).Draw(rt, "wait")
-	return func() { m.finalizeBacks(refs, wait) }
+	return func() { m.completeCancellations(refs, wait) }
 }
 
 // deliverBacksAndDie delivers cancellations to a worker that dies right before
@@ -448,12 +448,12 @@ func (m *model) deliverBacksAndDie(rt *rapid.T) func() {
 	victim := fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
 	return func() {
 		defer failpoint.Set("cancellation.commit", victim, func() { panic(errDies) })()
-		m.finalizeBacks(refs, forAll)
+		m.completeCancellations(refs, forAll)
 	}
 }
 
-// finalizeBacks finalizes cancellations like a worker, until it dies.
-func (m *model) finalizeBacks(refs []job.Ref, wait job.LockWait) {
+// completeCancellations completes cancellations like a worker, until it dies.
+func (m *model) completeCancellations(refs []job.Ref, wait job.LockWait) {
 	defer mayDie()
 	if _, err := m.seller.Cancel(m.t.Context(), refs, wait); err != nil && !postgres.IsTransient(err) {
 		m.t.Errorf("cancel: %v", err)
@@ -597,21 +597,21 @@ func (m *model) expire(*rapid.T) func() {
 	}
 }
 
-func (m *model) finalize(rt *rapid.T) func() {
+func (m *model) settle(rt *rapid.T) func() {
 	refs, wait := m.some(rt), rapid.SampledFrom(allWaits).Draw(rt, "wait")
 	return func() {
 		defer mayDie()
-		report, err := m.seller.FinalizePayments(m.t.Context(), refs, wait)
-		m.after("finalize", report, err)
+		report, err := m.seller.SettlePayments(m.t.Context(), refs, wait)
+		m.after("settle", report, err)
 	}
 }
 
-// finalizeAndDie finalizes payments in a worker that dies right before its commit.
-func (m *model) finalizeAndDie(rt *rapid.T) func() {
-	finalize, victim := m.finalize(rt), fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
+// settleAndDie settles payments in a worker that dies right before its commit.
+func (m *model) settleAndDie(rt *rapid.T) func() {
+	settle, victim := m.settle(rt), fmt.Sprintf("user-%d", rapid.IntRange(1, 4).Draw(rt, "victim"))
 	return func() {
-		defer failpoint.Set("finalization.commit", victim, func() { panic(errDies) })()
-		finalize()
+		defer failpoint.Set("settlement.commit", victim, func() { panic(errDies) })()
+		settle()
 	}
 }
 
@@ -657,8 +657,8 @@ func (m *model) endPayments(rt *rapid.T) {
 		for _, id := range open {
 			m.leadOne(id, 3)
 		}
-		report, err := m.seller.FinalizePayments(m.t.Context(), m.jobs, forAll)
-		m.after("finalize", report, err)
+		report, err := m.seller.SettlePayments(m.t.Context(), m.jobs, forAll)
+		m.after("settle", report, err)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestOfTheLastSaleAndACancellationOneComesFirst(t *testing.T) {
 	for _, commits := range []string{"sale", "cancellation", "the first of both", "the first of both, in the other order"} {
 		buyer, owner := uuid.NewString(), uuid.NewString()
 		id, order, back := lastSale(t, db, buyer, owner)
-		sells, cancels := func() { sell(t, seller, order) }, func() { finalize(t, seller, back) }
+		sells, cancels := func() { sell(t, seller, order) }, func() { complete(t, seller, back) }
 		var waits sync.WaitGroup
 		meanwhile := func(do func()) func() { return func() { waits.Go(do); servers.AwaitBlocked(t, db, 1) } }
 		switch commits {
@@ -82,7 +82,7 @@ func TestATransactionThatDiesBeforeItsCommitLeavesNothing(t *testing.T) {
 	}{
 		"sale.commit":         {"sell", fixture.Accept(t, db, fixture.PurchaseRequest(t, id, dies, 0, 2))[0]},
 		"cancellation.commit": {"cancel", fixture.Accept(t, db, fixture.CancelRequest(t, id, fixture.Buy(t, db, id, dies, 0, 2)))[0]},
-		"finalization.commit": {"finalize", payRef},
+		"settlement.commit":   {"finalize", payRef},
 	} {
 		do := func() {
 			if _, err := operations[c.operation](fixture.Seller(db), t.Context(), []job.Ref{c.ref}, forAll); err != nil {

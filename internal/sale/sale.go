@@ -1,4 +1,4 @@
-// Package sale sells positions, cancels purchases and finalizes payments, in batches.
+// Package sale sells positions, cancels purchases and settles payments, in batches.
 //
 //	lock campaigns ─▶ read ─▶ end holds ─▶ admit ─▶ lock wallets ─▶ allocate ─▶ write ─▶ start draws
 //
@@ -20,7 +20,7 @@
 //   - start draws: when the last position of a campaign is sold, set drawing and insert
 //     the draw job.
 //
-// [Seller.FinalizePayments], [Seller.Cancel] and [Seller.EndSale] have the same steps. No
+// [Seller.SettlePayments], [Seller.Cancel] and [Seller.EndSale] have the same steps. No
 // transaction here waits for a provider (see package payment). [ExpireReservations] expires
 // payments past their deadline.
 //
@@ -48,7 +48,7 @@ import (
 	"triprize/internal/purchase"
 )
 
-// Seller finalizes purchase jobs and cancellation jobs, and finalizes payments, many in
+// Seller completes purchase jobs and cancellation jobs, and settles payments, many in
 // one transaction.
 type Seller struct {
 	db           postgres.Beginner

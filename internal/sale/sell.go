@@ -21,8 +21,8 @@ import (
 	"triprize/internal/wallet"
 )
 
-// Sell finalizes purchase jobs in one transaction. An order that is paid by card is not
-// finalized: its positions are reserved, and its payment begins. Sell ignores jobs that are
+// Sell completes purchase jobs in one transaction. An order that is paid by card is not
+// completed: its positions are reserved, and its payment begins. Sell ignores jobs that are
 // final, have begun a purchase already, or do not exist. A job is Busy when its campaign or wallet is locked for longer than wait.
 func (s *Seller) Sell(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
 	return s.run(ctx, "sale", refs, wait, s.sell)

@@ -137,7 +137,7 @@ func TestOrdersOfABatchAreServedInOrderOfArrival(t *testing.T) {
 				delivered := slices.Clone(refs)
 				slices.Reverse(delivered)
 				report, err := fixture.Seller(db).Sell(t.Context(), delivered, job.SkipLocked)
-				if err != nil || len(report.Finalized)+len(report.Due) != len(refs) || len(report.Busy) != 0 {
+				if err != nil || len(report.Completed)+len(report.Due) != len(refs) || len(report.Busy) != 0 {
 					t.Fatalf("%+v, %v", report, err)
 				}
 				expect(t, name, jobsOf(t, db, refs), want...)
@@ -156,7 +156,7 @@ func TestRandomPositionsComeInAnUnpredictableOrder(t *testing.T) {
 		for i := range requests {
 			requests[i] = fixture.PurchaseRequest(t, id, "a", 20, 1)
 		}
-		for _, j := range fixture.Finalize(t, db, requests...) {
+		for _, j := range fixture.Complete(t, db, requests...) {
 			positions = append(positions, fmt.Sprintf("%02d", resultOf(t, j).Positions[0].Column))
 		}
 		return positions
@@ -191,13 +191,12 @@ func TestTheLastPositionBeginsTheDraw(t *testing.T) {
 	}
 	refs := fixture.Accept(t, db, order("poor"), order("rich"), order("rich"))
 	report := sell(t, fixture.Seller(db), refs...)
-	if report.Sold != 1 || len(report.Messages) != 1 || len(report.Finalized) != 3 {
+	if report.Sold != 1 || len(report.Messages) != 1 || len(report.Completed) != 3 {
 		t.Fatalf("%+v", report)
 	}
 	expect(t, "the last one", jobsOf(t, db, refs), "insufficient-funds", fmt.Sprintf("%d,%d", last.Layer, last.Column), "sold-out")
-	for _, o := range report.Finalized { // what the log says about them
-		of := o.Job
-		if !strings.HasPrefix(of.Origin.RequestID, "of ") || of.Kind != job.KindPurchase || of.CampaignID != id || of.Attempts != 1 || of.Took <= 0 || (o.Problem == nil) != (o.PurchaseID != uuid.Nil) {
+	for _, o := range report.Completed { // what the log says about them
+		if !strings.HasPrefix(o.Origin.RequestID, "of ") || o.Kind != job.KindPurchase || o.CampaignID != id || o.Attempts != 1 || o.Took <= 0 || (o.Problem == nil) != (o.PurchaseID != uuid.Nil) {
 			t.Errorf("%+v", o)
 		}
 	}
@@ -217,14 +216,14 @@ func TestAHoldThatIsNotBoughtStaysActive(t *testing.T) {
 	h := fixture.Hold(t, service, fixture.HoldRequest(id, "a", at(3, 1)))
 	elsewhere := fixture.HeldRequest(t, id, "a", h.ID)
 	elsewhere.Client = "kiosk"
-	expect(t, "of others", fixture.Finalize(t, db, fixture.HeldRequest(t, other, "a", h.ID), fixture.HeldRequest(t, id, "b", h.ID), elsewhere), "not-found", "not-found", "not-found")
+	expect(t, "of others", fixture.Complete(t, db, fixture.HeldRequest(t, other, "a", h.ID), fixture.HeldRequest(t, id, "b", h.ID), elsewhere), "not-found", "not-found", "not-found")
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, id)
-	expect(t, "in a pause", fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", h.ID)), "campaign-paused")
+	expect(t, "in a pause", fixture.Complete(t, db, fixture.HeldRequest(t, id, "a", h.ID)), "campaign-paused")
 	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldActive {
 		t.Errorf("it is %+v", now)
 	}
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = NULL WHERE id = $1`, id)
-	expect(t, "bought", fixture.Finalize(t, db, fixture.HeldRequest(t, id, "a", h.ID)), "3,1")
+	expect(t, "bought", fixture.Complete(t, db, fixture.HeldRequest(t, id, "a", h.ID)), "3,1")
 	if now := fixture.HoldNow(t, db, h.ID); now.State != inventory.HoldUsed || now.PurchaseID == nil || now.EndedAt == nil {
 		t.Errorf("it is %+v", now)
 	}
@@ -302,7 +301,7 @@ func TestAJobIsPaidOnce(t *testing.T) {
 
 // An update whose row does not fit into its page, or changes what an index names, writes to
 // every index of the table.
-func TestFinalizingJobsWritesToNoIndex(t *testing.T) {
+func TestCompletingJobsWritesToNoIndex(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	for name, order := range map[string]sale.Order{

@@ -18,17 +18,17 @@ import (
 	"triprize/internal/purchase"
 )
 
-// settlement is what becomes of a payment whose end is known, and of its purchase. Positions that are
+// decision is what becomes of a payment whose end is known, and of its purchase. Positions that are
 // reserved for it are sold when the purchase is completed; otherwise they are free, or held again.
-type settlement struct {
+type decision struct {
 	payment  payment.Phase        // empty: it goes on
 	purchase purchase.State       // empty: it stays
 	refund   payment.RefundReason // empty: none
 	problem  *fault.Error         // of the job, when the purchase ends
 }
 
-// decide is the table of settlements. Until the end of a payment is known, that of package cards decides.
-func (c *finalization) decide() (settlement, error) {
+// decide is the table of decisions. Until the end of a payment is known, that of package cards decides.
+func (c *settlement) decide() (decision, error) {
 	switch {
 	case c.Phase == payment.Captured && !c.open():
 		return c.lateMoney()
@@ -37,27 +37,27 @@ func (c *finalization) decide() (settlement, error) {
 	case c.Phase == payment.Captured && c.campaign.State == campaign.Cancelled:
 		return refunded(payment.RefundCampaignCancelled, fault.CampaignNotActive, "the campaign was cancelled while the purchase was being paid; the money is refunded"), nil
 	case c.Phase == payment.Captured && c.reserved:
-		return settlement{payment: payment.Settled, purchase: purchase.Completed}, nil
+		return decision{payment: payment.Settled, purchase: purchase.Completed}, nil
 	case c.Phase == payment.Captured:
 		return refunded(payment.RefundLatePayment, fault.ReservationExpired, "the payment arrived after the reservation had ended; the money is refunded"), nil
 	case c.Phase == payment.Ended && c.open():
 		return c.unpaid(), nil
 	case c.Phase == payment.Ended:
-		return settlement{payment: payment.Cancelled}, nil
+		return decision{payment: payment.Cancelled}, nil
 	case c.Phase == payment.Expiring && c.Uncancellable && c.Over && c.open():
 		return c.overdue(), nil
 	}
-	return settlement{}, nil
+	return decision{}, nil
 }
 
-func refunded(reason payment.RefundReason, code fault.Code, text string) settlement {
-	return settlement{payment.RefundDue, purchase.Refunding, reason, fault.New(code, "%s", text)}
+func refunded(reason payment.RefundReason, code fault.Code, text string) decision {
+	return decision{payment.RefundDue, purchase.Refunding, reason, fault.New(code, "%s", text)}
 }
 
 // lateMoney refunds money that appeared on a purchase that had ended: it failed, or was cancelled before it
 // was paid.
-func (c *finalization) lateMoney() (settlement, error) {
-	s := settlement{payment: payment.RefundDue, purchase: purchase.Refunding, refund: payment.RefundLatePayment}
+func (c *settlement) lateMoney() (decision, error) {
+	s := decision{payment: payment.RefundDue, purchase: purchase.Refunding, refund: payment.RefundLatePayment}
 	switch state := c.bought.State; {
 	case state == purchase.Cancelled:
 		s.refund = payment.RefundPurchaseCancelled
@@ -71,8 +71,8 @@ func (c *finalization) lateMoney() (settlement, error) {
 	return s, nil
 }
 
-func (c *finalization) unpaid() settlement {
-	s := settlement{payment: payment.Cancelled, purchase: purchase.Failed, problem: c.whyEnded()}
+func (c *settlement) unpaid() decision {
+	s := decision{payment: payment.Cancelled, purchase: purchase.Failed, problem: c.whyEnded()}
 	if c.cancelled() {
 		s.purchase = purchase.Cancelled
 	}
@@ -83,18 +83,18 @@ func (c *finalization) unpaid() settlement {
 }
 
 // overdue frees positions that are not paid in time. What its buyer has cancelled ends at once.
-func (c *finalization) overdue() settlement {
+func (c *settlement) overdue() decision {
 	if c.cancelled() {
 		return c.unpaid()
 	}
-	return settlement{payment: payment.Late}
+	return decision{payment: payment.Late}
 }
 
-func (e *effects) settle(c *finalization, s settlement) error {
+func (e *effects) settle(c *settlement, s decision) error {
 	if s.payment == "" {
 		return nil
 	}
-	e.finalized = append(e.finalized, payment.Settlement{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: s.payment})
+	e.settled = append(e.settled, payment.Settlement{PurchaseID: c.PurchaseID, Version: c.Version, From: c.Phase, To: s.payment})
 	if c.reserved && c.open() {
 		e.settlePositions(c, s)
 	}
@@ -120,7 +120,7 @@ func (e *effects) settle(c *finalization, s settlement) error {
 
 // settlePositions is for the positions that are reserved for a payment. Times of its user with positions that
 // are neither bought nor held again count.
-func (e *effects) settlePositions(c *finalization, s settlement) {
+func (e *effects) settlePositions(c *settlement, s decision) {
 	n, owned := len(c.bought.Items), c.owned()
 	switch {
 	case s.purchase == purchase.Completed:
@@ -140,12 +140,12 @@ func (e *effects) settlePositions(c *finalization, s settlement) {
 	}
 }
 
-func (e *effects) step(c *finalization, event string) {
+func (e *effects) step(c *settlement, event string) {
 	e.steps = append(e.steps, payment.Step{PurchaseID: c.PurchaseID, Event: event})
 }
 
 // end ends an open purchase without its positions, its job, and the cancellation that waits for that.
-func (e *effects) end(c *finalization, s settlement) error {
+func (e *effects) end(c *settlement, s decision) error {
 	end := purchase.End{ID: c.PurchaseID, State: s.purchase, Failure: &s.problem.Code}
 	if c.cancelled() {
 		end.Failure, end.By, end.Reason = nil, cmp.Or(postgres.ValueOf(c.CancelledBy), job.System), postgres.ValueOf(c.CancelReason)
@@ -163,7 +163,7 @@ func (e *effects) end(c *finalization, s settlement) error {
 }
 
 // whyEnded returns why the job of an unpaid purchase fails.
-func (c *finalization) whyEnded() *fault.Error {
+func (c *settlement) whyEnded() *fault.Error {
 	if c.cancelled() {
 		return fault.New(fault.PurchaseCancelled, "the purchase was cancelled before it was paid; the positions are released")
 	}
@@ -202,8 +202,8 @@ func declined(d *payprovider.Decline) *fault.Error {
 // dropFinal drops the outcomes of jobs that are final already. An open payment has no such
 // job; if it had one, its money would go the same way.
 func (e *effects) dropFinal(ctx context.Context, tx pgx.Tx) error {
-	ids := make([]uuid.UUID, len(e.Finalized))
-	for i, outcome := range e.Finalized {
+	ids := make([]uuid.UUID, len(e.Completed))
+	for i, outcome := range e.Completed {
 		ids[i] = outcome.ID
 	}
 	final, err := job.FindFinal(ctx, tx, ids)
@@ -213,6 +213,6 @@ func (e *effects) dropFinal(ctx context.Context, tx pgx.Tx) error {
 	for _, id := range final {
 		e.Broken = append(e.Broken, fmt.Errorf("job %s was final before its payment", id))
 	}
-	e.Finalized = slices.DeleteFunc(e.Finalized, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
+	e.Completed = slices.DeleteFunc(e.Completed, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
 	return nil
 }

@@ -62,7 +62,7 @@ func (s WithoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Ite
 		}
 		var b pgx.Batch
 		payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
-		job.QueueWaiting(&b, jobs, job.Waiting{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.Recheck).UTC()})
+		job.QueueWaiting(&b, jobs, job.Blocked{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.Recheck).UTC()})
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func (s WithoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Ite
 		s.Logger.Error("payments wait: payments.stripe.key is not set", "payments", len(waiting))
 	}
 	for _, one := range known {
-		switch err := s.finalize(ctx, run, one); {
+		switch err := s.settle(ctx, run, one); {
 		case postgres.IsTransient(err) || ctx.Err() != nil:
 			return err
 		case err != nil: // the others need not suffer
@@ -83,17 +83,17 @@ func (s WithoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Ite
 	return nil
 }
 
-// finalize decides what becomes of a payment whose end is known. One whose campaign is locked is
+// settle decides what becomes of a payment whose end is known. One whose campaign is locked is
 // due again later.
-func (s WithoutProvider) finalize(ctx context.Context, run sweep.Run, known payment.Ref) error {
-	report, err := s.Seller.FinalizePayments(ctx, []job.Ref{{ID: known.JobID, CampaignID: known.CampaignID}}, job.SkipLocked)
+func (s WithoutProvider) settle(ctx context.Context, run sweep.Run, known payment.Ref) error {
+	report, err := s.Seller.SettlePayments(ctx, []job.Ref{{ID: known.JobID, CampaignID: known.CampaignID}}, job.SkipLocked)
 	if err != nil {
 		return err
 	}
 	for _, broken := range report.Broken {
 		s.Logger.Error("a payment was finalized, and its job was final before", "error", broken.Error()) // a text: another job is another line
 	}
-	job.LogFinal(ctx, s.Logger, report.Finalized)
+	job.LogFinal(ctx, s.Logger, report.Completed)
 	run.Counts["payments_finalized"] += 1 - len(report.Busy)
 	if _, err := s.Enqueue(ctx, report.Messages); err != nil {
 		s.Logger.Warn("messages are not enqueued; lost-jobs will enqueue them", "messages", len(report.Messages), "error", err)

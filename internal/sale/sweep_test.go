@@ -90,7 +90,7 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 	order := sale.Order{UserID: "late", Selection: fixture.Chosen(fixture.At(2, 1), fixture.At(2, 2)), Payment: sale.Payment{Method: purchase.Card, PaymentMethod: "pm_card_visa"}}
 	bought, ref := fixture.ReserveFor(t, db, fixture.PurchaseRequestOf(t, id, order), -time.Second)
 	fixture.Advance(t, db, bought, payment.Action)
-	if j := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "late", fixture.At(1, 1)))[0]; j.Problem == nil || j.Problem.Code != fault.PurchaseLimitExceeded {
+	if j := fixture.Complete(t, db, fixture.ChosenRequest(t, id, "late", fixture.At(1, 1)))[0]; j.Problem == nil || j.Problem.Code != fault.PurchaseLimitExceeded {
 		t.Errorf("a reservation does not count for the limit: %+v", j)
 	}
 	changed := fixture.Watch(t, db)
@@ -102,7 +102,7 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 		+ step of purchase 1 expired`)
 	fixture.Sound(t, db)
 	fixture.Advance(t, db, bought, payment.Ended)
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	servers.Exec(t, db, `UPDATE payments SET due_at = due_at + interval '10 hours' WHERE due_at > finished_at + interval '50 seconds'`) // in a minute: not while this runs
 	changed(`
 		~ campaign 1: positions_reserved=2 board_version=1 → board_version=2
@@ -115,7 +115,7 @@ func TestAnExpiredReservationFreesEverythingItHeldWhenItsPaymentHasEnded(t *test
 		~ purchase 1: pending → failed; → failure=reservation-expired
 		~ payment of purchase 1: expiring → cancelled; v2 due_at=past → v4 due_at=10h
 		+ step of purchase 1 released`)
-	if j := fixture.Finalize(t, db, fixture.ChosenRequest(t, id, "late", fixture.At(2, 1), fixture.At(2, 2)))[0]; j.State != job.Succeeded {
+	if j := fixture.Complete(t, db, fixture.ChosenRequest(t, id, "late", fixture.At(2, 1), fixture.At(2, 2)))[0]; j.State != job.Succeeded {
 		t.Errorf("the limit is not free again: %+v", j.Problem)
 	}
 	fixture.Sound(t, db)

@@ -36,7 +36,7 @@ type effects struct {
 	reservations      Reservations // of begun and reserved
 	now               time.Time    // likewise: when they begin
 	begun             []payment.New
-	finalized         []payment.Settlement
+	settled           []payment.Settlement
 	cancelledPayments []payment.Cancellation // by cancellations, before their capture
 	captured          []payment.Cancellation // likewise, after it
 	steps             []payment.Step
@@ -68,7 +68,7 @@ func newEffects() *effects {
 	return &effects{changes: make(campaign.Changes), parts: make(map[uuid.UUID][]purchase.PartialCancellation), wallets: &wallet.Buyers{}}
 }
 
-// succeed finalizes a job with what has become of its purchase.
+// succeed completes a job with what has become of its purchase.
 func (e *effects) succeed(jobID uuid.UUID, r Result) error {
 	answer, err := json.Marshal(r)
 	if err != nil {
@@ -79,14 +79,14 @@ func (e *effects) succeed(jobID uuid.UUID, r Result) error {
 		done.Positions = purchase.FormatItems(r.Positions)
 		e.Sold += len(r.Positions)
 	}
-	e.Finalized = append(e.Finalized, done)
+	e.Completed = append(e.Completed, done)
 	return nil
 }
 
 func (e *effects) fail(jobID, purchaseID uuid.UUID, why error) {
 	refused := job.Refused(jobID, why)
 	refused.PurchaseID = purchaseID
-	e.Finalized = append(e.Finalized, refused)
+	e.Completed = append(e.Completed, refused)
 	if errors.Is(why, wallet.ErrBroken) {
 		e.Broken = append(e.Broken, why)
 	}
@@ -116,7 +116,7 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	if len(e.begun) > 0 {
 		payment.QueueInsert(&b, e.begun, e.reservations.MaxExtension, e.reservations.AfterSaleEnd, firstCheck)
 	}
-	queueSome(&b, e.finalized, payment.QueueSettle)
+	queueSome(&b, e.settled, payment.QueueSettle)
 	queueSome(&b, e.cancelledPayments, payment.QueueGiveUp)
 	queueSome(&b, e.captured, payment.QueueCancelCaptured)
 	queueSome(&b, e.steps, func(b *pgx.Batch, steps []payment.Step) { payment.QueueSteps(b, steps...) })
@@ -144,14 +144,14 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	e.wallets.Queue(&b)
 	if len(e.waiting) > 0 { // all jobs are locked at once, so that it has one order
 		all := slices.Concat(e.waiting, e.notAwaiting)
-		for _, o := range e.Finalized {
+		for _, o := range e.Completed {
 			all = append(all, o.ID)
 		}
 		job.QueueLock(&b, all)
 		job.QueueBegun(&b, e.waiting, e.waitingFor)
 		queueSome(&b, e.notAwaiting, job.QueueNotAwaiting)
 	}
-	queueSome(&b, e.Finalized, job.QueueFinalize)
+	queueSome(&b, e.Completed, job.QueueComplete)
 	return fault.At(postgres.Send(ctx, tx, &b), "write")
 }
 
@@ -191,7 +191,7 @@ func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]
 
 // draw makes the job that draws a campaign whose sale this transaction has ended.
 func (s *Seller) draw(ctx context.Context, tx pgx.Tx, id uuid.UUID, by job.By, e *effects) error {
-	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.jobRetention, job.OriginIn(e.Finalized, id)))
+	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.jobRetention, job.OriginIn(e.Completed, id)))
 	e.Messages = append(e.Messages, made...)
 	return fault.At(err, "draw(%s)", id)
 }

@@ -20,8 +20,8 @@ import (
 // that have found theirs locked, and those on it that come soon afterwards, get batches of their own, which
 // wait for nothing and are repeated after a pause: they delay only each other, and lock no other wallet meanwhile.
 type Batcher struct {
-	shards   *batch.Shards[Command, job.Done]
-	retrying *batch.Shards[Command, job.Done]
+	shards   *batch.Shards[Command, job.Accepted]
+	retrying *batch.Shards[Command, job.Accepted]
 	locked   *lru.Cache[uuid.UUID, time.Time] // wallets of commands that have found one locked, and when
 	timeout  time.Duration
 }
@@ -54,7 +54,7 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	options := batch.Options{Size: 256, Linger: time.Millisecond, InFlight: 1, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
 	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: locked, timeout: timeout}
 	options.MinInterval = retryEvery
-	b.retrying = batch.NewShards(retryingShards, options, func(ctx context.Context, commands []Command) ([]job.Done, error) {
+	b.retrying = batch.NewShards(retryingShards, options, func(ctx context.Context, commands []Command) ([]job.Accepted, error) {
 		return e.try(ctx, e.retry, commands, postgres.SkipLocked)
 	})
 	return b
@@ -63,7 +63,7 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 // Do executes a command together with others. A recorded refusal is the problem of the job;
 // any other refusal is in Err. While another transaction has a wallet of the command locked,
 // the command is retried, until ctx or the timeout ends.
-func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
+func (b *Batcher) Do(ctx context.Context, c Command) (job.Accepted, error) {
 	wallets, by := c.Action.wallets(), c.Request.ID
 	if len(wallets) > 0 {
 		by = wallets[0]
@@ -86,7 +86,7 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Done, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return job.Done{}, ctx.Err()
+			return job.Accepted{}, ctx.Err()
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestCommandsOnALockedWalletWaitAndDelayNoOther(t *testing.T) {
 	b := newBatcher(t, db, servers.Patience)
 	stuck, payer := made(t, at, 100), made(t, at, 100)
 	unlock := fixture.LockWallet(t, db, stuck)
-	ended := make(chan job.Done, 2)
+	ended := make(chan job.Accepted, 2)
 	for _, action := range []wallet.Action{{Kind: wallet.KindCredit, Wallet: stuck, Movement: amount(1)}, {Kind: wallet.KindTransfer, Wallet: payer, To: stuck, Movement: amount(1)}} {
 		go func() {
 			done, err := b.Do(t.Context(), command(action))

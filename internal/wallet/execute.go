@@ -198,7 +198,7 @@ func (e *Executor) Lost() int64 { return e.lost.Load() }
 // each: the answer recorded under its key, now or earlier, or an Err that leaves the key
 // free. An error of Do itself is for all commands: nothing was done, or, when the commit
 // failed, the outcome is unknown.
-func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, error) {
+func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Accepted, error) {
 	done, err := e.try(ctx, e.db, commands, postgres.WaitForLocks)
 	if postgres.IsLockTimeout(err) { // one wallet stays locked: the commands on the others go on
 		return e.try(ctx, e.db, commands, postgres.SkipLocked)
@@ -208,7 +208,7 @@ func (e *Executor) Do(ctx context.Context, commands []Command) ([]job.Done, erro
 
 // try executes commands in a lock mode. With postgres.SkipLocked, commands on locked wallets are
 // refused and leave their keys free.
-func (e *Executor) try(ctx context.Context, db postgres.Pool, commands []Command, mode postgres.LockMode) (_ []job.Done, err error) {
+func (e *Executor) try(ctx context.Context, db postgres.Pool, commands []Command, mode postgres.LockMode) (_ []job.Accepted, err error) {
 	ctx = postgres.As(ctx, postgres.TxWallet)
 	requests := make([]job.Request, len(commands))
 	for i, c := range commands {
@@ -217,7 +217,7 @@ func (e *Executor) try(ctx context.Context, db postgres.Pool, commands []Command
 	ctx, spans := tracing.Batch(ctx, "wallets", len(commands), job.TracesOf(requests))
 	defer func() { spans.End(err) }()
 	for range attempts {
-		var done []job.Done
+		var done []job.Accepted
 		done, err = job.OnceEach(ctx, db, requests, func(tx pgx.Tx, fresh []int) ([]job.Answer, error) {
 			todo, err := scoped(ctx, tx, commands, fresh)
 			if err != nil {

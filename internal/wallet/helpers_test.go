@@ -137,12 +137,12 @@ func command(action wallet.Action) wallet.Command { return keyed(uuid.NewString(
 // keyed is an action under a key; its hash is that of the action.
 func keyed(key string, action wallet.Action) wallet.Command {
 	return wallet.Command{Action: action, Who: access.Everything(), Request: job.Request{ID: uuidv7.New(), Client: "shop", Key: key,
-		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", action, action)), Kind: "wallet", Keep: time.Hour}}
+		Hash: sha256.Sum256(fmt.Appendf(nil, "%T %+v", action, action)), Kind: "wallet", Retention: time.Hour}}
 }
 
 func amount(n money.Amount) wallet.Movement { return wallet.Movement{Amount: n} }
 
-func do(t *testing.T, at *wallet.Executor, commands ...wallet.Command) []job.Done {
+func do(t *testing.T, at *wallet.Executor, commands ...wallet.Command) []job.Accepted {
 	t.Helper()
 	done, err := at.Do(t.Context(), commands)
 	servers.NoError(t, err)
@@ -150,7 +150,7 @@ func do(t *testing.T, at *wallet.Executor, commands ...wallet.Command) []job.Don
 }
 
 // one does an action and returns what it came to.
-func one(t *testing.T, at *wallet.Executor, action wallet.Action) job.Done {
+func one(t *testing.T, at *wallet.Executor, action wallet.Action) job.Accepted {
 	t.Helper()
 	return do(t, at, command(action))[0]
 }
@@ -162,7 +162,7 @@ func made(t *testing.T, at *wallet.Executor, balance money.Amount) uuid.UUID {
 }
 
 // read returns the document of an answer.
-func read[T any](t *testing.T, d job.Done) (document T) {
+func read[T any](t *testing.T, d job.Accepted) (document T) {
 	t.Helper()
 	if code := codeOf(d); code != "" {
 		t.Errorf("refused: %s, %+v, %v", code, d.Job.Problem, d.Err)
@@ -175,7 +175,7 @@ func read[T any](t *testing.T, d job.Done) (document T) {
 }
 
 // codeOf returns why a command was refused, recorded or not.
-func codeOf(d job.Done) fault.Code {
+func codeOf(d job.Accepted) fault.Code {
 	if d.Err != nil {
 		return fault.CodeOf(d.Err)
 	}

@@ -128,7 +128,7 @@ func (s *shop) holdService(t *testing.T) {
 	s.acts = []func(t *testing.T){
 		func(t *testing.T) { // several buyers at once; layer 6 sells out, and refuses
 			id := s.campaign()
-			fixture.Finalize(t, s.db, fixture.PurchaseRequest(t, id, user(), 1, 1), fixture.PurchaseRequest(t, id, user(), 0, 1), fixture.WalletRequest(t, id, "mina", 0, 1))
+			fixture.Complete(t, s.db, fixture.PurchaseRequest(t, id, user(), 1, 1), fixture.PurchaseRequest(t, id, user(), 0, 1), fixture.WalletRequest(t, id, "mina", 0, 1))
 		},
 		func(t *testing.T) { // a purchase is cancelled, if there is one
 			if id, campaignID, ok := s.any(`state = 'completed'`); ok {
@@ -137,7 +137,7 @@ func (s *shop) holdService(t *testing.T) {
 		},
 		func(t *testing.T) { // two parts of a purchase are cancelled at once
 			campaignID := s.campaign()
-			j := fixture.Finalize(t, s.db, fixture.PurchaseRequest(t, campaignID, user(), 0, 3))[0]
+			j := fixture.Complete(t, s.db, fixture.PurchaseRequest(t, campaignID, user(), 0, 3))[0]
 			if j.State != job.Succeeded {
 				return
 			}
@@ -163,7 +163,7 @@ func (s *shop) holdService(t *testing.T) {
 					t.Fatal(err)
 				}
 			case 2:
-				fixture.Finalize(t, s.db, fixture.HeldRequest(t, made.CampaignID, made.UserID, made.ID))
+				fixture.Complete(t, s.db, fixture.HeldRequest(t, made.CampaignID, made.UserID, made.ID))
 			}
 		},
 		func(*testing.T) { // a sale is paused, and goes on; each is said twice
@@ -192,7 +192,7 @@ func (s *shop) holdService(t *testing.T) {
 				to = payment.Ended
 			}
 			fixture.Advance(t, s.db, report.Due[0].ID, to)
-			fixture.FinalizePayments(t, s.db, ref)
+			fixture.SettlePayments(t, s.db, ref)
 		},
 		func(t *testing.T) { // a card refund is stuck, then refused, and arrives at last
 			id, campaignID, ok := s.any(`state = 'completed' AND payment_method = 'card'`)
@@ -237,6 +237,6 @@ func (s *shop) cancelCampaign(t *testing.T, campaignID uuid.UUID) {
 	servers.NoError(t, err)
 	id := uuidv7.New()
 	ref := fixture.Accept(t, s.db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
-		Payload: payload, Keep: time.Hour})[0]
+		Payload: payload, Retention: time.Hour})[0]
 	_, _ = lifecycle.NewCanceller(postgres.Pool(s.db), lifecycle.Observer{}, servers.Logger(t)).Run(t.Context(), ref) // what is open at cards is put off
 }

@@ -431,7 +431,7 @@ func TestAFollowerIsToldOfTheFreezeAndOfEveryWait(t *testing.T) {
 	until := time.Now().Add(time.Minute)
 	wait := func(reason string, at time.Time) func(ctx context.Context, tx pgx.Tx) error {
 		return func(ctx context.Context, tx pgx.Tx) error {
-			return drawing.SetWait(ctx, tx, id, job.Waiting{Reason: reason, RetryAt: at})
+			return drawing.SetWait(ctx, tx, id, job.Blocked{Reason: reason, RetryAt: at})
 		}
 	}
 	seen, draws := make(map[string]string), make(map[string]string)

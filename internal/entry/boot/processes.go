@@ -91,7 +91,7 @@ func (p *Process) metrics(setting, listen string) func(ctx context.Context) erro
 	}
 }
 
-// Worker finalizes jobs until ctx ends.
+// Worker completes jobs until ctx ends.
 func Worker(ctx context.Context, p *Process) error {
 	key, err := p.DrawKey()
 	if err != nil {

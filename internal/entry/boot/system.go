@@ -38,7 +38,7 @@ const (
 	causeWritesFailing = "writes_failing" // of this process
 )
 
-// The names of the processes that accept jobs, and finalize them.
+// The names of the processes that accept jobs, and complete them.
 const apiName, workerName = "api", "worker"
 
 // readEvery is how often a process reads the state of the whole system. The first time is after it, so

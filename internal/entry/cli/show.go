@@ -20,8 +20,8 @@ import (
 	"triprize.example/client"
 )
 
-// mostOfUser bounds each list of a user.
-const mostOfUser = 20
+// maxOfUser bounds each list of a user.
+const maxOfUser = 20
 
 // showCommands return the commands that show one thing.
 func showCommands() []*cobra.Command {
@@ -35,7 +35,7 @@ func showCommands() []*cobra.Command {
 			return call(ctx, api, id)
 		})
 	}
-	user := &cobra.Command{Use: "user USER", Short: fmt.Sprintf("Show the newest %d purchases, holds and wallets of a user", mostOfUser), Args: cobra.ExactArgs(1)}
+	user := &cobra.Command{Use: "user USER", Short: fmt.Sprintf("Show the newest %d purchases, holds and wallets of a user", maxOfUser), Args: cobra.ExactArgs(1)}
 	return []*cobra.Command{
 		show("job JOB", "Show a job: its state, what it waits for, and its purchase", func(ctx context.Context, api *client.Client, id uuid.UUID) error {
 			return only(api.GetJob(ctx, id, client.GetJobParams{Include: client.WithJobPurchase}))
@@ -55,9 +55,9 @@ func showCommands() []*cobra.Command {
 			return err
 		}),
 		reader(user, writeYAML, func(ctx context.Context, api *client.Client, id string) error {
-			return cmp.Or(only(api.ListPurchases(ctx, id, client.ListPurchasesParams{Limit: mostOfUser})),
-				only(api.ListUserHolds(ctx, id, client.ListUserHoldsParams{Limit: mostOfUser})),
-				only(api.ListWallets(ctx, client.ListWalletsParams{OwnerID: id, Limit: mostOfUser})))
+			return cmp.Or(only(api.ListPurchases(ctx, id, client.ListPurchasesParams{Limit: maxOfUser})),
+				only(api.ListUserHolds(ctx, id, client.ListUserHoldsParams{Limit: maxOfUser})),
+				only(api.ListWallets(ctx, client.ListWalletsParams{OwnerID: id, Limit: maxOfUser})))
 		}),
 	}
 }
@@ -120,8 +120,8 @@ func failedCommand() *cobra.Command {
 	})
 }
 
-// mostBytes is the bound of an answer that package client has by default.
-const mostBytes = 64 << 20
+// maxBytes is the bound of an answer that package client has by default.
+const maxBytes = 64 << 20
 
 // answers has the documents of an api as they are: where they have null, the client's types have zeros.
 type answers [][]byte
@@ -133,7 +133,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	document, err := io.ReadAll(io.LimitReader(response.Body, mostBytes+1)) // more is refused by the client
+	document, err := io.ReadAll(io.LimitReader(response.Body, maxBytes+1)) // more is refused by the client
 	if err != nil {
 		return nil, err
 	}

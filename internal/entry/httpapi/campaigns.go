@@ -116,13 +116,13 @@ func (s *server) cancel(ctx context.Context, id uuid.UUID, order lifecycle.Cance
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: id, Payload: payload, Keep: s.settings.Retention.Purchases})
+	answer, err := s.accept(ctx, job.Request{Kind: job.KindCampaignCancellation, CampaignID: id, Payload: payload, Retention: s.settings.Retention.Purchases})
 	s.forget(id)
 	return answer, err
 }
 
 func (s *server) BlockPositions(ctx context.Context, r operations.BlockPositionsRequestObject) (operations.Answer, error) {
-	chosen, err := s.places(ctx, r.Campaign, r.Body.Positions)
+	chosen, err := s.positionsIn(ctx, r.Campaign, r.Body.Positions)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (s *server) BlockPositions(ctx context.Context, r operations.BlockPositions
 }
 
 func (s *server) UnblockPositions(ctx context.Context, r operations.UnblockPositionsRequestObject) (operations.Answer, error) {
-	chosen, err := s.places(ctx, r.Campaign, r.Body.Positions)
+	chosen, err := s.positionsIn(ctx, r.Campaign, r.Body.Positions)
 	if err != nil {
 		return nil, err
 	}
@@ -141,18 +141,18 @@ func (s *server) UnblockPositions(ctx context.Context, r operations.UnblockPosit
 	})
 }
 
-// places returns the positions that an operator has chosen, or an invalid-request Error if
+// positionsIn returns the positions that an operator has chosen, or an invalid-request Error if
 // the campaign has no such ones. Limits on what a user may choose do not count.
-func (s *server) places(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
+func (s *server) positionsIn(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
 	known, err := s.facts.Of(ctx, s.db, id)
 	if err != nil {
 		return nil, err
 	}
-	places, _, err := inventory.Choose(choices(chosen), "", known.Shape)
+	positions, _, err := inventory.Choose(choices(chosen), "", known.Shape)
 	if err != nil {
 		return nil, err
 	}
-	return places, inventory.Selection{Positions: places}.Check(known.Shape, "")
+	return positions, inventory.Selection{Positions: positions}.Check(known.Shape, "")
 }
 
 // defaultPolicies are those of a request that does not say, in an installation with these

@@ -40,7 +40,7 @@ func (s *server) RequestDraw(ctx context.Context, r operations.RequestDrawReques
 	if err := s.requireCampaign(ctx, r.Campaign); err != nil {
 		return nil, err
 	}
-	return s.accept(ctx, job.Request{Kind: job.KindDraw, CampaignID: r.Campaign, By: job.ByOperator, Keep: s.settings.Retention.Jobs})
+	return s.accept(ctx, job.Request{Kind: job.KindDraw, CampaignID: r.Campaign, By: job.ByOperator, Retention: s.settings.Retention.Jobs})
 }
 
 // GetDraw answers with what is public of the draw in its present state. Anonymous callers get it as

@@ -280,7 +280,7 @@ func TestEveryOperationWithAKeyIsDoneOnceAndAnswersTheSameAgain(t *testing.T) {
 			bought[key] = many
 		}
 	}
-	fleet.FinalizeAll(t, s)
+	fleet.CompleteAll(t, s)
 	for key, order := range bought { // what was asked for again while it waited is not remembered as it was then
 		if a := order.send(s, 0, key); a.State != job.Succeeded || !isReplay(a) {
 			t.Errorf("when it is final: %v %s", a, a.Body)

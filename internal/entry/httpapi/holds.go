@@ -38,10 +38,7 @@ func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestO
 	request.CampaignID, request.UserID = r.Campaign, body.UserID
 	done, err := s.holds.Create(ctx, inventory.HoldRequest{Job: request, TTL: ttl, Selection: selection,
 		Metadata: metadata.Map(body.Metadata), Viewer: string(c.Role)})
-	if err == nil {
-		err = done.Err
-	}
-	return s.commandDone(ctx, done.Accepted, err)
+	return s.commandDone(ctx, done, err)
 }
 
 // holdTTL returns how long a hold lasts: seconds, or the default for 0. It must be

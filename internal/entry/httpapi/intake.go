@@ -35,7 +35,7 @@ func (s *server) requireCampaign(ctx context.Context, id uuid.UUID) error {
 
 // openStream answers with a stream, if the caller may have one more. stop releases what it uses.
 func (s *server) openStream(who *call.Call, stop func(), run func(ctx context.Context, w *bufio.Writer)) (operations.Answer, error) {
-	release, err := s.streams.enter(who.Caller, s.mostStreams(who.Caller))
+	release, err := s.streams.enter(who.Caller, s.streamsOf(who.Caller))
 	if err != nil {
 		stop()
 		return nil, err
@@ -43,9 +43,9 @@ func (s *server) openStream(who *call.Call, stop func(), run func(ctx context.Co
 	return response.Stream{Call: who, Draining: s.draining, Stop: func() { stop(); release() }, Run: run}, nil
 }
 
-// mostStreams is how many streams a caller may have open here: an app has many users. Without
+// streamsOf is how many streams a caller may have open here: an app has many users. Without
 // a rate of addresses, all anonymous callers may have the address of a proxy.
-func (s *server) mostStreams(who call.Caller) int {
+func (s *server) streamsOf(who call.Caller) int {
 	switch {
 	case who.Role == resource.User:
 		return cmp.Or(s.settings.Streams.MaxPerUser, 20)
@@ -55,8 +55,8 @@ func (s *server) mostStreams(who call.Caller) int {
 	return cmp.Or(s.settings.Streams.MaxPerClient, max(s.settings.API.MaxConnections/5, 1))
 }
 
-// mostStreams is how many connections streams may have, and how many the waits of a client: the others are for other requests.
-func mostStreams(api config.API) int { return max(api.MaxConnections/5*4, 1) }
+// maxStreams is how many connections streams may have, and how many the waits of a client: the others are for other requests.
+func maxStreams(api config.API) int { return max(api.MaxConnections/5*4, 1) }
 
 // streamsOfAddress is how many streams one address may have open without a key.
 const streamsOfAddress = 4
@@ -72,13 +72,13 @@ func (s *server) command(ctx context.Context, kind job.Kind) job.Request {
 		status = http.StatusCreated
 	}
 	return job.Request{ID: uuidv7.New(), Client: c.App, Key: c.Key, Hash: c.Fingerprint, Kind: kind,
-		Keep: s.settings.Retention.Jobs, HTTPStatus: status, Actor: trail.Of(ctx), Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
+		Retention: s.settings.Retention.Jobs, HTTPStatus: status, Actor: trail.Of(ctx), Origin: job.Origin{RequestID: c.RequestID, Traceparent: c.Traceparent}}
 }
 
 // commandDone answers with the result of a command, or of the first request with
 // its key.
 func (s *server) commandDone(ctx context.Context, done job.Accepted, err error) (response.Result, error) {
-	if err != nil {
+	if err = cmp.Or(err, done.Err); err != nil {
 		return response.Result{}, err
 	}
 	call.Of(ctx).Job = done.Job.ID
@@ -151,16 +151,16 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 
 // waitOf returns how long a request waits for its job, and the function that releases its slot among
 // the waits of its sender.
-func (s *server) waitOf(c *call.Call) (wait response.Wait, done func(), err error) {
-	if wait = response.WaitIn(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
-		return response.Wait{}, func() {}, nil
+func (s *server) waitOf(c *call.Call) (wait response.Prefer, done func(), err error) {
+	if wait = response.PreferOf(c.Prefer, s.settings.API.MaxWait); wait.Longest == 0 {
+		return response.Prefer{}, func() {}, nil
 	}
-	most := mostStreams(s.settings.API)
+	limit := maxStreams(s.settings.API)
 	if c.Role == resource.User {
-		most = cmp.Or(s.settings.API.WaitsPerUser, 50)
+		limit = cmp.Or(s.settings.API.WaitsPerUser, 50)
 	}
 	wait.UntilFinal = wait.UntilFinal && c.IsRead
-	done, err = s.waits.Acquire(c.Client, most)
+	done, err = s.waits.Acquire(c.Client, limit)
 	return wait, done, err
 }
 
@@ -174,7 +174,7 @@ func reused(of job.Job) error {
 // answerJob waits for a job as long as the client prefers and answers a POST with
 // it. With a waiter that was registered before the job existed, the job need not be
 // read first; otherwise waiter is nil.
-func (s *server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Wait, waiter *job.Waiter, replayed bool) (response.Result, error) {
+func (s *server) answerJob(ctx context.Context, c *call.Call, j job.Job, wait response.Prefer, waiter *job.Waiter, replayed bool) (response.Result, error) {
 	c.Job = j.ID
 	j, err := s.await(ctx, j, wait, waiter)
 	if err != nil {
@@ -195,7 +195,7 @@ const unwatched = time.Second / 2
 // await returns the job when it is final or, unless the client waits for just that, awaits an
 // action of the buyer; or the last known state of it when the wait is over or the client is
 // gone. With a waiter the caller knows the job as it was when the waiter was registered.
-func (s *server) await(ctx context.Context, j job.Job, wait response.Wait, waiter *job.Waiter) (_ job.Job, err error) {
+func (s *server) await(ctx context.Context, j job.Job, wait response.Prefer, waiter *job.Waiter) (_ job.Job, err error) {
 	if wait.Longest <= 0 || wait.Enough(j) {
 		return j, nil
 	}

@@ -56,7 +56,7 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 		drafts = append(drafts, s.Do(0, s.Operator, http.MethodPost, "/v1/campaigns", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.CampaignBody(3)).ID)
 		wallets = append(wallets, uuid.MustParse(fleet.WalletID(s.Wallet(fmt.Sprint("owner-", i), 1000))))
 		kept = append(kept, s.MustHold(fleet.HoldOrder{Campaign: campaigns[i], User: "mina", At: []shape.Position{fixture.At(1, 1)}}))
-		fixture.Finalize(t, s.DB, fixture.PurchaseRequest(t, soldOut[i], "mina", 0, 6))
+		fixture.Complete(t, s.DB, fixture.PurchaseRequest(t, soldOut[i], "mina", 0, 6))
 	}
 	free := s.Wallet("free", 1000)
 	unlockCampaigns := lockRows(t, s.DB, "campaigns", append(append(append([]uuid.UUID{}, campaigns...), drafts...), soldOut...))

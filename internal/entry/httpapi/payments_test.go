@@ -27,7 +27,7 @@ type (
 )
 
 // waits reserves a position by card, leads its payment to a phase and lets it wait. end
-// finalizes the payment, for the audit.
+// settles the payment, for the audit.
 func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason payment.BlockedReason) (purchase uuid.UUID, end func()) {
 	s.T.Helper()
 	bought, ref := fixture.Reserve(s.T, s.DB, campaign, "mina", 1, time.Hour)
@@ -37,7 +37,7 @@ func waits(s *fleet.System, campaign uuid.UUID, phase payment.Phase, reason paym
 		if fixture.Payment(after{s.T}, s.DB, bought).Phase != payment.Ended {
 			fixture.EndAs(after{s.T}, s.DB, bought, payment.Expired)
 		}
-		fixture.FinalizePayments(after{s.T}, s.DB, ref)
+		fixture.SettlePayments(after{s.T}, s.DB, ref)
 	}
 }
 

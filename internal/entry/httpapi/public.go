@@ -11,7 +11,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/call"
-	"triprize/internal/entry/httpapi/pages"
+	"triprize/internal/entry/pages"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/inventory"
 	"triprize/internal/lifecycle"

@@ -44,7 +44,7 @@ func (s *server) RequestPurchase(ctx context.Context, r operations.RequestPurcha
 		also = []job.Kind{job.KindPayment}
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindPurchase, CampaignID: r.Campaign, UserID: order.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases}, also...)
+		Retention: s.settings.Retention.Purchases}, also...)
 }
 
 // orderOf makes of a request what its job sells, or says what is wrong with it.
@@ -112,7 +112,7 @@ func (s *server) CancelPurchase(ctx context.Context, r operations.CancelPurchase
 		return nil, err
 	}
 	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
-		Keep: s.settings.Retention.Purchases})
+		Retention: s.settings.Retention.Purchases})
 }
 
 func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestObject) (operations.Answer, error) {
@@ -147,7 +147,7 @@ func (s *server) TryPayment(ctx context.Context, r operations.TryPaymentRequestO
 	return s.answerPurchase(ctx, who, p, wait, tried.Replayed)
 }
 
-func (s *server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Wait, replayed bool) (response.Result, error) {
+func (s *server) answerPurchase(ctx context.Context, who *call.Call, p purchase.Purchase, wait response.Prefer, replayed bool) (response.Result, error) {
 	j, err := job.Get(ctx, s.db, p.ID)
 	if err != nil {
 		return response.Result{}, err
@@ -166,16 +166,16 @@ func (s *server) positionsOf(ctx context.Context, p purchase.Purchase, named []c
 	if err != nil {
 		return nil, err
 	}
-	places, _, err := inventory.Choose(choices(named), "", known.Shape)
+	positions, _, err := inventory.Choose(choices(named), "", known.Shape)
 	if err != nil || p.State.Open() {
-		return places, err
+		return positions, err
 	}
 	had := slices.Clone(p.Items)
 	for _, part := range p.Partial {
 		had = append(had, part.Items...)
 	}
 	var faults []fault.Field
-	for i, at := range places {
+	for i, at := range positions {
 		if !slices.ContainsFunc(had, func(item purchase.Item) bool { return item.Position == at }) {
 			faults = append(faults, fault.Field{Pointer: fmt.Sprintf("/positions/%d", i), Detail: "is not a position of the purchase"})
 		}
@@ -183,7 +183,7 @@ func (s *server) positionsOf(ctx context.Context, p purchase.Purchase, named []c
 	if len(faults) > 0 {
 		return nil, fault.Invalid(faults...)
 	}
-	return places, nil
+	return positions, nil
 }
 
 func (s *server) ListCampaignPurchases(ctx context.Context, r operations.ListCampaignPurchasesRequestObject) (operations.Answer, error) {

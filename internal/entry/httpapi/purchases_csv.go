@@ -42,12 +42,12 @@ func (s csvSender) Send(c *fiber.Ctx) error { return s(c) }
 // documents limits how many long documents are sent at a time; each is sent as slowly as its reader reads it,
 // within a time.
 type documents struct {
-	places
+	slots
 	ended *prometheus.CounterVec
 }
 
-func newDocuments(what string, most int, registry prometheus.Registerer, metric, help string, outcomes ...string) documents {
-	d := documents{newPlaces(what, most), prometheus.NewCounterVec(prometheus.CounterOpts{Name: metric, Help: help}, []string{"outcome"})}
+func newDocuments(what string, limit int, registry prometheus.Registerer, metric, help string, outcomes ...string) documents {
+	d := documents{newSlots(what, limit), prometheus.NewCounterVec(prometheus.CounterOpts{Name: metric, Help: help}, []string{"outcome"})}
 	registry.MustRegister(d.ended)
 	telemetry.Expect(d.ended, outcomes...)
 	return d

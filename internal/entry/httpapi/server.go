@@ -36,7 +36,7 @@ import (
 	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/entry/httpapi/pages"
+	"triprize/internal/entry/pages"
 	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
@@ -92,7 +92,7 @@ type server struct {
 	slowed   *semaphore.Weighted // answers that wait
 	bodies   body.Bodies
 	answers  *response.Sending // long ones that are being sent
-	streams  places
+	streams  slots
 	waits    *callerlimit.Limit
 
 	intake     *job.Intake
@@ -157,7 +157,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		answers:    response.NewSending(registry),
 		slowed:     semaphore.NewWeighted(mostSlowed),
 		shares:     newShares(settings, registry),
-		streams:    newPlaces("event streams", cmp.Or(settings.Streams.MaxOpen, mostStreams(settings.API))),
+		streams:    newSlots("event streams", cmp.Or(settings.Streams.MaxOpen, maxStreams(settings.API))),
 		waits:      callerlimit.New("waiting requests", settings.API.MaxConnections),
 		facts:      campaign.NewTermsCache(),
 		triggers:   drawing.NewTriggers(registry, logger),

@@ -65,15 +65,15 @@ func newShares(settings config.Settings, registry prometheus.Registerer) *shares
 	if settings.Limits.AddressRate == 0 {
 		ofAddress = anonymousWaiting
 	}
-	mayWait := func(most int) func(fair.Caller) (ofClient, ofCaller int) {
+	mayWait := func(limit int) func(fair.Caller) (ofClient, ofCaller int) {
 		return func(c fair.Caller) (ofClient, ofCaller int) {
 			switch {
 			case c.Client == anonymousClient:
 				return anonymousWaiting, ofAddress
 			case c.User != "":
-				return most, waitingOfUser
+				return limit, waitingOfUser
 			}
-			return most, most
+			return limit, limit
 		}
 	}
 	s.reads = fair.New(fair.Options{Total: half, MaxWaiting: settings.API.MaxConnections, MaxWaitingOf: mayWait(math.MaxInt), Window: func(client string, _ int) int {
@@ -181,32 +181,32 @@ func (s *shares) announced(ids []uuid.UUID) {
 	}
 }
 
-// places bound what callers keep open. Anonymous callers have half of the places: the others
+// slots bound what callers keep open. Anonymous callers have half of the slots: the others
 // are left to callers with a key.
-type places struct {
+type slots struct {
 	all       *callerlimit.Limit
 	anonymous *callerlimit.Limit
 }
 
-func newPlaces(what string, most int) places {
-	return places{all: callerlimit.New(what, most), anonymous: callerlimit.New(what+" without a key", max(1, most/2))}
+func newSlots(what string, limit int) slots {
+	return slots{all: callerlimit.New(what, limit), anonymous: callerlimit.New(what+" without a key", max(1, limit/2))}
 }
 
-// enter takes a place for a caller, who may have most.
-func (p places) enter(who call.Caller, most int) (release func(), err error) {
-	place, err := p.all.Acquire(who.Client, most)
+// enter takes a slot for a caller, who may have limit of them.
+func (p slots) enter(who call.Caller, limit int) (release func(), err error) {
+	slot, err := p.all.Acquire(who.Client, limit)
 	if err != nil || who.Role != resource.Anonymous {
-		return place, err
+		return slot, err
 	}
-	leave, err := p.anonymous.Acquire(who.Client, most)
+	leave, err := p.anonymous.Acquire(who.Client, limit)
 	if err != nil {
-		place()
+		slot()
 		if fault.CodeOf(err) == fault.Overloaded { // the server carries more: strangers fill no log with what it is short of
 			err = fault.Wrap(fault.RateLimited, err, "callers without a key use all connections available to them; retry later")
 		}
 		return nil, err
 	}
-	return func() { leave(); place() }, nil
+	return func() { leave(); slot() }, nil
 }
 
-func (p places) taken() int { return p.all.Open() }
+func (p slots) taken() int { return p.all.Open() }

@@ -234,10 +234,10 @@ func TestAJobIsUnfinishedUntilItIsAnnounced(t *testing.T) {
 }
 
 // However many anonymous callers read proofs slowly or follow draws, from however many
-// addresses, half of the places are left to callers with a key.
+// addresses, half of the slots are left to callers with a key.
 func TestAnonymousCallersLeaveHalfOfThePlacesToThoseWithAKey(t *testing.T) {
 	t.Parallel()
-	p := newPlaces("proofs", 4)
+	p := newSlots("proofs", 4)
 	var leave []func()
 	for _, address := range []string{"a", "b", "c", "d"} {
 		release, err := p.enter(call.Caller{Role: resource.Anonymous, Client: address}, 2)

@@ -189,7 +189,7 @@ func TestTwoThousandWaitersCostAProcessOneSubscriptionOrOneQueryAtATime(t *testi
 	servers.NoError(t, s.Stack.Redis.Stop())
 	count(poll, "without Redis")
 
-	fleet.FinalizeAll(t, s)
+	fleet.CompleteAll(t, s)
 	posts.Wait()
 	for i, a := range answers {
 		mustAnswer(t, fmt.Sprintf("request %d got", i), a, 200, job.Succeeded, accepted[i%jobs].ID)

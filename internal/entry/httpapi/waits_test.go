@@ -45,7 +45,7 @@ func TestAWaitEndsAtItsTimeAndBeforeItWithItsProcessAndWithItsKey(t *testing.T) 
 			}
 			s := &server{draining: draining}
 			waiter := job.NewJobs(nil, nil, 0, nil, nil).Waiter(uuid.New())
-			j, err := s.await(call.With(t.Context(), who), job.Job{Status: job.Status{State: job.Queued}}, response.Wait{Longest: c.longest}, waiter)
+			j, err := s.await(call.With(t.Context(), who), job.Job{Status: job.Status{State: job.Queued}}, response.Prefer{Longest: c.longest}, waiter)
 			if took := time.Since(began); err != nil || j.State != job.Queued || took != c.ends {
 				t.Errorf("%s: it is %s after %s, %v; want %s", name, j.State, took, err, c.ends)
 			}

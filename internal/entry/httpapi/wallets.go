@@ -39,10 +39,7 @@ func (s *server) execute(ctx context.Context, kind job.Kind, given contract.Meta
 	request := s.command(ctx, kind)
 	action.Actor = call.Of(ctx).Signature()
 	done, err := s.wallets.Do(ctx, wallet.Command{Action: action, Request: request, Who: call.Of(ctx).Grant()})
-	if err == nil {
-		err = done.Err
-	}
-	return s.commandDone(ctx, done.Accepted, err)
+	return s.commandDone(ctx, done, err)
 }
 
 // executeOn is execute for commands that are answered with the wallet, with its

@@ -38,8 +38,8 @@ type lookup struct {
 	id   bool   // only for a text that is a UUID: then $1 is one
 }
 
-// mostHits is how many things of one kind are found, the newest first.
-const mostHits = 10
+// maxHits is how many things of one kind are found, the newest first.
+const maxHits = 10
 
 // SearchedJobs is how many jobs are searched for what no index has: the newest ones.
 const SearchedJobs = 50_000
@@ -69,7 +69,7 @@ func Find(ctx context.Context, db postgres.DB, text string, kinds ...string) ([]
 			err := row.Scan(&h.ID, &h.State, &h.Facts)
 			h.See = strings.ReplaceAll(l.see, "{}", h.ID)
 			return h, err
-		}, l.sql, arg, mostHits)
+		}, l.sql, arg, maxHits)
 		if err != nil {
 			return nil, fault.At(err, "lookup.Find(%s)", l.what)
 		}

@@ -30,11 +30,11 @@ func TestWhateverSomebodyNamesIsFound(t *testing.T) {
 	key, err := key.Create(t.Context(), db, key.App, request.Client)
 	servers.NoError(t, err)
 	spaced := fixture.Hold(t, fixture.Holds(t, db, nil, nil), fixture.HoldRequest(onSale, " noor", fixture.At(4, 3)))
-	fixture.Finalize(t, db, request)
+	fixture.Complete(t, db, request)
 	bought, refused := request.ID, request
 	refused.ID, refused.Key = uuid.New(), "the second"
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = clock_timestamp() WHERE id = $1`, onSale)
-	fixture.Finalize(t, db, refused)
+	fixture.Complete(t, db, refused)
 	servers.Exec(t, db, `UPDATE campaigns SET paused_at = NULL WHERE id = $1`, onSale)
 	wallet := fixture.Wallet(t, db, "mina", 5000)
 	card, _ := fixture.Reserve(t, db, onSale, "otto", 1, time.Hour)

@@ -318,11 +318,11 @@ func cardBuyers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		fixture.Advance(t, db, bought[buyer], payment.Processing)
 		fixture.Advance(t, db, bought[buyer], payment.Expiring)
 		servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought[buyer])
-		fixture.FinalizePayments(t, db, jobs[buyer])
+		fixture.SettlePayments(t, db, jobs[buyer])
 	}
 	fixture.Advance(t, db, bought["returned"], payment.Captured)
 	fixture.EndAs(t, db, bought["failed"], payment.Declined)
-	fixture.FinalizePayments(t, db, jobs["returned"], jobs["failed"])
+	fixture.SettlePayments(t, db, jobs["returned"], jobs["failed"])
 	backs := fixture.Accept(t, db, fixture.CancelRequest(t, campaign, bought["taken"]), fixture.CancelRequest(t, campaign, bought["back"]),
 		fixture.CancelRequestOf(t, campaign, sale.Cancellation{PurchaseID: p.ID, Positions: []shape.Position{p.Items[0].Position}, By: "app:test"}))
 	if _, err := fixture.Seller(db).Cancel(t.Context(), backs, sale.WaitForCampaign); err != nil {
@@ -369,9 +369,9 @@ func payers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 		fixture.Wallet(t, db, user, 1000)
 	}
 	fixture.Buy(t, db, id, "dora", 4, 1)
-	fixture.Finalize(t, db, fixture.WalletRequest(t, id, "alice", 2, 2), fixture.WalletRequest(t, id, "bob", 3, 1))
+	fixture.Complete(t, db, fixture.WalletRequest(t, id, "alice", 2, 2), fixture.WalletRequest(t, id, "bob", 3, 1))
 	bought := servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE user_id = 'bob' AND state = 'completed'`)
-	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, bought)), sale.WaitForCampaign); err != nil || report.Finalized[0].Problem != nil {
+	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, bought)), sale.WaitForCampaign); err != nil || report.Completed[0].Problem != nil {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	return nil
@@ -624,7 +624,7 @@ func calledOff(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	servers.NoError(t, err)
 	id := uuidv7.New()
 	ref := fixture.Accept(t, db, job.Request{ID: id, Client: "test", Key: id.String(), Kind: job.KindCampaignCancellation, CampaignID: campaignID,
-		Payload: payload, Keep: time.Hour})[0]
+		Payload: payload, Retention: time.Hour})[0]
 	if _, err := lifecycle.NewCanceller(db, lifecycle.Observer{}, servers.Logger(t)).Run(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}

@@ -50,9 +50,9 @@ func TestRecordsAreDeletedWhenTheyAreOldAndNotBefore(t *testing.T) {
 		}, `UPDATE jobs SET expires_at = clock_timestamp() - interval '1 s'`, 9},
 		"refused_deleted": {func(p *setup) {
 			id := fixture.Campaign(p.t, p.db, fixture.Draft(4))
-			fixture.Finalize(p.t, p.db, fixture.PurchaseRequest(p.t, id, "a", 0, 5))
+			fixture.Complete(p.t, p.db, fixture.PurchaseRequest(p.t, id, "a", 0, 5))
 			for range 6 { // lists of two jobs
-				fixture.Finalize(p.t, p.db, fixture.PurchaseRequest(p.t, id, "b", 0, 6), fixture.PurchaseRequest(p.t, id, "c", 0, 6))
+				fixture.Complete(p.t, p.db, fixture.PurchaseRequest(p.t, id, "b", 0, 6), fixture.PurchaseRequest(p.t, id, "c", 0, 6))
 			}
 		}, `UPDATE refused_jobs SET refused_at = refused_at - interval '1 hour'`, 12},
 		"holds_deleted": {func(p *setup) {
@@ -167,7 +167,7 @@ func TestOfListedJobsOnlyRefusedOnesGo(t *testing.T) {
 	t.Parallel()
 	p := newSetup(t)
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
-	sold := fixture.Finalize(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
+	sold := fixture.Complete(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 5))[0]
 	queued := fixture.Accept(t, p.db, fixture.PurchaseRequest(t, id, "a", 0, 1))[0]
 	servers.Exec(t, p.db, `INSERT INTO refused_jobs (jobs) VALUES ($1)`, []uuid.UUID{sold.ID, queued.ID})
 	p.exec(`UPDATE refused_jobs SET refused_at = refused_at - interval '1 year'`)
@@ -182,7 +182,7 @@ func TestAJobWhoseRefundIsOpenStays(t *testing.T) {
 	id := fixture.Campaign(t, p.db, fixture.Draft(4))
 	purchase, ref := fixture.Reserve(t, p.db, id, "a", 1, time.Hour)
 	fixture.EndAs(t, p.db, purchase, payment.Expired)
-	fixture.FinalizePayments(t, p.db, ref)
+	fixture.SettlePayments(t, p.db, ref)
 	for _, c := range []struct {
 		sql  string
 		goes bool

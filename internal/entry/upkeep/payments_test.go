@@ -159,7 +159,7 @@ func TestWhatWaitsForAKeyForLongIsTheOperatorsWhoCanEndIt(t *testing.T) {
 	service := cards.NewService(p.db, nil, nil, func(payment.Payment) any { return nil })
 	for bought, found := range map[uuid.UUID]payment.Finding{capturing: payment.FoundOutOfBand, confirming: payment.FoundUnpaid} {
 		key := uuidv7.New()
-		done, err := service.Resolve(t.Context(), job.Request{ID: key, Client: "ops", Key: key.String(), Kind: job.KindPaymentResolve, Keep: time.Hour, HTTPStatus: 200},
+		done, err := service.Resolve(t.Context(), job.Request{ID: key, Client: "ops", Key: key.String(), Kind: job.KindPaymentResolve, Retention: time.Hour, HTTPStatus: 200},
 			bought, payment.Resolution{Version: fixture.Payment(t, p.db, bought).Version, Found: found, Reference: map[payment.Finding]string{payment.FoundOutOfBand: "till-7"}[found], By: "operator:ops", Reason: "looked it up"})
 		if err != nil || done.Job.Problem != nil {
 			t.Fatalf("%s: %v, %+v", found, err, done.Job.Problem)

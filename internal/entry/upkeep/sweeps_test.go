@@ -431,9 +431,9 @@ var each = map[string]swept{
 	"old-records": {
 		due: func(p *setup) string {
 			id := fixture.Campaign(p.t, p.db, fixture.Draft(3))
-			fixture.Finalize(p.t, p.db, fixture.ChosenRequest(p.t, id, "old", fixture.At(2, 1)))
+			fixture.Complete(p.t, p.db, fixture.ChosenRequest(p.t, id, "old", fixture.At(2, 1)))
 			p.jobsOver()
-			fixture.Finalize(p.t, p.db, fixture.PurchaseRequest(p.t, id, "new", 0, 1))
+			fixture.Complete(p.t, p.db, fixture.PurchaseRequest(p.t, id, "new", 0, 1))
 			return ""
 		},
 		changes: `

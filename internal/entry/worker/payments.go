@@ -63,11 +63,11 @@ func (w *Worker) TakeCards(provider payprovider.Provider, db *pgxpool.Pool, sett
 		runner: cards.NewRunner(db, provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
 			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
 		events:      cards.NewEvents(db, provider, w.logger, registry),
-		settlements: w.processor.Batcher(job.KindPayment, slots, settleInterval, w.batch(w.seller.FinalizePayments)),
+		settlements: w.processor.Batcher(job.KindPayment, slots, settleInterval, w.batch(w.seller.SettlePayments)),
 	}
 	w.consumers = append(w.consumers,
 		w.processor.Items(string(job.KindPayment), postgres.TxPayment, slots, w.processPayment),
-		queue.Consumer{Kind: string(job.KindEvent), Concurrency: eventTasks, Handle: w.finalizeEvents},
+		queue.Consumer{Kind: string(job.KindEvent), Concurrency: eventTasks, Handle: w.processEvents},
 		w.processor.Items(string(job.KindRefund), postgres.TxRefund, max(slots/paymentsPerRefund, 1),
 			func(ctx context.Context, item lease.Item) error { _, err := refunder.Run(ctx, item); return err }))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_payments_connections_in_use",
@@ -96,8 +96,8 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 	return err
 }
 
-// finalizeEvents processes events of the provider until there are none.
-func (w *Worker) finalizeEvents(ctx context.Context, _ queue.Task, _ bool) error {
+// processEvents processes events of the provider until there are none.
+func (w *Worker) processEvents(ctx context.Context, _ queue.Task, _ bool) error {
 	ctx = postgres.As(ctx, postgres.TxPayment)
 	for w.processor.Draining().Err() == nil {
 		done, err := w.cards.events.Process(ctx)

@@ -97,7 +97,7 @@ func awaitState(t *testing.T, w *Worker, state job.State, ids ...uuid.UUID) {
 	}
 }
 
-func TestCardsArePaidAndFinalizedByTheWorkersThatTookTheirOrders(t *testing.T) {
+func TestCardsArePaidAndSettledByTheWorkersThatTookTheirOrders(t *testing.T) {
 	t.Parallel()
 	w := withCards(t, provider.New())
 	stop := runs(t, w)
@@ -213,7 +213,7 @@ func cancelCampaignMessage(t *testing.T, w *Worker, campaignID uuid.UUID) job.Me
 	servers.NoError(t, err)
 	id := uuidv7.New()
 	_, messages, err := job.Accept(t.Context(), w.db, []job.Request{{ID: id, Client: "ops", Key: id.String(), Kind: job.KindCampaignCancellation,
-		CampaignID: campaignID, Payload: payload, Keep: time.Hour}})
+		CampaignID: campaignID, Payload: payload, Retention: time.Hour}})
 	if err != nil || len(messages) != 1 {
 		t.Fatal(messages, err)
 	}
@@ -272,7 +272,7 @@ func TestACalledOffCampaignThatWaitsForABrokenWalletIsTriedSeldom(t *testing.T) 
 	w := newWorker(t)
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	mina := fixture.Wallet(t, w.db, "mina", 5000)
-	fixture.Finalize(t, w.db, fixture.WalletRequest(t, id, "mina", 2, 2))
+	fixture.Complete(t, w.db, fixture.WalletRequest(t, id, "mina", 2, 2))
 	servers.Exec(t, w.db, `UPDATE wallets SET balance = balance + 1 WHERE id = $1`, mina)
 	ref := cancelCampaignMessage(t, w, id).Jobs[0]
 	run := func() error { return callOff(t, w, ref) }

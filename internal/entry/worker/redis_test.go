@@ -53,7 +53,7 @@ func newScene(t *testing.T, url string) *scene {
 	s.take(order(t, w, s.campaign, "a", "b"), order(t, w, s.campaign, "c"), order(t, w, s.campaign, "d", "e"))
 	s.enqueue(order(t, w, s.campaign, "f", "g"), order(t, w, s.campaign, "h"))
 	s.accept(fixture.CancelRequest(t, s.campaign, bought))
-	s.accept(job.Request{ID: uuidv7.New(), Client: "shop", Key: uuid.NewString(), Kind: job.KindCampaignCancellation, CampaignID: cancelled, Payload: []byte(`{}`), Keep: time.Hour})
+	s.accept(job.Request{ID: uuidv7.New(), Client: "shop", Key: uuid.NewString(), Kind: job.KindCampaignCancellation, CampaignID: cancelled, Payload: []byte(`{}`), Retention: time.Hour})
 	return s
 }
 

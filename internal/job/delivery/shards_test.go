@@ -27,10 +27,10 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	heldBacks, passingBacks, laterBacks := takeBack(t, w, locked, 2), takeBack(t, w, free, 1), takeBack(t, w, free, 1)
 	unlock := lock(t, w, locked)
 	held, passer := order(t, w, locked, "a", "b").Jobs, order(t, w, free, "a").Jobs
-	finalized := make(chan error, 2)
-	go func() { finalized <- w.purchases.jobs(t.Context(), slices.Concat(held, passer), false) }()
+	completed := make(chan error, 2)
+	go func() { completed <- w.purchases.jobs(t.Context(), slices.Concat(held, passer), false) }()
 	go func() {
-		finalized <- w.cancellations.jobs(t.Context(), slices.Concat(heldBacks, passingBacks), false)
+		completed <- w.cancellations.jobs(t.Context(), slices.Concat(heldBacks, passingBacks), false)
 	}()
 	servers.Eventually(t, "the free campaign's jobs are done", func() bool { return final(t, w, passer[0].ID) && final(t, w, passingBacks[0].ID) })
 	later := order(t, w, free, "b").Jobs
@@ -46,7 +46,7 @@ func TestACampaignThatStaysLockedDelaysNoOther(t *testing.T) {
 	}
 	unlock()
 	for range 2 {
-		if err := <-finalized; err != nil && !errors.Is(err, ErrLocked) { // it took longer than a worker waits
+		if err := <-completed; err != nil && !errors.Is(err, ErrLocked) { // it took longer than a worker waits
 			t.Error(err)
 		}
 	}
@@ -177,18 +177,18 @@ func waitsOf(made *transactions) (waits []job.LockWait) {
 	return waits
 }
 
-// For either kind of job: with any rows locked and its jobs tried any number of times, a batch finalizes
+// For either kind of job: with any rows locked and its jobs tried any number of times, a batch completes
 // first what it can. After a wait in vain the shard, of which all kinds are part, goes on without waiting.
 func TestAShardIsPatientForAShortTimeAndNotAgainSoon(t *testing.T) {
 	t.Parallel()
 	w := newWorker(t) // no wait ends by itself but those of the shard
 	free := fixture.Campaign(t, w.db, fixture.Draft(5))
-	finalizers := map[*Batcher]func(campaignID uuid.UUID) job.Ref{
+	completers := map[*Batcher]func(campaignID uuid.UUID) job.Ref{
 		w.purchases:     func(id uuid.UUID) job.Ref { return order(t, w, id, "a").Jobs[0] },
 		w.cancellations: func(id uuid.UUID) job.Ref { return takeBack(t, w, id, 1)[0] },
 	}
 	forCampaign := job.LockWait{Campaign: campaignWait}
-	for s, ask := range finalizers {
+	for s, ask := range completers {
 		made := record(s, nil)
 		l := w.shards[0]
 		var held []*item

@@ -68,12 +68,12 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 	late := func(id, bought uuid.UUID, ref job.Ref) {
 		expiring(id, bought, ref)
 		servers.Exec(t, db, `UPDATE payments SET uncancellable = true, deadline = clock_timestamp() WHERE purchase_id = $1`, bought)
-		fixture.FinalizePayments(t, db, ref)
+		fixture.SettlePayments(t, db, ref)
 	}
 	cancelled := func(id, bought uuid.UUID, ref job.Ref) {
 		expiring(id, bought, ref)
 		fixture.EndAs(t, db, bought, payment.Expired)
-		fixture.FinalizePayments(t, db, ref)
+		fixture.SettlePayments(t, db, ref)
 	}
 	takenBack := func(id, bought uuid.UUID, _ job.Ref) {
 		fixture.Advance(t, db, bought, payment.Capturing)
@@ -108,7 +108,7 @@ func TestAnOperatorEndsAPaymentWithWhatWasFound(t *testing.T) {
 			sim.Put(payprovider.Intent{ID: *p.IntentID, Status: payprovider.Succeeded, Amount: p.Amount, Received: p.Amount, Currency: p.Currency})
 		}
 		settles(t, db, sim, bought, c.found)
-		fixture.FinalizePayments(t, db, ref)
+		fixture.SettlePayments(t, db, ref)
 
 		got := servers.Value[string](t, db, `
 			SELECT concat_ws(', ', p.state, y.phase, j.problem->>'code', (SELECT 'refund ' || reason FROM refunds WHERE purchase_id = p.id),

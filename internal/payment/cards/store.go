@@ -145,7 +145,7 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 		state = job.AwaitingAction
 	}
 	if waiting {
-		progress.Waiting = &job.Waiting{Reason: p.WaitingFor.Text(), RetryAt: r.now()}
+		progress.Waiting = &job.Blocked{Reason: p.WaitingFor.Text(), RetryAt: r.now()}
 		if pause != nil {
 			progress.Waiting.RetryAt = r.now().Add(*pause)
 		}

@@ -109,7 +109,7 @@ func (s *shop) buy(method string) (b bought) {
 	if err != nil || result.Outcome != cards.Settle {
 		s.t.Fatalf("%+v, %v: %s", result, err, s.log)
 	}
-	fixture.FinalizePayments(s.t, s.db, ref)
+	fixture.SettlePayments(s.t, s.db, ref)
 	b = bought{purchase: id, intent: *fixture.Payment(s.t, s.db, id).IntentID}
 	for _, p := range s.sim.Payments() {
 		if p.ID == b.intent {

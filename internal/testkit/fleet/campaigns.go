@@ -59,8 +59,8 @@ func (s *System) Cancel(credential string, purchase uuid.UUID, key, reason strin
 		map[string]string{"Idempotency-Key": key, "Prefer": UntilFinal}, map[string]string{"reason": reason})
 }
 
-// FinalizeAll finalizes every queued purchase of the test's clients in this process, announcing nothing.
-func FinalizeAll(t *testing.T, s *System) {
+// CompleteAll completes every queued purchase of the test's clients in this process, announcing nothing.
+func CompleteAll(t *testing.T, s *System) {
 	t.Helper()
 	rows, err := s.DB.Query(t.Context(), `SELECT id, campaign_id, '', 0 FROM jobs WHERE state = 'queued' AND kind = 'purchase' AND client LIKE '%' || $1`, s.suffix)
 	servers.NoError(t, err)

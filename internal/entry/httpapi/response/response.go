@@ -151,15 +151,15 @@ func (a Tagged) Send(c *fiber.Ctx) error {
 	return SendJSON(c, http.StatusOK, false, a.Body)
 }
 
-// Wait is how a client wants to wait for a job (Prefer: wait=10).
-type Wait struct {
+// Prefer is how a client wants to wait for a job (Prefer: wait=10).
+type Prefer struct {
 	Longest    time.Duration // 0: it does not wait
 	UntilFinal bool          // until=final: an action that the buyer owes is no reason to answer
 }
 
-// WaitIn returns the wait that a Prefer header asks for, as long as longest at most:
+// PreferOf returns the wait that a Prefer header asks for, as long as longest at most:
 // wait=N, and perhaps the parameter until=final (RFC 7240).
-func WaitIn(prefer string, longest time.Duration) (w Wait) {
+func PreferOf(prefer string, longest time.Duration) (w Prefer) {
 	for preference := range strings.SplitSeq(prefer, ",") {
 		first, parameters, _ := strings.Cut(preference, ";")
 		name, value := nameAndValue(first)
@@ -177,7 +177,7 @@ func WaitIn(prefer string, longest time.Duration) (w Wait) {
 		}
 		return w
 	}
-	return Wait{}
+	return Prefer{}
 }
 
 // nameAndValue reads name=value, the name in small letters and the value without quotes.
@@ -187,7 +187,7 @@ func nameAndValue(text string) (name, value string) {
 }
 
 // String is the wait as Preference-Applied says it.
-func (w Wait) String() string {
+func (w Prefer) String() string {
 	text := "wait=" + strconv.Itoa(int(w.Longest.Seconds()))
 	if w.UntilFinal {
 		text += "; until=final"
@@ -196,13 +196,13 @@ func (w Wait) String() string {
 }
 
 // Enough reports whether a job has come as far as the client waits for.
-func (w Wait) Enough(j job.Job) bool {
+func (w Prefer) Enough(j job.Job) bool {
 	return j.State.Final() || j.State == job.AwaitingAction && !w.UntilFinal
 }
 
 // FinalStatus is the status of a POST whose job is final: 200 for a client that
 // preferred to wait, always 202 for others.
-func (w Wait) FinalStatus() int {
+func (w Prefer) FinalStatus() int {
 	if w.Longest > 0 {
 		return http.StatusOK
 	}

@@ -49,7 +49,7 @@ func FuzzAPreferredWaitIsBounded(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		const longest = 30 * time.Second
-		w := WaitIn(text, longest)
+		w := PreferOf(text, longest)
 		if wait := w.Longest; wait < 0 || wait > longest || wait%time.Second != 0 || wait > 0 && !strings.Contains(strings.ToLower(text), "wait") {
 			t.Errorf("%q asks for %s", text, wait)
 		}

@@ -30,7 +30,7 @@ type Result struct {
 	Location   string    // of the job, or of the created resource; empty: there is none
 	Version    *int64    // of a wallet
 	Job        uuid.UUID // zero: it is no job's
-	Wait       Wait      // as it was granted
+	Wait       Prefer    // as it was granted
 	RetryAfter int       // seconds; 0 for what is final
 }
 
@@ -137,7 +137,7 @@ func (p Pipe) Send(c *fiber.Ctx) error {
 }
 
 // run writes the body. The server closes the pipe when the connection is gone, and waits at
-// shutdown until every place is released.
+// shutdown until every slot is released.
 func (p Pipe) run(w *io.PipeWriter) {
 	defer p.Release()
 	ctx, cancel := context.WithTimeout(p.Sending, p.Timeout)
@@ -227,7 +227,7 @@ func (s *Sending) begin(body Long) *longAnswer {
 	if s.bytes += body.Own; s.use(body, 1) == 1 {
 		s.bytes += len(body.Shared) + body.Retains
 	}
-	a.place = s.answers.PushBack(a)
+	a.element = s.answers.PushBack(a)
 	for s.bytes > s.most && s.answers.Len() > 1 {
 		s.end(s.answers.Front().Value.(*longAnswer)) //nolint:forcetypeassert // it has no other
 		s.cut.Inc()
@@ -250,11 +250,11 @@ func (s *Sending) use(body Long, by int) int {
 
 // end drops what an answer keeps; s.mu is held.
 func (s *Sending) end(a *longAnswer) {
-	if a.place == nil {
+	if a.element == nil {
 		return
 	}
-	s.answers.Remove(a.place)
-	a.place = nil
+	s.answers.Remove(a.element)
+	a.element = nil
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.bytes -= a.body.Own
@@ -268,7 +268,7 @@ func (s *Sending) end(a *longAnswer) {
 // that a connection that waits for its reader keeps nothing but one chunk.
 type longAnswer struct {
 	sending *Sending
-	place   *list.Element // under sending.mu; nil when the answer has ended
+	element *list.Element // under sending.mu; nil when the answer has ended
 
 	mu    sync.Mutex
 	body  Long

@@ -23,7 +23,7 @@ func outOfTime(t *testing.T, db *pgxpool.Pool, bought uuid.UUID, ref job.Ref) {
 	fixture.Advance(t, db, bought, payment.Processing)
 	fixture.Advance(t, db, bought, payment.Expiring)
 	setPayment(t, db, bought, `uncancellable = true, deadline = clock_timestamp()`)
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	if p := fixture.Payment(t, db, bought); p.Phase != payment.Late || p.DueAt == nil {
 		t.Fatalf("not late: %+v", p)
 	}
@@ -111,7 +111,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 			happens(b)
 		}
 		before := counts(t, db, b.campaign)
-		report := fixture.FinalizePayments(t, db, b.ref, b.ref) // two tasks may be for one payment
+		report := fixture.SettlePayments(t, db, b.ref, b.ref) // two tasks may be for one payment
 		if got := nowOf(t, db, b.id, b.ref); got != c.want {
 			t.Errorf("%s: %+v; want %+v", name, got, c.want)
 		}
@@ -132,7 +132,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		if j := fixture.Job(t, db, b.ref.ID); c.want == bought3 && !slices.Equal(resultOf(t, j).Positions, p.Items) || !isAsOf(t, db, b.ref.ID) {
 			t.Errorf("%s: the result is %s", name, j.Result)
 		}
-		if again := fixture.FinalizePayments(t, db, b.ref); len(again.Finalized)+len(again.Due)+again.Sold != 0 {
+		if again := fixture.SettlePayments(t, db, b.ref); len(again.Completed)+len(again.Due)+again.Sold != 0 {
 			t.Errorf("%s, again: %+v", name, again)
 		}
 	}
@@ -157,7 +157,7 @@ func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 		refs = append(refs, ref)
 	}
 	changed := fixture.Watch(t, db)
-	if report := fixture.FinalizePayments(t, db, refs...); len(report.Finalized) != 0 {
+	if report := fixture.SettlePayments(t, db, refs...); len(report.Completed) != 0 {
 		t.Errorf("%+v", report)
 	}
 	changed(``)
@@ -173,14 +173,14 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || j.Progress != nil {
 			t.Errorf("the job still asks its buyer: %s, %+v", j.State, j.Progress)
 		}
-		if again := finalize(t, fixture.Seller(db), back); len(again.Finalized)+len(again.Due)+len(again.Busy) != 0 {
+		if again := complete(t, fixture.Seller(db), back); len(again.Completed)+len(again.Due)+len(again.Busy) != 0 {
 			t.Errorf("delivered again: %+v", again)
 		}
 		refused(t, "another cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "is being cancelled already")
 		fixture.Advance(t, db, bought, end)
-		report := fixture.FinalizePayments(t, db, ref)
+		report := fixture.SettlePayments(t, db, ref)
 		j := fixture.Job(t, db, back.ID)
-		if expect(t, string(end), []job.Job{j}, want); resultOf(t, j).Amount != 100 || !isAsOf(t, db, back.ID) || len(report.Finalized) != 2 {
+		if expect(t, string(end), []job.Job{j}, want); resultOf(t, j).Amount != 100 || !isAsOf(t, db, back.ID) || len(report.Completed) != 2 {
 			t.Errorf("%s: %s, %s, %+v", end, j.State, j.Result, report)
 		}
 		if p := purchaseOf(t, db, bought); p.Failure != nil || p.Cancellation == nil || p.Cancellation.By != "app:test" || *p.Cancellation.Reason != "a test" || p.CompletedAt != nil {
@@ -203,10 +203,10 @@ func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) 
 	fixture.Advance(t, db, bought, payment.Processing)
 	back := takeBack(t, db, id, bought)
 	setPayment(t, db, bought, `uncancellable = true`)
-	fixture.FinalizePayments(t, db, ref) // its time is not over: the positions are still its own
+	fixture.SettlePayments(t, db, ref) // its time is not over: the positions are still its own
 	expect(t, "too early", jobsOf(t, db, []job.Ref{back}), "queued")
 	setPayment(t, db, bought, `deadline = clock_timestamp()`)
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	expect(t, "when they are free", jobsOf(t, db, []job.Ref{back, ref}), "any 3", "purchase-cancelled")
 	if p := fixture.Payment(t, db, bought); p.Phase != payment.Cancelled || p.DueAt == nil {
 		t.Errorf("the payment is %s, due at %v", p.Phase, p.DueAt)
@@ -215,7 +215,7 @@ func TestTheCancellationOfASlowPaymentEndsWhenItsPositionsAreFree(t *testing.T) 
 	money := fixture.Payment(t, db, bought)
 	money.Phase, money.Received = payment.Captured, money.Amount
 	servers.NoError(t, payment.Write(t.Context(), db, &money, payment.Always, 0, nil))
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	if p := purchaseOf(t, db, bought); p.State != purchase.Refunding {
 		t.Errorf("late money: the purchase is %s", p.State)
 	}
@@ -241,7 +241,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 		bought, ref := fixture.Reserve(t, db, id, "a", 2, time.Hour)
 		fixture.Advance(t, db, bought, payment.Confirming)
 		c.ended(bought)
-		fixture.FinalizePayments(t, db, ref)
+		fixture.SettlePayments(t, db, ref)
 		if p := fixture.Payment(t, db, bought); p.DueAt == nil || p.FinishedAt == nil {
 			t.Errorf("%s: nobody looks at it once more: %+v", name, p)
 		}
@@ -250,8 +250,8 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 		}
 		for round := range 2 {
 			fixture.Advance(t, db, bought, payment.Captured)
-			report := fixture.FinalizePayments(t, db, ref)
-			if (len(report.Due) == 1) != (round == 0) || len(report.Finalized) != 0 {
+			report := fixture.SettlePayments(t, db, ref)
+			if (len(report.Due) == 1) != (round == 0) || len(report.Completed) != 0 {
 				t.Errorf("%s, round %d: %+v", name, round, report)
 			}
 		}
@@ -273,7 +273,7 @@ func TestADeclineIsToldInTheWordsOfTheProvider(t *testing.T) {
 	bought, ref := fixture.Reserve(t, db, id, "a", 1, time.Hour)
 	setPayment(t, db, bought, `decline = '{"code": "card_declined", "decline_code": "insufficient_funds", "advice": "try_again_later", "message": "Your card has insufficient funds."}'`)
 	fixture.EndAs(t, db, bought, payment.Declined)
-	fixture.FinalizePayments(t, db, ref)
+	fixture.SettlePayments(t, db, ref)
 	p := fixture.Job(t, db, ref.ID).Problem
 	if p.Code != fault.PaymentDeclined || p.Detail != "Your card has insufficient funds." || p.DeclineCode != "insufficient_funds" || p.Advice != "try_again_later" {
 		t.Errorf("%+v", p)

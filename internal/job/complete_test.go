@@ -100,7 +100,7 @@ func TestRefusedJobsAreListedForTheSweepThatDeletesThem(t *testing.T) {
 	db := servers.DB(t)
 	ids := accepted(t, db, 4)
 	var b pgx.Batch
-	job.QueueFinalize(&b, []job.Outcome{
+	job.QueueComplete(&b, []job.Outcome{
 		{ID: ids[0], Result: json.RawMessage(`{}`)},
 		job.Refused(ids[1], fault.New(fault.SoldOut, "all 10 positions are sold")),
 		job.Refused(ids[2], errors.New("a defect")),

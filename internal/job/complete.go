@@ -28,11 +28,8 @@ type Outcome struct {
 	Problem    *Problem
 	PurchaseID uuid.UUID // that it has made, ended or changed; zero: none
 	Positions  string    // that it has sold, for the log: layer/column, with spaces between them
-	Job        Finalized // filled in when the job is made final
-}
 
-// Finalized is what is logged of a job that has become final.
-type Finalized struct {
+	// Of the job, when it is made final.
 	Origin
 	Kind       Kind
 	CampaignID uuid.UUID
@@ -45,8 +42,8 @@ type Finalized struct {
 func OriginIn(outcomes []Outcome, campaignID uuid.UUID) (origin Origin) {
 	succeeded := false
 	for _, o := range outcomes {
-		if o.Job.CampaignID == campaignID && (o.Problem == nil || !succeeded) {
-			origin, succeeded = o.Job.Origin, o.Problem == nil
+		if o.CampaignID == campaignID && (o.Problem == nil || !succeeded) {
+			origin, succeeded = o.Origin, o.Problem == nil
 		}
 	}
 	return origin
@@ -66,12 +63,12 @@ func (o Outcome) State() State {
 	return Succeeded
 }
 
-// QueueFinalize makes jobs final, in one statement of the transaction that has their
+// QueueComplete makes jobs final, in one statement of the transaction that has their
 // effect. It takes the last locks of that transaction, in the order of ids: the sessions of package
 // postgres have nested loops only, which look the rows up in the order of the subquery. The batch fails with
 // ErrFinal when one of the jobs is final already: then the effect must be rolled
 // back too. It fills in the jobs of the outcomes.
-func QueueFinalize(b *pgx.Batch, outcomes []Outcome) {
+func QueueComplete(b *pgx.Batch, outcomes []Outcome) {
 	n := len(outcomes)
 	ids, states, results, problems := make([]uuid.UUID, n), make([]string, n), make([][]byte, n), make([]*Problem, n)
 	for i, o := range outcomes {
@@ -81,18 +78,19 @@ func QueueFinalize(b *pgx.Batch, outcomes []Outcome) {
 		UPDATE jobs j
 		SET state = o.state, result = o.result, problem = o.problem,
 		    attempts = greatest(j.attempts, 1), finished_at = clock_timestamp()
-		FROM (SELECT * FROM unnest($1::uuid[], $2::text[], $3::json[], $4::json[]) WITH ORDINALITY AS o (id, state, result, problem, place) ORDER BY id) o
+		FROM (SELECT * FROM unnest($1::uuid[], $2::text[], $3::json[], $4::json[]) WITH ORDINALITY AS o (id, state, result, problem, ordinal) ORDER BY id) o
 		WHERE j.id = o.id AND j.state IN ('queued', 'awaiting_action')
-		RETURNING o.place, `+finalized, ids, states, results, problems).
+		RETURNING o.ordinal, `+completed, ids, states, results, problems).
 		Query(func(rows pgx.Rows) error {
 			open := 0
 			for ; rows.Next(); open++ {
-				var place int
-				var f Finalized
-				if err := f.scan(rows, &place); err != nil {
+				var ordinal int
+				var made Outcome
+				if err := made.scanCompleted(rows, &ordinal); err != nil {
 					return err
 				}
-				outcomes[place-1].Job = f
+				o := &outcomes[ordinal-1]
+				o.Origin, o.Kind, o.CampaignID, o.Attempts, o.Took = made.Origin, made.Kind, made.CampaignID, made.Attempts, made.Took
 			}
 			if err := rows.Err(); err != nil || open == n {
 				return err
@@ -112,38 +110,36 @@ func QueueFinalize(b *pgx.Batch, outcomes []Outcome) {
 	}
 }
 
-// finalized are the columns of a job j that Finalized has.
-const finalized = `coalesce(j.request_id, ''), coalesce(j.traceparent, ''), j.kind, j.campaign_id, j.attempts, j.finished_at - j.accepted_at`
+// completed are the columns of a job j that an Outcome has.
+const completed = `coalesce(j.request_id, ''), coalesce(j.traceparent, ''), j.kind, j.campaign_id, j.attempts, j.finished_at - j.accepted_at`
 
-// scan reads a row of what is more, and finalized.
-func (f *Finalized) scan(row pgx.CollectableRow, more any) error {
+// scanCompleted reads a row of first, and completed.
+func (o *Outcome) scanCompleted(row pgx.CollectableRow, first any) error {
 	var campaign *uuid.UUID
-	err := row.Scan(more, &f.RequestID, &f.Traceparent, &f.Kind, &campaign, &f.Attempts, &f.Took)
-	if campaign != nil {
-		f.CampaignID = *campaign
-	}
+	err := row.Scan(first, &o.RequestID, &o.Traceparent, &o.Kind, &campaign, &o.Attempts, &o.Took)
+	o.CampaignID = postgres.ValueOf(campaign)
 	return err
 }
 
-// Finalize is QueueFinalize for a transaction that finalizes one job.
-func Finalize(ctx context.Context, tx pgx.Tx, o *Outcome) error {
+// Complete is QueueComplete for a transaction that completes one job.
+func Complete(ctx context.Context, tx pgx.Tx, o *Outcome) error {
 	var b pgx.Batch
 	outcomes := []Outcome{*o}
-	QueueFinalize(&b, outcomes)
+	QueueComplete(&b, outcomes)
 	err := tx.SendBatch(ctx, &b).Close()
-	o.Job = outcomes[0].Job
-	return fault.At(err, "job.Finalize(%s)", o.ID)
+	*o = outcomes[0]
+	return fault.At(err, "job.Complete(%s)", o.ID)
 }
 
 // QueueLock locks jobs in the order of their ids. A transaction that does more than one
-// of the things below, or one of them and QueueFinalize, locks all its jobs first.
+// of the things below, or one of them and QueueComplete, locks all its jobs first.
 func QueueLock(b *pgx.Batch, jobs []uuid.UUID) {
 	b.Queue(`SELECT FROM jobs WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, jobs)
 }
 
 // QueueBegun notes the purchases that queued jobs have begun, or wait for. From now on
 // the jobs are not delivered, counted or given up: the payments of the purchases end
-// them. It takes the last locks of a transaction, as QueueFinalize does, and
+// them. It takes the last locks of a transaction, as QueueComplete does, and
 // comes before it.
 func QueueBegun(b *pgx.Batch, jobs, purchases []uuid.UUID) {
 	b.Queue(`
@@ -161,7 +157,7 @@ func QueueProgress(b *pgx.Batch, id uuid.UUID, state State, progress *Progress) 
 
 // QueueWaiting notes why open jobs wait, without changing the rest of their progress. Jobs
 // that are final do not change.
-func QueueWaiting(b *pgx.Batch, ids []uuid.UUID, waiting Waiting) {
+func QueueWaiting(b *pgx.Batch, ids []uuid.UUID, waiting Blocked) {
 	QueueLock(b, ids)
 	b.Queue(`
 		UPDATE jobs SET progress = (coalesce(progress::jsonb, '{}') || $2::jsonb)::json
@@ -234,10 +230,10 @@ func LogFinal(ctx context.Context, logger *slog.Logger, outcomes []Outcome) {
 	var common *slog.Logger // with what the lines of jobs of one kind and campaign have in common: it is put into words once
 	for i := range outcomes {
 		o := &outcomes[i]
-		if i == 0 || o.Job.Kind != outcomes[i-1].Job.Kind || o.Job.CampaignID != outcomes[i-1].Job.CampaignID {
-			about := []any{slog.String("kind", string(o.Job.Kind))}
-			if o.Job.CampaignID != uuid.Nil {
-				about = append(about, slog.String("campaign", o.Job.CampaignID.String()))
+		if i == 0 || o.Kind != outcomes[i-1].Kind || o.CampaignID != outcomes[i-1].CampaignID {
+			about := []any{slog.String("kind", string(o.Kind))}
+			if o.CampaignID != uuid.Nil {
+				about = append(about, slog.String("campaign", o.CampaignID.String()))
 			}
 			common = logger.With(about...)
 		}
@@ -254,8 +250,8 @@ func (o *Outcome) log(ctx context.Context, logger *slog.Logger) {
 	if o.Positions != "" {
 		line = append(line, slog.String("positions", o.Positions))
 	}
-	line = append(line, telemetry.Took(o.Job.Took), slog.Int("attempts", o.Job.Attempts))
-	logger.LogAttrs(ctx, slog.LevelInfo, "job finalized", o.Job.attrs(line)...)
+	line = append(line, telemetry.Took(o.Took), slog.Int("attempts", o.Attempts))
+	logger.LogAttrs(ctx, slog.LevelInfo, "job finalized", o.attrs(line)...)
 }
 
 // Code is succeeded, or why the job has failed.

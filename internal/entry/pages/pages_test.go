@@ -15,7 +15,7 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/entry/httpapi"
-	"triprize/internal/entry/httpapi/pages"
+	"triprize/internal/entry/pages"
 )
 
 // pagesOf returns how to get the pages.

@@ -16,7 +16,7 @@ import (
 	"triprize/internal/purchase"
 )
 
-// FinalizePayments decides, in one transaction, what becomes of payments of purchase jobs whose end
+// SettlePayments decides, in one transaction, what becomes of payments of purchase jobs whose end
 // is known, and leaves others as they are:
 //
 //   - captured: the positions are sold; or they are freed and the money is refunded,
@@ -28,11 +28,11 @@ import (
 //     payment is late. Its job stays open, unless its buyer has cancelled the purchase.
 //
 // A job is Busy when the campaign or the row of its payment is locked for longer than wait.
-func (s *Seller) FinalizePayments(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
-	return s.run(ctx, "finalization", refs, wait, s.finalizePayments)
+func (s *Seller) SettlePayments(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
+	return s.run(ctx, "finalization", refs, wait, s.settlePayments)
 }
 
-func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (Report, error) {
+func (s *Seller) settlePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (Report, error) {
 	in, err := lockPayments(ctx, tx, refs, wait)
 	if err != nil {
 		return Report{}, err
@@ -55,12 +55,12 @@ func (s *Seller) finalizePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref
 	if err := s.finish(ctx, tx, in.campaigns, in.effects); err != nil {
 		return Report{}, err
 	}
-	failpoint.Hit("finalization.commit", names(in.payments, func(c *finalization) string { return c.bought.UserID }))
+	failpoint.Hit("settlement.commit", names(in.payments, func(c *settlement) string { return c.bought.UserID }))
 	return in.Report, nil
 }
 
-// finalization is a payment with all that its decision needs.
-type finalization struct {
+// settlement is a payment with all that its decision needs.
+type settlement struct {
 	*payment.Payment
 	campaign *campaign.Snapshot
 	bought   *purchase.Purchase
@@ -68,36 +68,36 @@ type finalization struct {
 	hold     uuid.UUID // that it has used, and that is restored; zero: none
 }
 
-func (c *finalization) owned() inventory.Allocation {
+func (c *settlement) owned() inventory.Allocation {
 	return inventory.Allocation{CampaignID: c.CampaignID, PurchaseID: c.PurchaseID, Items: c.bought.Items, HoldID: c.hold,
 		UserID: c.bought.UserID, HeldSince: c.KeptSince, ReservedAt: c.CreatedAt, Deadline: c.Deadline}
 }
 
 // open reports whether the purchase, and with it its job, waits for the payment.
-func (c *finalization) open() bool { return c.bought.State.Open() }
+func (c *settlement) open() bool { return c.bought.State.Open() }
 
 // cancelled reports whether its buyer has cancelled the purchase.
-func (c *finalization) cancelled() bool {
+func (c *settlement) cancelled() bool {
 	return c.CancelJob != nil || c.Ending != nil && *c.Ending == payment.CancelledByBuyer
 }
 
-// finalizations is what a transaction has locked and read of payments, and its effects.
-type finalizations struct {
+// settlements is what a transaction has locked and read of payments, and its effects.
+type settlements struct {
 	*effects
 	campaigns map[uuid.UUID]*campaign.Snapshot
-	payments  []*finalization // in the order in which they were found
+	payments  []*settlement // in the order in which they were found
 }
 
-func newFinalizations() *finalizations {
-	in := &finalizations{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Snapshot)}
+func newSettlements() *settlements {
+	in := &settlements{effects: newEffects(), campaigns: make(map[uuid.UUID]*campaign.Snapshot)}
 	in.alsoCancelled = true
 	return in
 }
 
 // lockPayments locks the campaigns of jobs, then the payments of the jobs, and reads in
 // later statements what the decisions need.
-func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (*finalizations, error) {
-	in := newFinalizations()
+func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (*settlements, error) {
+	in := newSettlements()
 	jobs, campaigns := idsOf(refs)
 	locked := make(map[uuid.UUID]bool, len(campaigns))
 	var found []payment.Ref
@@ -132,7 +132,7 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockW
 
 // read locks payments whose campaigns are locked, and reads them, their purchases, and how
 // many positions these have reserved.
-func (in *finalizations) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait job.LockWait) error {
+func (in *settlements) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, wait job.LockWait) error {
 	n := len(refs)
 	ids, locked, payments := make([]uuid.UUID, n), make(map[uuid.UUID]bool, n), make(map[uuid.UUID]*payment.Payment, n)
 	bought, reserved := make(map[uuid.UUID]*purchase.Purchase, n), make(map[uuid.UUID]int, n)
@@ -159,14 +159,14 @@ func (in *finalizations) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref
 		if kept != 0 && kept != len(p.Items) {
 			return fmt.Errorf("%w: purchase %s has %d of its %d positions", postgres.ErrRows, p.ID, kept, len(p.Items))
 		}
-		in.payments = append(in.payments, &finalization{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, reserved: kept > 0})
+		in.payments = append(in.payments, &settlement{Payment: payments[p.ID], campaign: in.campaigns[ref.CampaignID], bought: p, reserved: kept > 0})
 	}
 	return nil
 }
 
 // findHolds finds, for purchases that end unpaid while the sale goes on, the holds that they
 // have used and whose time is not over. Without such a purchase it costs nothing.
-func (in *finalizations) findHolds(ctx context.Context, tx pgx.Tx) error {
+func (in *settlements) findHolds(ctx context.Context, tx pgx.Tx) error {
 	var ids []uuid.UUID
 	for _, c := range in.payments {
 		if c.Phase == payment.Ended && c.open() && c.reserved && !c.cancelled() && c.campaign.State == campaign.Active && c.campaign.Open {
