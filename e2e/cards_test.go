@@ -127,7 +127,7 @@ func bringCard(s *fleet.System, purchase uuid.UUID, method string) fleet.Answer 
 // endReservation ends the time that a purchase has for its payment.
 func endReservation(s *fleet.System, ordered uuid.UUID) {
 	s.T.Helper()
-	servers.Exec(s.T, s.DB, `UPDATE payments SET deadline = now(), latest = now() WHERE job_id = $1`, ordered)
+	servers.Exec(s.T, s.DB, `UPDATE payments SET deadline = now(), latest = now() WHERE purchase_id = $1`, ordered)
 }
 
 // noOtherCard lets the time for another card end.

@@ -301,7 +301,7 @@ func TestARefusalSaysWhenThePositionsAreFreeIfNobodyBuysThem(t *testing.T) {
 			t.Errorf("%s: %+v, the payment is over at %s", name, err, p.Deadline)
 		}
 		fixture.Advance(t, db, unpaid, payment.Captured)
-		fixture.SettlePayments(t, db, job.Ref{ID: p.JobID, CampaignID: id})
+		fixture.SettlePayments(t, db, job.Ref{ID: p.PurchaseID, CampaignID: id})
 		_, err = fixture.TryHold(t, service, fixture.HoldRequest(id, "b", reserved.Items[0].Position, at(3, 1))) // sold by now
 		if refusal, ok := errors.AsType[*fault.Error](err); !ok || !refusal.RetryAt.IsZero() {
 			t.Errorf("%s: nobody knows when a sold one is free: %+v", name, err)

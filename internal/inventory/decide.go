@@ -73,7 +73,7 @@ func (s *Holds) readSnapshot(ctx context.Context, db postgres.DB, b *pgx.Batch, 
 	}
 	f.discountOver()
 	if len(requests) > 0 {
-		if err := s.facts.Fill(ctx, db, f.campaigns); err != nil {
+		if err := s.terms.Fill(ctx, db, f.campaigns); err != nil {
 			return nil, err
 		}
 	}

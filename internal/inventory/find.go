@@ -178,16 +178,16 @@ func find(ctx context.Context, db postgres.DB, chosen []PositionID) ([]StoredPos
 	}
 	found, err := postgres.Collect(ctx, db, func(row pgx.CollectableRow) (f StoredPosition, err error) {
 		var seconds float64
-		err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version, &f.State, &f.HoldID, &f.PurchaseID, &f.JobID, &f.UserID, &f.Client, &seconds)
+		err = row.Scan(&f.CampaignID, &f.Layer, &f.Column, &f.Rank, &f.Price, &f.Version, &f.State, &f.HoldID, &f.PurchaseID, &f.UserID, &f.Client, &seconds)
 		f.Remaining = time.Duration(seconds * float64(time.Second))
 		return f, err
 	}, `
 		SELECT c.campaign_id, c.layer, c.col, p.rank, p.price, p.version, p.state, p.hold_id, CASE p.state WHEN 'reserved' THEN p.purchase_id END,
-		       y.job_id, coalesce(p.user_id, ''), coalesce((SELECT client FROM holds WHERE id = p.hold_id), (SELECT client FROM purchases WHERE p.state = 'reserved' AND id = p.purchase_id), ''),
+		       coalesce(p.user_id, ''), coalesce((SELECT client FROM holds WHERE id = p.hold_id), (SELECT client FROM purchases WHERE p.state = 'reserved' AND id = p.purchase_id), ''),
 		       coalesce(extract(epoch FROM coalesce(y.over_at, p.expires_at) - clock_timestamp()), 0)::float8
 		FROM unnest($1::uuid[], $2::int[], $3::int[]) AS c (campaign_id, layer, col)
 		CROSS JOIN LATERAL (SELECT * FROM positions WHERE campaign_id = c.campaign_id AND layer = c.layer AND col = c.col) p
-		LEFT JOIN LATERAL (SELECT job_id, over_at FROM payments WHERE p.state = 'reserved' AND purchase_id = p.purchase_id) y ON true`,
+		LEFT JOIN LATERAL (SELECT over_at FROM payments WHERE p.state = 'reserved' AND purchase_id = p.purchase_id) y ON true`,
 		campaigns, layers, cols)
 	return found, fault.At(err, "inventory.find")
 }

@@ -107,7 +107,6 @@ type StoredPosition struct {
 	State      State
 	HoldID     *uuid.UUID
 	PurchaseID *uuid.UUID    // of one that is reserved
-	JobID      *uuid.UUID    // of that purchase
 	UserID     string        // of its hold or purchase; empty: none
 	Client     string        // of its hold or reservation; empty: none
 	Remaining  time.Duration // until the deadline of its hold or payment; negative: it has passed

@@ -40,7 +40,7 @@ type Holds struct {
 	metrics   *HoldMetrics
 	render    func(h Hold, viewer string) any
 	taken     *takenCache
-	facts     *campaign.TermsCache
+	terms     *campaign.TermsCache
 	rechecks  *batch.Coalescer[HoldRequest, precheck] // of requests for positions that are known to be taken
 	prechecks *batch.Coalescer[HoldRequest, precheck]
 	campaigns *batch.Queues[uuid.UUID, *task, result] // a queue per campaign
@@ -74,11 +74,11 @@ const (
 	recheckLinger = 20 * time.Millisecond
 )
 
-// NewHolds returns Holds; Close closes them. The process shares facts. acquire takes the
+// NewHolds returns Holds; Close closes them. The process shares terms. acquire takes the
 // locks of positions; nil goes without. render makes the answer's body from a hold.
-func NewHolds(gate *postgres.Gate, settings config.Holds, facts *campaign.TermsCache, acquire lock.AcquireFunc, metrics *HoldMetrics, render func(h Hold, viewer string) any) *Holds {
+func NewHolds(gate *postgres.Gate, settings config.Holds, terms *campaign.TermsCache, acquire lock.AcquireFunc, metrics *HoldMetrics, render func(h Hold, viewer string) any) *Holds {
 	s := &Holds{gate: gate, db: gate.Pool(), rowWait: rowWait, retryWait: retryWait, settings: settings, acquire: acquire, metrics: metrics,
-		render: render, taken: newTakenCache(), facts: facts}
+		render: render, taken: newTakenCache(), terms: terms}
 	size, timeout := cmp.Or(settings.BatchSize, batchSize), cmp.Or(settings.Timeout, timeout)
 	options := batch.Options{Size: size, Linger: linger, InFlight: prechecksAtOnce, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
 	s.prechecks = batch.New(options, s.precheck)
@@ -164,7 +164,7 @@ func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Accept
 	if len(gone) == 0 { // they are free again
 		return done, false, nil
 	}
-	known, err := s.facts.Of(ctx, s.db, r.Job.CampaignID)
+	known, err := s.terms.Of(ctx, s.db, r.Job.CampaignID)
 	if err != nil {
 		return done, false, err
 	}

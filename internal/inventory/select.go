@@ -196,9 +196,9 @@ func heldBy(client, userID string, holdID uuid.UUID) Holder {
 	return Holder{client, userID, fault.About{Kind: fault.AboutHold, ID: holdID.String()}}
 }
 
-// ReservedBy returns an unpaid purchase as a holder.
-func ReservedBy(client, userID string, purchaseID, jobID uuid.UUID) Holder {
-	return Holder{client, userID, fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String(), JobID: jobID.String()}}
+// ReservedBy returns an unpaid purchase, whose id is that of its job, as a holder.
+func ReservedBy(client, userID string, purchaseID uuid.UUID) Holder {
+	return Holder{client, userID, fault.About{Kind: fault.AboutPurchase, ID: purchaseID.String(), JobID: purchaseID.String()}}
 }
 
 // holder returns the holder of a position as it was read, or the zero one.
@@ -206,8 +206,8 @@ func (f *StoredPosition) holder() Holder {
 	switch {
 	case f.State == Held && f.HoldID != nil:
 		return heldBy(f.Client, f.UserID, *f.HoldID)
-	case f.State == Reserved && f.PurchaseID != nil && f.JobID != nil:
-		return ReservedBy(f.Client, f.UserID, *f.PurchaseID, *f.JobID)
+	case f.State == Reserved && f.PurchaseID != nil:
+		return ReservedBy(f.Client, f.UserID, *f.PurchaseID)
 	}
 	return Holder{}
 }

@@ -114,7 +114,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
 	users, payloads, retentions := make([]*string, n), make([][]byte, n), make([]float64, n)
-	requests, traces := make([]*string, n), make([]*string, n)
+	requestIDs, traces := make([]*string, n), make([]*string, n)
 	var sellers []uuid.UUID // campaigns of purchases, each once
 	isSeller := make(map[uuid.UUID]bool, 1)
 	var changes []trail.Entry   // of operators
@@ -124,7 +124,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
 		campaigns[at], users[at] = postgres.Nullable(r.CampaignID), postgres.Nullable(r.UserID)
 		payloads[at], retentions[at] = r.Payload, r.Retention.Seconds()
-		requests[at], traces[at] = postgres.Nullable(r.RequestID), postgres.Nullable(r.Traceparent)
+		requestIDs[at], traces[at] = postgres.Nullable(r.RequestID), postgres.Nullable(r.Traceparent)
 		if r.Kind == KindPurchase && !isSeller[r.CampaignID] {
 			isSeller[r.CampaignID] = true
 			sellers = append(sellers, r.CampaignID)
@@ -137,7 +137,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 			messages = append(messages, Message{ID: uuidv7.New(), Kind: r.Kind, Delivery: 1})
 		}
 	}
-	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, retentions, string(state), state.Final(), sellers, requests, traces}
+	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, retentions, string(state), state.Final(), sellers, requestIDs, traces}
 	if state == Queued {
 		names, kinds := make([]uuid.UUID, len(messages)), make([]string, len(messages))
 		for i, m := range messages {

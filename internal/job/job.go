@@ -8,8 +8,8 @@
 // awaiting_action is for payments that need the buyer. After [QueueBegun] only the payment
 // of its purchase ends a job.
 //
-// [Accept] makes queued jobs for workers. [Once] and [OnceEach] do a command at once and leave a
-// final job. Each effect happens exactly once:
+// [Intake] takes requests, in batches, and [Accept] makes queued jobs of them for workers (package delivery).
+// [Once] and [OnceEach] do a command at once and leave a final job. Each effect happens exactly once:
 //
 //   - [QueueComplete] says WHERE state IN ('queued', 'awaiting_action'), in the transaction
 //     of the job's effect, and a wrong row count rolls both back.

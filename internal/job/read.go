@@ -170,7 +170,7 @@ const notFrequent = `j.kind NOT IN ('purchase', 'cancellation', 'hold-create', '
 const openJobs = `(
 	SELECT j.* FROM (
 		SELECT unnest(jobs) AS id FROM outbox_messages
-		UNION SELECT job_id FROM payments WHERE finished_at IS NULL
+		UNION SELECT purchase_id FROM payments WHERE finished_at IS NULL
 		UNION SELECT cancel_job FROM payments WHERE finished_at IS NULL AND cancel_job IS NOT NULL) o
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = o.id OFFSET 0) j)`
 

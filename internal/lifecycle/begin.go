@@ -171,17 +171,14 @@ func cancel(ctx context.Context, tx pgx.Tx, ref job.Ref, order CancelOrder) (giv
 // endWaits records that the given-up payments wait for their buyers no more, and the progress
 // of the job. It locks all these jobs at once, in their order.
 func endWaits(ctx context.Context, tx pgx.Tx, ref job.Ref, given []payment.Ref, left int) error {
-	var purchases, jobs []uuid.UUID
-	for _, p := range given {
-		purchases, jobs = append(purchases, p.PurchaseID), append(jobs, p.JobID)
-	}
+	purchases := payment.PurchasesOf(given)
 	var b pgx.Batch
 	if len(given) > 0 {
 		purchase.QueueNotAwaiting(&b, purchases)
 	}
-	job.QueueLock(&b, append(slices.Clone(jobs), ref.ID))
+	job.QueueLock(&b, append(slices.Clone(purchases), ref.ID))
 	if len(given) > 0 {
-		job.QueueNotAwaiting(&b, jobs)
+		job.QueueNotAwaiting(&b, purchases)
 	}
 	job.QueueAdvance(&b, ref.ID, &job.Progress{Refunds: &job.Refunds{Total: left}})
 	return tx.SendBatch(ctx, &b).Close()

@@ -83,7 +83,7 @@ func QueueGiveUpCampaign(b *pgx.Batch, campaignID uuid.UUID, given *[]Ref) {
 		SET phase = 'expiring', ending = 'campaign-cancelled', version = version + 1, lease_until = NULL, due_at = clock_timestamp(),
 		    next_action = NULL, `+unblocked+`
 		WHERE campaign_id = $1 AND finished_at IS NULL AND `+beforeCapture+`
-		RETURNING purchase_id, campaign_id, job_id, version`, campaignID).Query(refsInto(given))
+		RETURNING purchase_id, campaign_id, version`, campaignID).Query(refsInto(given))
 }
 
 // CountOpen counts the payments of a campaign whose end is not known, without the late
@@ -100,7 +100,7 @@ func CountOpen(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (n int
 // queue it after the statement that locks the campaign.
 func QueueOutOfTime(b *pgx.Batch, campaignID uuid.UUID, limit int, found *[]Ref) {
 	b.Queue(`
-		SELECT purchase_id, campaign_id, job_id, version FROM payments
+		SELECT purchase_id, campaign_id, version FROM payments
 		WHERE campaign_id = $1 AND finished_at IS NULL AND phase = 'expiring' AND intent_id IS NOT NULL
 		  AND latest <= (SELECT clock_timestamp())
 		ORDER BY latest, purchase_id LIMIT $2`+postgres.SkipLocked.SQL(), campaignID, limit).Query(refsInto(found))

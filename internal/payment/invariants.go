@@ -33,11 +33,11 @@ var Invariants = []audit.Invariant{
 		WHERE (p.payment_method, p.campaign_id, p.user_id, p.currency, p.cancelled)
 		      IS DISTINCT FROM (r.method, r.campaign_id, r.user_id, r.currency, r.amounts)`},
 	{Check: "payments", Name: "a purchase by card has its payment, and no other purchase has one", SQL: `
-		SELECT format('purchase %s of job %s by %s: %s %s; payment of job %s: %s %s', coalesce(p.id, y.purchase_id), p.id, p.payment_method,
-		              p.amount, p.currency, y.job_id, y.amount, y.currency)
+		SELECT format('purchase %s by %s: %s %s; payment of %s: %s %s', coalesce(p.id, y.purchase_id), p.payment_method,
+		              p.amount, p.currency, y.purchase_id, y.amount, y.currency)
 		FROM (SELECT * FROM purchases WHERE payment_method = 'card') p FULL JOIN payments y ON y.purchase_id = p.id
-		WHERE (p.id, p.id, p.campaign_id, p.amount, p.currency)
-		      IS DISTINCT FROM (y.purchase_id, y.job_id, y.campaign_id, y.amount, y.currency)`},
+		WHERE (p.id, p.campaign_id, p.amount, p.currency)
+		      IS DISTINCT FROM (y.purchase_id, y.campaign_id, y.amount, y.currency)`},
 	{Check: "unpaid_purchases", Name: "a purchase that waits for its payment is paid by card", SQL: `
 		SELECT format('purchase %s is %s, by %s', id, state, payment_method)
 		FROM purchases WHERE state IN ('pending', 'awaiting_action') AND payment_method <> 'card'`},
@@ -68,7 +68,7 @@ var Invariants = []audit.Invariant{
 			ELSE p.state IN ('pending', 'awaiting_action') AND p.completed_at IS NULL END`},
 	{Check: "next_actions", Name: "a purchase that waits for its buyer says how to go on, and so does its job", SQL: `
 		SELECT format('payment %s is %s with %s; purchase %s, job %s with %s', y.purchase_id, y.phase, y.next_action, p.state, j.state, j.progress)
-		FROM payments y JOIN purchases p ON p.id = y.purchase_id LEFT JOIN jobs j ON j.id = y.job_id
+		FROM payments y JOIN purchases p ON p.id = y.purchase_id LEFT JOIN jobs j ON j.id = y.purchase_id
 		WHERE y.phase = 'action' AND y.next_action IS NULL
 		   OR y.phase IN ('action', 'declined') AND (p.state <> 'awaiting_action' OR j.state IS DISTINCT FROM 'awaiting_action')
 		   OR (p.state = 'awaiting_action') <> (coalesce(j.state, '') = 'awaiting_action')
@@ -76,11 +76,11 @@ var Invariants = []audit.Invariant{
 		                                                   ELSE j.progress -> 'next_action' ->> 'url' END IS NULL`},
 	{Check: "waiting_jobs", Name: "only a job whose payment is open waits for a buyer", SQL: `
 		SELECT format('job %s, payment %s', j.id, y.phase)
-		FROM jobs j LEFT JOIN payments y ON y.job_id = j.id
+		FROM jobs j LEFT JOIN payments y ON y.purchase_id = j.id
 		WHERE j.state = 'awaiting_action' AND (y.purchase_id IS NULL OR y.finished_at IS NOT NULL)`},
 	{Check: "payment_jobs", Name: "the job of a payment is open as long as its purchase, and ends with it", SQL: `
 		SELECT format('payment %s is %s, its purchase %s, its job %s is %s', y.purchase_id, y.phase, p.state, j.id, j.state)
-		FROM payments y JOIN purchases p ON p.id = y.purchase_id JOIN jobs j ON j.id = y.job_id
+		FROM payments y JOIN purchases p ON p.id = y.purchase_id JOIN jobs j ON j.id = y.purchase_id
 		WHERE j.purchase_id IS DISTINCT FROM y.purchase_id OR j.kind <> 'purchase'
 		   OR (j.state IN ('queued', 'awaiting_action')) <> (p.state IN ('pending', 'awaiting_action'))
 		   OR y.phase = 'settled' AND j.state <> 'succeeded' OR y.phase IN ('refund_due', 'cancelled') AND j.state <> 'failed'`},

@@ -75,6 +75,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/platform/postgres"
 )
@@ -132,13 +133,12 @@ const (
 
 // Ref names a payment at a version.
 type Ref struct {
-	PurchaseID uuid.UUID
+	PurchaseID uuid.UUID // and of its job
 	CampaignID uuid.UUID
-	JobID      uuid.UUID
 	Version    int64
 }
 
-const refColumns = `p.purchase_id, p.campaign_id, p.job_id, p.version`
+const refColumns = `p.purchase_id, p.campaign_id, p.version`
 
 // refsInto reads rows of refColumns.
 func refsInto(refs *[]Ref) func(pgx.Rows) error {
@@ -148,9 +148,21 @@ func refsInto(refs *[]Ref) func(pgx.Rows) error {
 	}
 }
 
+// Job returns the job of the purchase.
+func (r Ref) Job() job.Ref { return job.Ref{ID: r.PurchaseID, CampaignID: r.CampaignID} }
+
 // Item returns the payment as a leased item.
 func (r Ref) Item() lease.Item {
 	return lease.Item{ID: r.PurchaseID, Version: r.Version, Kind: "payment"}
+}
+
+// PurchasesOf returns the purchases of payments, whose ids are those of their jobs.
+func PurchasesOf(refs []Ref) []uuid.UUID {
+	ids := make([]uuid.UUID, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.PurchaseID
+	}
+	return ids
 }
 
 // Items returns payments as leased items.
@@ -165,7 +177,6 @@ func Items(refs []Ref) []lease.Item {
 // Payment is the payment of a purchase at a provider.
 type Payment struct {
 	PurchaseID    uuid.UUID
-	JobID         uuid.UUID
 	CampaignID    uuid.UUID
 	Amount        money.Amount
 	Currency      string
@@ -242,11 +253,11 @@ func sooner(t time.Time, other *time.Time) time.Time {
 
 // Ref returns the name of the payment at its version.
 func (p *Payment) Ref() Ref {
-	return Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Version: p.Version}
+	return Ref{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, Version: p.Version}
 }
 
 // columns are the fields of a Payment, in order.
-const columns = `p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, p.phase, p.version, p.lease_until,
+const columns = `p.purchase_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, p.phase, p.version, p.lease_until,
 	p.due_at, p.wakes, p.deadline, p.latest, p.awaits_until, p.kept_since, p.declined_until, p.over_at <= clock_timestamp(), p.attempt, p.attempt_at, p.tries,
 	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.livemode, p.received,
 	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for, p.last_error,

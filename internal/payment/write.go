@@ -25,25 +25,25 @@ type New struct {
 // are due once dueIn has passed, if no task comes sooner.
 func QueueInsert(b *pgx.Batch, payments []New, maxExtension, afterEnd, dueIn time.Duration) {
 	n := len(payments)
-	purchases, jobs, campaigns, amounts := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n)
+	purchases, campaigns, amounts := make([]uuid.UUID, n), make([]uuid.UUID, n), make([]int64, n)
 	currencies, methods, returns := make([]string, n), make([]string, n), make([]*string, n)
 	reserved, held := make([]float64, n), make([]*time.Time, n)
 	for i, p := range payments {
-		purchases[i], jobs[i], campaigns[i], amounts[i] = p.PurchaseID, p.JobID, p.CampaignID, int64(p.Amount)
+		purchases[i], campaigns[i], amounts[i] = p.PurchaseID, p.CampaignID, int64(p.Amount)
 		currencies[i], methods[i], returns[i], reserved[i] = p.Currency, p.PaymentMethod, p.ReturnURL, p.Reserved.Seconds()
 		if !p.HeldSince.IsZero() {
 			held[i] = &p.HeldSince
 		}
 	}
 	b.Queue(`
-		INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, awaits_until, kept_since, due_at, created_at)
-		SELECT p.purchase_id, p.job_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, t.now + p.reserved * interval '1 second',
-		       t.now + (p.reserved + $10) * interval '1 second',
-		       (SELECT sale_ends_at FROM campaigns WHERE id = p.campaign_id) + $12 * interval '1 second', coalesce(p.held_since, t.now), t.now + $11 * interval '1 second', t.now
-		FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::float8[], $9::timestamptz[])
-		     AS p (purchase_id, job_id, campaign_id, amount, currency, payment_method, return_url, reserved, held_since),
+		INSERT INTO payments (purchase_id, campaign_id, amount, currency, payment_method, return_url, deadline, latest, awaits_until, kept_since, due_at, created_at)
+		SELECT p.purchase_id, p.campaign_id, p.amount, p.currency, p.payment_method, p.return_url, t.now + p.reserved * interval '1 second',
+		       t.now + (p.reserved + $9) * interval '1 second',
+		       (SELECT sale_ends_at FROM campaigns WHERE id = p.campaign_id) + $11 * interval '1 second', coalesce(p.held_since, t.now), t.now + $10 * interval '1 second', t.now
+		FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::float8[], $8::timestamptz[])
+		     AS p (purchase_id, campaign_id, amount, currency, payment_method, return_url, reserved, held_since),
 		     (SELECT clock_timestamp() AS now) t`,
-		purchases, jobs, campaigns, amounts, currencies, methods, returns, reserved, held, maxExtension.Seconds(), dueIn.Seconds(), afterEnd.Seconds()).
+		purchases, campaigns, amounts, currencies, methods, returns, reserved, held, maxExtension.Seconds(), dueIn.Seconds(), afterEnd.Seconds()).
 		Exec(postgres.Exactly(n, "new payments"))
 }
 
@@ -130,11 +130,11 @@ func Wake(ctx context.Context, db postgres.DB, purchases []uuid.UUID) ([]Ref, er
 	return lease.Wake(ctx, db, Leases, `SELECT unnest($1::uuid[])`, refColumns, pgx.RowToStructByPos[Ref], purchases)
 }
 
-// QueueOfJobs finds the payments of purchase jobs.
+// QueueOfJobs finds the payments of purchase jobs, whose ids they have.
 func QueueOfJobs(b *pgx.Batch, jobs []uuid.UUID, found *[]Ref) {
 	b.Queue(`
-		SELECT p.purchase_id, p.campaign_id, p.job_id, p.version FROM unnest($1::uuid[]) WITH ORDINALITY AS j (id, ordinal)
-		CROSS JOIN LATERAL (SELECT * FROM payments WHERE job_id = j.id) p ORDER BY j.ordinal`, jobs).Query(refsInto(found))
+		SELECT `+refColumns+` FROM unnest($1::uuid[]) WITH ORDINALITY AS j (id, ordinal)
+		CROSS JOIN LATERAL (SELECT * FROM payments WHERE purchase_id = j.id) p ORDER BY j.ordinal`, jobs).Query(refsInto(found))
 }
 
 // QueueLock locks the payments of purchases in the order of their ids and reads them

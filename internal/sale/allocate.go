@@ -177,12 +177,12 @@ func (in *inputs) take(o *Order, p purchase.Purchase, picked []*inventory.FreePo
 // reserve begins the payment by card of a purchase, whose positions are reserved. heldSince is when the
 // hold was made that it uses; zero: it uses none.
 func (in *inputs) reserve(o *Order, p *purchase.Purchase, given inventory.Allocation, heldSince time.Time) {
-	in.stock.Reserve(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID, o.job.ID))
+	in.stock.Reserve(given.Picked, inventory.ReservedBy(o.client, o.UserID, p.ID))
 	in.pending[o.buyer()] += len(given.Picked)
 	cards := in.cards[o.cardholder()]
 	cards.Count++
 	in.cards[o.cardholder()] = cards
-	pay := payment.New{Reserved: given.For, HeldSince: heldSince, Payment: payment.Payment{PurchaseID: p.ID, JobID: p.ID, CampaignID: p.CampaignID,
+	pay := payment.New{Reserved: given.For, HeldSince: heldSince, Payment: payment.Payment{PurchaseID: p.ID, CampaignID: p.CampaignID,
 		Amount: p.Amount, Currency: p.Currency, PaymentMethod: o.Payment.PaymentMethod, ReturnURL: postgres.Nullable(o.Payment.ReturnURL)}}
 	in.reserved, in.begun = append(in.reserved, given), append(in.begun, pay)
 	in.steps = append(in.steps, payment.Step{PurchaseID: p.ID, Event: payment.StepReserved})

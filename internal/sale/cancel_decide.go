@@ -54,7 +54,7 @@ func (e *effects) cancelPayment(c *cancellation) {
 	taken := payment.Cancellation{PurchaseID: p.PurchaseID, JobID: c.ID, By: c.By, Reason: c.Reason}
 	if p.Phase.BeforeCapture() {
 		e.cancelledPayments = append(e.cancelledPayments, taken)
-		e.notAwaiting, e.unawaited = append(e.notAwaiting, p.JobID), append(e.unawaited, p.PurchaseID)
+		e.notAwaiting = append(e.notAwaiting, p.PurchaseID)
 		e.Due = append(e.Due, payment.Ref{PurchaseID: p.PurchaseID, Version: p.Version + 1}.Item())
 	} else {
 		e.captured = append(e.captured, taken)

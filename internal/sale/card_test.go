@@ -41,7 +41,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		+ position 2,2 reserved a purchase 1 v1 board_version=1 expires_at=11h
 		~ job 1: → purchase 1 attempts=1
 		+ purchase 1 a card 400 pending 2,1@200 2,2@200 job 1
-		+ payment of purchase 1 reserved job 1 amount=400 payment_method=pm_card_visa due_at=5h deadline=10h latest=11h
+		+ payment of purchase 1 reserved amount=400 payment_method=pm_card_visa due_at=5h deadline=10h latest=11h
 		+ step of purchase 1 reserved`)
 	if len(report.Due) != 1 || len(report.Completed) != 0 {
 		t.Fatalf("%+v", report)

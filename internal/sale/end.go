@@ -130,13 +130,10 @@ func ExpireReservations(ctx context.Context, db postgres.Beginner, limit int) (n
 		if n = len(expired); err != nil || n == 0 {
 			return err
 		}
-		purchases, jobs := make([]uuid.UUID, n), make([]uuid.UUID, n)
-		for i, ref := range expired {
-			purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
-		}
+		purchases := payment.PurchasesOf(expired)
 		var b pgx.Batch
 		purchase.QueueNotAwaiting(&b, purchases)
-		job.QueueNotAwaiting(&b, jobs)
+		job.QueueNotAwaiting(&b, purchases)
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {

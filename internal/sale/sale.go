@@ -54,7 +54,7 @@ type Seller struct {
 	db           postgres.Beginner
 	jobRetention time.Duration
 	reservations Reservations
-	facts        *campaign.TermsCache
+	terms        *campaign.TermsCache
 }
 
 // MaxExtension is how much longer positions wait for a card at most while the provider is away.
@@ -75,7 +75,7 @@ type Reservations struct {
 // NewSeller returns a Seller. jobRetention is that of the draw jobs that it makes.
 func NewSeller(db postgres.Beginner, jobRetention time.Duration, reservations Reservations) *Seller {
 	reservations.HoldQuota.Max = max(reservations.HoldQuota.Max, reservations.For)
-	return &Seller{db: db, jobRetention: jobRetention, reservations: reservations, facts: campaign.NewTermsCache()}
+	return &Seller{db: db, jobRetention: jobRetention, reservations: reservations, terms: campaign.NewTermsCache()}
 }
 
 // Order is the payload of a purchase job: buyer, selection and payment.

@@ -33,7 +33,7 @@ func (s *Seller) sell(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.L
 	if err != nil {
 		return Report{}, err
 	}
-	if err := s.facts.Fill(ctx, tx, in.campaigns); err != nil {
+	if err := s.terms.Fill(ctx, tx, in.campaigns); err != nil {
 		return Report{}, err
 	}
 	in.reservations = s.reservations

@@ -109,7 +109,7 @@ func (e *effects) settle(c *settlement, s decision) error {
 		e.Due = append(e.Due, payment.Ref{PurchaseID: c.PurchaseID, Version: c.Version + 1}.Item())
 	case s.purchase == purchase.Completed:
 		e.completed = append(e.completed, c.PurchaseID)
-		return e.succeed(c.JobID, resultOf(c.bought, c.campaign.Board+1))
+		return e.succeed(c.PurchaseID, resultOf(c.bought, c.campaign.Board+1))
 	case s.purchase != "" && c.open():
 		return e.end(c, s)
 	case s.purchase != "":
@@ -151,7 +151,7 @@ func (e *effects) end(c *settlement, s decision) error {
 		end.Failure, end.By, end.Reason = nil, cmp.Or(postgres.ValueOf(c.CancelledBy), job.System), postgres.ValueOf(c.CancelReason)
 	}
 	e.ends = append(e.ends, end)
-	e.fail(c.JobID, c.PurchaseID, s.problem)
+	e.fail(c.PurchaseID, c.PurchaseID, s.problem)
 	if c.CancelJob == nil {
 		return nil
 	}

@@ -116,10 +116,9 @@ func lockPayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockW
 		switch {
 		case again:
 		case in.campaigns[ref.CampaignID] == nil:
-			return nil, fmt.Errorf("job %s: its payment is of campaign %s, which is not locked", ref.JobID, ref.CampaignID)
+			return nil, fmt.Errorf("job %s: its payment is of campaign %s, which is not locked", ref.PurchaseID, ref.CampaignID)
 		case !locked[ref.CampaignID]:
-			one := job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID}
-			in.Busy, in.Locked = append(in.Busy, one), append(in.Locked, one)
+			in.Busy, in.Locked = append(in.Busy, ref.Job()), append(in.Locked, ref.Job())
 		default:
 			free = append(free, ref)
 		}
@@ -148,7 +147,7 @@ func (in *settlements) read(ctx context.Context, tx pgx.Tx, refs []payment.Ref, 
 	}
 	for _, ref := range refs {
 		if !locked[ref.PurchaseID] {
-			in.Busy = append(in.Busy, job.Ref{ID: ref.JobID, CampaignID: ref.CampaignID})
+			in.Busy = append(in.Busy, ref.Job())
 			continue
 		}
 		p := bought[ref.PurchaseID]

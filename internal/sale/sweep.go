@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/job"
@@ -56,13 +55,10 @@ func (s WithoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Ite
 		if known, waiting, err = payment.EndUnsent(ctx, tx, due); err != nil || len(waiting) == 0 {
 			return err
 		}
-		purchases, jobs := make([]uuid.UUID, len(waiting)), make([]uuid.UUID, len(waiting))
-		for i, ref := range waiting {
-			purchases[i], jobs[i] = ref.PurchaseID, ref.JobID
-		}
+		purchases := payment.PurchasesOf(waiting)
 		var b pgx.Batch
 		payment.QueueWaiting(&b, purchases, payment.WaitsForKey)
-		job.QueueWaiting(&b, jobs, job.Blocked{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.Recheck).UTC()})
+		job.QueueWaiting(&b, purchases, job.Blocked{Reason: payment.WaitsForKey.Text(), RetryAt: time.Now().Add(s.Recheck).UTC()})
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
@@ -86,7 +82,7 @@ func (s WithoutProvider) end(ctx context.Context, run sweep.Run, due []lease.Ite
 // settle decides what becomes of a payment whose end is known. One whose campaign is locked is
 // due again later.
 func (s WithoutProvider) settle(ctx context.Context, run sweep.Run, known payment.Ref) error {
-	report, err := s.Seller.SettlePayments(ctx, []job.Ref{{ID: known.JobID, CampaignID: known.CampaignID}}, job.SkipLocked)
+	report, err := s.Seller.SettlePayments(ctx, []job.Ref{known.Job()}, job.SkipLocked)
 	if err != nil {
 		return err
 	}

@@ -60,8 +60,7 @@ type effects struct {
 	wallets     *wallet.Buyers
 	waiting     []uuid.UUID // jobs that wait for the end of a payment from now on
 	waitingFor  []uuid.UUID // the purchases of these
-	notAwaiting []uuid.UUID // jobs that do not wait for their buyers any more
-	unawaited   []uuid.UUID // the purchases of these
+	notAwaiting []uuid.UUID // purchases, and with them their jobs, that do not wait for their buyers any more
 }
 
 func newEffects() *effects {
@@ -140,7 +139,7 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	purchase.QueueEnd(&b, e.cancelled, purchase.Completed)
-	queueSome(&b, e.unawaited, purchase.QueueNotAwaiting)
+	queueSome(&b, e.notAwaiting, purchase.QueueNotAwaiting)
 	e.wallets.Queue(&b)
 	if len(e.waiting) > 0 { // all jobs are locked at once, so that it has one order
 		all := slices.Concat(e.waiting, e.notAwaiting)

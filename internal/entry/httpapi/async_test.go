@@ -121,8 +121,8 @@ func TestAQueueOfPaymentsThatIsTooLongRefusesCardsOnly(t *testing.T) {
 	mustAnswer(t, "", before, 202)
 	purchase := uuid.New()
 	t.Cleanup(func() { exec(s, `DELETE FROM payments WHERE purchase_id = $1`, purchase) }) // before the audit: there is no such purchase
-	exec(s, `INSERT INTO payments (purchase_id, job_id, campaign_id, amount, currency, payment_method, deadline, latest, kept_since, created_at)
-		VALUES ($1, $2, $3, 100, 'JPY', 'pm_1', clock_timestamp(), clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 hour')`, purchase, uuid.New(), id)
+	exec(s, `INSERT INTO payments (purchase_id, campaign_id, amount, currency, payment_method, deadline, latest, kept_since, created_at)
+		VALUES ($1, $2, 100, 'JPY', 'pm_1', clock_timestamp(), clock_timestamp(), clock_timestamp(), clock_timestamp() - interval '1 hour')`, purchase, id)
 	servers.Eventually(t, "the wait is known", func() bool { return s.Metric(0, `triprize_queue_wait_seconds{kind="payment"}`) > 3000 })
 	wantAnswer(t, "by card", orderByCard(s, s.App, id, "u", "after"), 503, coded("overloaded"), valued{"Retry-After", "60"})
 	wantAnswer(t, "an earlier request again", orderByCard(s, s.App, id, "u", "before"), 202, before.ID)

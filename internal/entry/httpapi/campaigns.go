@@ -144,7 +144,7 @@ func (s *server) UnblockPositions(ctx context.Context, r operations.UnblockPosit
 // positionsIn returns the positions that an operator has chosen, or an invalid-request Error if
 // the campaign has no such ones. Limits on what a user may choose do not count.
 func (s *server) positionsIn(ctx context.Context, id uuid.UUID, chosen []contract.PlaceDraft) ([]shape.Position, error) {
-	known, err := s.facts.Of(ctx, s.db, id)
+	known, err := s.terms.Of(ctx, s.db, id)
 	if err != nil {
 		return nil, err
 	}

@@ -284,7 +284,7 @@ func (s *server) sendProof(c *fiber.Ctx, document *drawing.Proof, tagged respons
 }
 
 func (s *server) GetDrawLabels(ctx context.Context, r operations.GetDrawLabelsRequestObject) (operations.Answer, error) {
-	found, err := s.facts.Of(ctx, s.db, r.Campaign)
+	found, err := s.terms.Of(ctx, s.db, r.Campaign)
 	if err == nil && found.IsDraft { // an operator's, too: its labels may change
 		err = campaign.NotFound(r.Campaign)
 	}

@@ -215,7 +215,7 @@ func (s *server) requirePublished(ctx context.Context, c *fiber.Ctx, o *openapi.
 	if err != nil {
 		return err // not possible: the contract was checked
 	}
-	found, err := s.facts.Of(ctx, s.db, id)
+	found, err := s.terms.Of(ctx, s.db, id)
 	if err == nil && found.IsDraft {
 		err = campaign.NotFound(id)
 	}

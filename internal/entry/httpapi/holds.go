@@ -29,7 +29,7 @@ func (s *server) CreateHold(ctx context.Context, r operations.CreateHoldRequestO
 	if err != nil {
 		return nil, err
 	}
-	selection, err := inventory.Selection{Quantity: body.Quantity, Layer: body.Layer, Adjacent: body.Adjacent}.With(ctx, s.db, s.facts, r.Campaign,
+	selection, err := inventory.Selection{Quantity: body.Quantity, Layer: body.Layer, Adjacent: body.Adjacent}.With(ctx, s.db, s.terms, r.Campaign,
 		choices(body.Positions), "", s.settings.Holds.MaxPositions)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func (s *server) context() (context.Context, context.CancelFunc) {
 }
 
 func (s *server) requireCampaign(ctx context.Context, id uuid.UUID) error {
-	_, err := s.facts.Of(ctx, s.db, id)
+	_, err := s.terms.Of(ctx, s.db, id)
 	return err
 }
 

@@ -65,7 +65,7 @@ func (s *server) ResolvePayment(ctx context.Context, r operations.ResolvePayment
 
 // cardPaymentJSON is a payment as operators see it.
 func cardPaymentJSON(p payment.Payment) contract.CardPayment {
-	d := contract.CardPayment{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.JobID, Amount: int64(p.Amount), Currency: p.Currency,
+	d := contract.CardPayment{PurchaseID: p.PurchaseID, CampaignID: p.CampaignID, JobID: p.PurchaseID, Amount: int64(p.Amount), Currency: p.Currency,
 		PaymentMethod: p.PaymentMethod, Reference: p.IntentID, Phase: contract.CardPaymentPhase(p.Phase), Status: p.IntentStatus, Reason: p.Reason(),
 		NextLookAt: p.DueAt, ExpiresAt: p.OverAt(), CreatedAt: p.CreatedAt, Version: p.Version}
 	if waiter := string(p.WaitsFor()); waiter != "" {

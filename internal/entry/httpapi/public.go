@@ -11,8 +11,8 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/drawing"
 	"triprize/internal/entry/httpapi/call"
-	"triprize/internal/entry/pages"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/entry/pages"
 	"triprize/internal/inventory"
 	"triprize/internal/lifecycle"
 )

@@ -62,7 +62,7 @@ func (s *server) orderOf(ctx context.Context, campaignID uuid.UUID, body *contra
 		order.By = who.Signature() // for its entry of the ledger
 	}
 	order.Selection, err = inventory.Selection{Layer: response.ValueOf(wanted.Layer), Quantity: wanted.Quantity, Adjacent: wanted.Adjacent, HoldID: response.ValueOf(wanted.HoldID)}.
-		With(ctx, s.db, s.facts, campaignID, choices(wanted.Positions), "/selection", s.settings.Campaigns.MaxQuantity)
+		With(ctx, s.db, s.terms, campaignID, choices(wanted.Positions), "/selection", s.settings.Campaigns.MaxQuantity)
 	if err == nil {
 		err = checkPayment(order.Payment, s.settings.Payments)
 	}
@@ -162,7 +162,7 @@ func (s *server) positionsOf(ctx context.Context, p purchase.Purchase, named []c
 	if len(named) == 0 {
 		return nil, nil
 	}
-	known, err := s.facts.Of(ctx, s.db, p.CampaignID)
+	known, err := s.terms.Of(ctx, s.db, p.CampaignID)
 	if err != nil {
 		return nil, err
 	}

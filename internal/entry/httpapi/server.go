@@ -36,10 +36,10 @@ import (
 	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/body"
 	"triprize/internal/entry/httpapi/contract"
-	"triprize/internal/entry/pages"
 	"triprize/internal/entry/httpapi/positions"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/entry/httpapi/response"
+	"triprize/internal/entry/pages"
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/inventory"
 	"triprize/internal/job"
@@ -102,7 +102,7 @@ type server struct {
 	jobs       *job.Jobs
 	changes    *progress.Campaigns
 
-	facts         *campaign.TermsCache
+	terms         *campaign.TermsCache
 	campaigns     *readcache.Cache[campaignCopy, response.Tagged]
 	lists         *readcache.Cache[listCopy, response.Tagged]
 	boards        *readcache.Cache[boardCopy, *positions.Board]
@@ -159,7 +159,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		shares:     newShares(settings, registry),
 		streams:    newSlots("event streams", cmp.Or(settings.Streams.MaxOpen, maxStreams(settings.API))),
 		waits:      callerlimit.New("waiting requests", settings.API.MaxConnections),
-		facts:      campaign.NewTermsCache(),
+		terms:      campaign.NewTermsCache(),
 		triggers:   drawing.NewTriggers(registry, logger),
 		changes:    progress.NewCampaigns(db, settings.Streams.Interval, logger),
 		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), 0, logger, registry),
@@ -180,10 +180,10 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	s.queueWaits = job.NewQueueWaits(queue.NewFinder(rdb, namespace), longest, payments, registry)
 	s.intake = job.NewIntake(settings.Accept, job.IntakeOptions{DB: db, Dispatcher: s.dispatcher, Jobs: s.jobs, Waits: s.queueWaits, Health: health, Triggered: s.triggers.Note,
 		Closed: func(ctx context.Context, id uuid.UUID) bool {
-			known, err := s.facts.Of(ctx, db, id)
+			known, err := s.terms.Of(ctx, db, id)
 			return err == nil && known.Closed
 		},
-		Reread:  func(ctx context.Context, id uuid.UUID) { _, _ = s.facts.Read(ctx, db, id) },
+		Reread:  func(ctx context.Context, id uuid.UUID) { _, _ = s.terms.Read(ctx, db, id) },
 		Explain: campaign.Refusals}, registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
 	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, access, provider); err != nil {
@@ -263,7 +263,7 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.exports = newDocuments("exports", mostExports, s.registry, "triprize_exports_total",
 		"Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
 	s.lifecycle = lifecycle.New(gate, key, s.settings.Campaigns.MaxPositions, chain, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
-	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.facts, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
+	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.terms, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.discrepancies = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return discrepancyJSON(d) })
 	s.refunds = refunds.NewService(gate.Retry(0), func(r payment.Refund) any { return resource.Refund(r, resource.Operator) })
 	executor := wallet.NewExecutor(gate.FirstTry(0), gate.Retry(0), walletDocuments)

@@ -111,7 +111,7 @@ func purchases(from string) string {
 }
 
 func payments(where string) string {
-	return `SELECT p.purchase_id::text, p.phase, ` + facts(`'intent', p.intent_id, 'at_provider', p.intent_status, 'waits_for', p.waiting_for, 'job', p.job_id, 'campaign', p.campaign_id,
+	return `SELECT p.purchase_id::text, p.phase, ` + facts(`'intent', p.intent_id, 'at_provider', p.intent_status, 'waits_for', p.waiting_for, 'job', p.purchase_id, 'campaign', p.campaign_id,
 		'received', p.received, 'currency', p.currency, 'due', p.due_at`) + ` FROM payments p WHERE ` + where + ` LIMIT $2`
 }
 

@@ -201,7 +201,6 @@ var cardDamages = []damage{
 	{"open", hasPayment, `DELETE FROM payments WHERE purchase_id = $1`},
 	{"open", hasPayment, `UPDATE payments SET amount = amount + 1 WHERE purchase_id = $1`},
 	{"open", hasPayment, `UPDATE payments SET currency = 'EUR' WHERE purchase_id = $1`},
-	{"open", hasPayment, `UPDATE payments SET job_id = gen_random_uuid() WHERE purchase_id = $1`},
 	{"open", hasPayment, `UPDATE payments SET campaign_id = gen_random_uuid() WHERE purchase_id = $1`},
 	{"done", hasPayment, `UPDATE purchases SET payment_method = 'external' WHERE id = $1`},
 	{"failed", hasPayment, `DELETE FROM purchases WHERE id = $1`},
@@ -233,7 +232,7 @@ var cardDamages = []damage{
 	{"declined", saysHow, `UPDATE purchases SET state = 'pending' WHERE id = $1`},
 	{"open", saysHow, `UPDATE purchases SET state = 'awaiting_action' WHERE id = $1`},
 	{"action", "only a job whose payment is open waits for a buyer", `UPDATE payments SET phase = 'cancelled', ending = 'expired', finished_at = now() WHERE purchase_id = $1`},
-	{"action", "only a job whose payment is open waits for a buyer", `UPDATE payments SET job_id = gen_random_uuid() WHERE purchase_id = $1`},
+	{"action", "only a job whose payment is open waits for a buyer", `DELETE FROM payments WHERE purchase_id = $1`},
 
 	{"open", itsJob, `UPDATE jobs SET purchase_id = gen_random_uuid() WHERE purchase_id = $1`},
 	{"open", itsJob, `UPDATE jobs SET state = 'failed', problem = '{}', finished_at = now() WHERE purchase_id = $1`},

@@ -82,7 +82,7 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 		return err
 	}
 	if result.Announce {
-		w.processor.Announce(result.Ref.JobID)
+		w.processor.Announce(result.Ref.PurchaseID)
 	}
 	if result.Outcome == cards.Settle {
 		err = w.cards.settlements.Do(ctx, result.Job())

@@ -144,7 +144,7 @@ func TestAPaymentWhoseCampaignIsLockedGivesItsSlotBack(t *testing.T) {
 	}
 	unlock()
 	lead(t, w, ref)
-	if j := fixture.Job(t, w.db, ref.JobID); j.State != job.Succeeded {
+	if j := fixture.Job(t, w.db, ref.PurchaseID); j.State != job.Succeeded {
 		t.Errorf("the job is %s", j.State)
 	}
 	fixture.Sound(t, w.db)
@@ -180,7 +180,7 @@ func TestAWorkerThatShutsDownGivesItsPaymentsBack(t *testing.T) {
 	servers.NoError(t, <-ended)
 	var phase payment.Phase
 	var free bool
-	err := w.db.QueryRow(t.Context(), `SELECT phase, lease_until IS NULL AND due_at <= clock_timestamp() FROM payments WHERE job_id = $1`, card).Scan(&phase, &free)
+	err := w.db.QueryRow(t.Context(), `SELECT phase, lease_until IS NULL AND due_at <= clock_timestamp() FROM payments WHERE purchase_id = $1`, card).Scan(&phase, &free)
 	if err != nil || phase != payment.Confirming || !free {
 		t.Errorf("the payment is %s, given back: %t, %v", phase, free, err)
 	}
@@ -195,7 +195,7 @@ func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	card := buy(t, w, id, "pm_action", 1)[0]
 	awaitState(t, w, job.AwaitingAction, card)
-	purchase := servers.Value[string](t, w.db, `SELECT purchase_id::text FROM payments WHERE job_id = $1`, card)
+	purchase := servers.Value[string](t, w.db, `SELECT purchase_id::text FROM payments WHERE purchase_id = $1`, card)
 	bank.Move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
 	intents, _ := bank.Of(purchase)
 	fresh, err := w.cards.events.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.amount_capturable_updated", IntentID: intents[0].ID, Status: "requires_capture"}})

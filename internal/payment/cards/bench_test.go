@@ -302,7 +302,7 @@ func (b *bench) reserve(method string) uuid.UUID {
 	b.t.Helper()
 	campaignID := uuidv7.New()
 	id := fixture.Accept(b.t, b.db, fixture.PurchaseRequest(b.t, campaignID, "buyer", 0, 1))[0].ID // also of its purchase
-	p := payment.Payment{PurchaseID: id, JobID: id, CampaignID: campaignID, Amount: money.Amount(1200), Currency: "JPY", PaymentMethod: method}
+	p := payment.Payment{PurchaseID: id, CampaignID: campaignID, Amount: money.Amount(1200), Currency: "JPY", PaymentMethod: method}
 	err := postgres.InTx(context.Background(), b.db, func(tx pgx.Tx) error {
 		var batch pgx.Batch
 		payment.QueueInsert(&batch, []payment.New{{Payment: p, Reserved: time.Hour}}, time.Hour, time.Hour, time.Hour)
@@ -383,7 +383,7 @@ func (b *bench) settle(id uuid.UUID) {
 
 func (b *bench) jobOf(id uuid.UUID) job.Job {
 	b.t.Helper()
-	return fixture.Job(b.t, b.db, b.get(id).JobID)
+	return fixture.Job(b.t, b.db, b.get(id).PurchaseID)
 }
 
 func (b *bench) purchaseState(id uuid.UUID) string {

@@ -166,7 +166,7 @@ func (s *Service) Try(ctx context.Context, r job.Request, purchaseID uuid.UUID, 
 		}
 		payment.QueueTry(b, &known, method, returnURL)
 		purchase.QueueAwaiting(b, purchaseID, false)
-		job.QueueProgress(b, known.JobID, job.Queued, nil)
+		job.QueueProgress(b, known.PurchaseID, job.Queued, nil)
 		return nil
 	}, func(b *pgx.Batch) {
 		payment.QueueCards(b, []payment.Buyer{buyer}, purchaseID, true, nil, func(_ payment.Buyer, counted payment.Cards) { others = counted })

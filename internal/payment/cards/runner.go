@@ -99,7 +99,7 @@ type Result struct {
 
 // Job returns the job of the payment, for shards.
 func (r Result) Job() job.Ref {
-	return job.Ref{ID: r.Ref.JobID, CampaignID: r.Ref.CampaignID}.In(r.Trace)
+	return r.Ref.Job().In(r.Trace)
 }
 
 // Settings are those of the runner.
@@ -141,7 +141,7 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 		rn.metrics.phases.WithLabelValues(string(payment.Creating)).Inc() // with the claim
 	}
 	r.hit("claimed")
-	ctx, span := job.Continue(ctx, rn.db, p.JobID, "payment")
+	ctx, span := job.Continue(ctx, rn.db, p.PurchaseID, "payment")
 	outcome, err := r.process(ctx)
 	if errors.Is(err, lease.ErrFenced) {
 		outcome, err = Fenced, nil

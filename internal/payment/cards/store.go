@@ -65,7 +65,7 @@ func (r *run) storeAll(ctx context.Context, changed payment.Payment, guard payme
 // logPhase logs what a buyer may complain of: that the card was declined, that the money was taken, or
 // that the payment has ended without it.
 func (r *run) logPhase() {
-	line := []any{"purchase", r.p.PurchaseID, "job", r.p.JobID}
+	line := []any{"purchase", r.p.PurchaseID, "job", r.p.PurchaseID}
 	if r.p.IntentID != nil {
 		line = append(line, "intent", *r.p.IntentID)
 	}
@@ -153,7 +153,7 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 	if progress.NextAction == nil && progress.Waiting == nil {
 		progress = nil
 	}
-	show := func() { job.QueueProgress(b, p.JobID, state, progress) }
+	show := func() { job.QueueProgress(b, p.PurchaseID, state, progress) }
 	if p.CancelJob == nil || !waiting && !wasWaiting {
 		show()
 		return
@@ -162,7 +162,7 @@ func (r *run) queueShown(b *pgx.Batch, p payment.Payment, pause *time.Duration) 
 	if waiting {
 		same = &job.Progress{Waiting: progress.Waiting}
 	}
-	if uuidv7.Compare(p.JobID, *p.CancelJob) < 0 { // jobs are locked in the order of their ids
+	if uuidv7.Compare(p.PurchaseID, *p.CancelJob) < 0 { // jobs are locked in the order of their ids
 		show()
 		job.QueueProgress(b, *p.CancelJob, job.Queued, same)
 	} else {

@@ -141,7 +141,7 @@ func (r *Runner) Run(ctx context.Context, item lease.Item) (Outcome, error) {
 	}
 	one := &run{Runner: r, Refund: &claimed, intentID: *paid.IntentID, dispute: paid.Dispute, was: claimed.State, captured: paid.Received, outOfBand: paid.PaidOutOfBand(), reported: paid.DueAt != nil}
 	one.hit("refunds.claimed")
-	ctx, span := job.Continue(ctx, r.db, paid.JobID, "refund", "triprize.refund_id", claimed.ID.String())
+	ctx, span := job.Continue(ctx, r.db, paid.PurchaseID, "refund", "triprize.refund_id", claimed.ID.String())
 	result := Nothing
 	if err = one.process(ctx); err == nil {
 		result = one.result()

@@ -18,13 +18,13 @@ type Limit struct {
 	owners map[string]int // open ones by owner
 }
 
-// New returns a Limit of most in this process; what names them.
+// New returns a Limit of so many in this process; what names them.
 func New(what string, limit int) *Limit {
 	return &Limit{what: what, max: limit, owners: make(map[string]int)}
 }
 
-// Acquire counts one more of an owner, who may have most, until release is called. release is idempotent. The Error is
-// rate-limited if the owner has reached most: it can close one. It is overloaded if the process has reached its
+// Acquire counts one more of an owner, who may have limit of them, until release is called. release is idempotent. The Error is
+// rate-limited if the owner has reached limit: it can close one. It is overloaded if the process has reached its
 // limit: another process may accept it.
 func (l *Limit) Acquire(owner string, limit int) (release func(), err error) {
 	l.mu.Lock()

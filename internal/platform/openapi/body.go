@@ -35,7 +35,7 @@ const (
 // ReadBody checks a JSON body. It returns the canonical form (RFC 8785) and the texts of the outermost object, or the
 // faults by JSON pointer. In the canonical form UUIDs are in lower case, times in upper case, and optional fields that
 // are null are removed, except in a PATCH. If the body exceeds a limit, or is long and has unknown fields, other
-// faults are not reported. most lowers the contract's limits for the elements of some arrays, by JSON pointer. An
+// faults are not reported. limits lowers the contract's limits for the elements of some arrays, by JSON pointer. An
 // error means that the body is not JSON, or has no canonical form because of invalid UTF-8.
 func (o *Operation) ReadBody(sent []byte, limits map[string]int) (canonical []byte, texts map[string]string, faults []fault.Field, err error) {
 	if !utf8.Valid(sent) || !json.Valid(sent) { // which also bounds the depth
@@ -176,7 +176,7 @@ func (r *bodyReader) array(is *rule) {
 	r.insert(before, r.faults("", append(is.ofCount(n, "element"), own...)...))
 }
 
-// isLonger reports whether the current array has more than most elements. It reads no further.
+// isLonger reports whether the current array has more than limit elements. It reads no further.
 func (r *bodyReader) isLonger(limit int) bool {
 	n := 0
 	for n <= limit && r.next(']') {

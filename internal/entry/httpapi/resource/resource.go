@@ -5,7 +5,6 @@
 package resource
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 
@@ -45,17 +44,16 @@ func Job(j job.Job) contract.Job {
 	return d
 }
 
-// purchaseOf returns the purchase that a job is about: the one that it has begun, or that
+// purchaseOf returns the purchase that a job is about: the one that it has begun, that has its id, or that
 // of its result.
 func purchaseOf(j job.Job) *uuid.UUID {
-	if j.PurchaseID != nil || j.Kind != job.KindPurchase && j.Kind != job.KindCancellation || len(j.Result) == 0 {
+	switch {
+	case j.PurchaseID != nil:
 		return j.PurchaseID
-	}
-	const uuidText = 36
-	if rest, ok := bytes.CutPrefix(j.Result, []byte(`{"purchase_id":"`)); ok && len(rest) > uuidText { // as most are: they need no decoder
-		if id, err := uuid.ParseBytes(rest[:uuidText]); err == nil {
-			return &id
-		}
+	case j.Kind == job.KindPurchase && j.State == job.Succeeded:
+		return &j.ID
+	case j.Kind != job.KindCancellation || len(j.Result) == 0:
+		return nil
 	}
 	var result struct {
 		PurchaseID *uuid.UUID `json:"purchase_id"`
