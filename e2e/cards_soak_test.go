@@ -244,7 +244,7 @@ var cardMoments = map[string][]string{
 		"sale.commit", "sale.committed", "payments.claim", "payments.claimed", "payments.create.call", "payments.create.called",
 		"payments.confirming.store", "payments.confirming.stored", "payments.confirm.call", "payments.confirm.called",
 		"payments.capturing.store", "payments.capturing.stored", "payments.capture.call", "payments.capture.called",
-		"payments.captured.store", "payments.captured.stored", "settlement.commit", "finalization.committed",
+		"payments.captured.store", "payments.captured.stored", "settlement.commit", "settlement.committed",
 	},
 	"pm_card_chargeDeclined": {
 		"payments.expiring.store", "payments.expiring.stored", "payments.cancel.call", "payments.cancel.called",
@@ -326,7 +326,7 @@ func TestAWorkerStoppedAnywhereInAPaymentPastEveryDeadlineChargesNothing(t *test
 	t.Parallel()
 	for card, moments := range cardMoments {
 		for _, moment := range someOf(moments) {
-			if strings.HasPrefix(moment, "sale.") || strings.HasPrefix(moment, "finalization.") {
+			if strings.HasPrefix(moment, "sale.") || strings.HasPrefix(moment, "settlement.") {
 				continue // Postgres ends a transaction whose worker is stopped: see TestAWorkerStoppedInsideABatch…
 			}
 			t.Run(moment, func(t *testing.T) {

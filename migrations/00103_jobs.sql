@@ -3,7 +3,7 @@
 
 -- A job is the record of an accepted request (202), and its idempotency record. No index has a
 -- column that changes, and each page has room for a second, longer version of its rows: so
--- finalizing a job is a HOT update.
+-- completing a job is a HOT update.
 CREATE TABLE jobs (
     id              uuid        PRIMARY KEY,
     client          text        NOT NULL,
@@ -67,7 +67,7 @@ CREATE INDEX outbox_messages_oldest ON outbox_messages (kind, (jobs[1])); -- ids
 
 -- Rejected jobs (those that did not fail through a defect), a row per transaction. The sweep
 -- old-records deletes them sooner than succeeded jobs. A table instead of an index on jobs,
--- so that finalizing a job stays a HOT update.
+-- so that completing a job stays a HOT update.
 CREATE TABLE refused_jobs (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     refused_at timestamptz NOT NULL DEFAULT clock_timestamp(),

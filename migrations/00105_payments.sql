@@ -4,7 +4,7 @@
 -- A payment at a provider, of one purchase. due_at is the time of its next check. Every write
 -- compares and increments the version, so a worker that resumes after a pause writes nothing.
 CREATE TABLE payments (
-    purchase_id    uuid        PRIMARY KEY,                                -- and of its job
+    purchase_id    uuid        PRIMARY KEY,                                -- its job has the same id
     campaign_id    uuid        NOT NULL,                                   -- no foreign key: see campaigns
     amount         bigint      NOT NULL CHECK (amount > 0),                -- minor units
     currency       text        NOT NULL,

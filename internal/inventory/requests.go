@@ -178,9 +178,6 @@ func (s *Holds) refuseTaken(ctx context.Context, r HoldRequest) (done job.Accept
 // extension is refused and does not count.
 func (s *Holds) Extend(ctx context.Context, r HoldRequest, id uuid.UUID) (job.Accepted, error) {
 	done, err := s.campaigns.Do(ctx, r.Job.CampaignID, &task{HoldRequest: r, kind: extend, hold: id})
-	if err == nil {
-		err = done.Err
-	}
 	return done.Accepted, err
 }
 

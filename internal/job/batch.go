@@ -12,13 +12,13 @@ type Batch func(ctx context.Context, refs []Ref, wait LockWait) (BatchResult, er
 
 // BatchResult is what a Batch has done. Jobs in neither list need nothing more.
 type BatchResult struct {
-	Completed []Outcome    // jobs made final by this batch
-	Busy      []Ref        // jobs whose campaign or wallet another transaction has locked: try again
-	Locked    []Ref        // those of Busy whose campaign is locked
-	TimedOut  bool         // a lock wait timed out: nothing is final, and all jobs are Busy
-	Messages  []Message    // of draw jobs, to be dispatched
-	Due       []lease.Item // leased items that are due now, to be dispatched
-	Broken    []error      // of jobs that failed because a wallet is broken, for an operator
+	Outcomes []Outcome    // of jobs made final by this batch
+	Busy     []Ref        // jobs whose campaign or wallet another transaction has locked: try again
+	Locked   []Ref        // those of Busy whose campaign is locked
+	TimedOut bool         // a lock wait timed out: nothing is final, and all jobs are Busy
+	Messages []Message    // of draw jobs, to be dispatched
+	Due      []lease.Item // leased items that are due now, to be dispatched
+	Broken   []error      // of jobs that failed because a wallet is broken, for an operator
 }
 
 // LockWait limits how long a Batch waits for rows that another transaction has locked. When a wait times

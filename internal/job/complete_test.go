@@ -22,14 +22,14 @@ func TestAJobIsSettledOnce(t *testing.T) {
 	ids := accepted(t, db, 2)
 	id := ids[0]
 	for _, o := range []job.Outcome{{ID: id, Result: json.RawMessage(`{"b": 1, "a": 2}`)}, {ID: ids[1], Problem: &job.Problem{Code: "sold-out", Detail: "all 10 are sold"}}} {
-		servers.NoError(t, finalize(t, db, o))
+		servers.NoError(t, complete(t, db, o))
 	}
 	for name, o := range map[string]job.Outcome{
 		"again":       {ID: id, Result: json.RawMessage(`{}`)},
 		"as failed":   {ID: id, Problem: &job.Problem{Code: "sold-out"}},
 		"unknown job": {ID: uuid.New(), Result: json.RawMessage(`{}`)},
 	} {
-		if err := finalize(t, db, o); !errors.Is(err, job.ErrFinal) {
+		if err := complete(t, db, o); !errors.Is(err, job.ErrFinal) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestDeliveriesAreCountedFromTheSecondOn(t *testing.T) {
 			t.Errorf("after a transient fault: %d attempts at job %d", j.Attempts, i)
 		}
 	}
-	servers.NoError(t, finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}))
+	servers.NoError(t, complete(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}))
 	if n, err := job.Begin(t.Context(), db, at(2, ids[0])); err != nil || n != 0 {
 		t.Errorf("a delivery of a finalized job is counted as %d, %v", n, err)
 	}

@@ -51,7 +51,7 @@ func TestWaitersAreWokenByAnAnnouncement(t *testing.T) {
 	w := watching(t, db, announcements, time.Hour) // no poll comes to help
 	ids := accepted(t, db, 2)
 	waiters := []*job.Waiter{w.Waiter(ids[0]), w.Waiter(ids[0]), w.Waiter(ids[1])}
-	servers.NoError(t, finalize(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}))
+	servers.NoError(t, complete(t, db, job.Outcome{ID: ids[0], Result: json.RawMessage(`{}`)}))
 	// Redis may not know the subscription yet, so announce until it is heard.
 	stop := make(chan struct{})
 	var announcing sync.WaitGroup

@@ -86,7 +86,7 @@ func inTx(t *testing.T, db *pgxpool.Pool, do func(tx pgx.Tx) error) {
 	servers.NoError(t, postgres.InTx(context.WithoutCancel(t.Context()), db, do))
 }
 
-func finalize(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
+func complete(t *testing.T, db *pgxpool.Pool, o job.Outcome) error {
 	t.Helper()
 	return postgres.InTx(t.Context(), db, func(tx pgx.Tx) error { return job.Complete(t.Context(), tx, &o) })
 }

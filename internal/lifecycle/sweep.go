@@ -53,7 +53,7 @@ func (s EndedSales) beginDraws(ctx context.Context, run sweep.Run) error {
 			run.Counts["draws_begun"]++
 			_, err = s.Enqueue(ctx, end.Messages)
 		}
-		job.LogFinal(ctx, s.Logger, end.Completed)
+		job.LogFinal(ctx, s.Logger, end.Outcomes)
 		s.Holds.Count(inventory.HoldsReleased, end.Holds)
 		if end.GivenUp > 0 {
 			s.Logger.Warn("the draw waits no longer for payments whose outcome the provider does not report; what is paid after all is refunded",

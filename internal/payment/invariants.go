@@ -33,8 +33,8 @@ var Invariants = []audit.Invariant{
 		WHERE (p.payment_method, p.campaign_id, p.user_id, p.currency, p.cancelled)
 		      IS DISTINCT FROM (r.method, r.campaign_id, r.user_id, r.currency, r.amounts)`},
 	{Check: "payments", Name: "a purchase by card has its payment, and no other purchase has one", SQL: `
-		SELECT format('purchase %s by %s: %s %s; payment of %s: %s %s', coalesce(p.id, y.purchase_id), p.payment_method,
-		              p.amount, p.currency, y.purchase_id, y.amount, y.currency)
+		SELECT format('purchase %s by %s: %s %s; its payment: %s %s', coalesce(p.id, y.purchase_id), p.payment_method,
+		              p.amount, p.currency, y.amount, y.currency)
 		FROM (SELECT * FROM purchases WHERE payment_method = 'card') p FULL JOIN payments y ON y.purchase_id = p.id
 		WHERE (p.id, p.campaign_id, p.amount, p.currency)
 		      IS DISTINCT FROM (y.purchase_id, y.campaign_id, y.amount, y.currency)`},

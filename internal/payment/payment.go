@@ -133,7 +133,7 @@ const (
 
 // Ref names a payment at a version.
 type Ref struct {
-	PurchaseID uuid.UUID // and of its job
+	PurchaseID uuid.UUID // its job has the same id
 	CampaignID uuid.UUID
 	Version    int64
 }

@@ -155,13 +155,13 @@ type Settlement struct {
 }
 
 // recheck is when a payment that was cancelled is checked once more: an event about it
-// may have come while it was settled.
+// may have come meanwhile.
 const recheck = time.Minute
 
 // QueueSettle moves payments to the phases that were decided. A worker that has one of
 // them is fenced. Each must still have the version at which it was read.
 //
-// A settled or returned payment is not checked again, unless an event comes; a late one
+// A payment in the phase settled or refund_due is not checked again, unless an event comes; a late one
 // is due at once, and a cancelled one after a while, if it was ever at the provider, as is one that was
 // paid out of band. Events about refunds
 // that came before the money was in our books are open again.

@@ -53,7 +53,7 @@ func TestACancelledPurchaseGivesBackPositionsMoneyAndLimit(t *testing.T) {
 		t.Error("a new sale is the old purchase")
 	}
 	changed = fixture.Watch(t, db)
-	if again := complete(t, fixture.Seller(db), ref); len(again.Completed)+len(again.Busy) != 0 {
+	if again := complete(t, fixture.Seller(db), ref); len(again.Outcomes)+len(again.Busy) != 0 {
 		t.Errorf("got %+v", again)
 	}
 	changed(``)

@@ -43,16 +43,16 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		+ purchase 1 a card 400 pending 2,1@200 2,2@200 job 1
 		+ payment of purchase 1 reserved amount=400 payment_method=pm_card_visa due_at=5h deadline=10h latest=11h
 		+ step of purchase 1 reserved`)
-	if len(report.Due) != 1 || len(report.Completed) != 0 {
+	if len(report.Due) != 1 || len(report.Outcomes) != 0 {
 		t.Fatalf("%+v", report)
 	}
-	if again := sell(t, seller, ref); len(again.Completed)+len(again.Due)+len(again.Busy) != 0 {
+	if again := sell(t, seller, ref); len(again.Outcomes)+len(again.Due)+len(again.Busy) != 0 {
 		t.Errorf("delivered again: %+v", again)
 	}
 	changed(``)
 	fixture.Sound(t, db)
 	fixture.Advance(t, db, report.Due[0].ID, payment.Captured)
-	if report := fixture.SettlePayments(t, db, ref); report.Sold != 2 || len(report.Completed) != 1 || len(report.Messages) != 0 {
+	if report := fixture.SettlePayments(t, db, ref); report.Sold != 2 || len(report.Outcomes) != 1 || len(report.Messages) != 0 {
 		t.Errorf("finalized: %+v", report)
 	}
 	changed(`
@@ -62,7 +62,7 @@ func TestACardOrderReservesAndIsSoldWhenItIsPaid(t *testing.T) {
 		~ job 1: queued → succeeded; → result={amount: 400, board_version: 2, positions: 2,1@200 2,2@200, purchase_id: purchase 1}
 		~ purchase 1: pending → completed
 		~ payment of purchase 1: reserved → settled; due_at=5h → v2; → attempt=1 intent_id=pi_job 1 received=400`)
-	if report := fixture.SettlePayments(t, db, ref); report.Sold != 0 || len(report.Completed) != 0 {
+	if report := fixture.SettlePayments(t, db, ref); report.Sold != 0 || len(report.Outcomes) != 0 {
 		t.Errorf("finalized again: %+v", report)
 	}
 	changed(``)
@@ -220,7 +220,7 @@ func TestAPurchaseWithoutACardCostsNoStatementAboutPayments(t *testing.T) {
 	}
 	statements = nil
 	report := complete(t, seller, fixture.Accept(t, db, cancellations...)...)
-	if n := all("payments", "payment_steps", "held_times"); len(report.Completed) != 2 || all("INSERT INTO refunds") != 1 || n != all("payments") || all("payments") > 1 { // one for all that are cancelled
+	if n := all("payments", "payment_steps", "held_times"); len(report.Outcomes) != 2 || all("INSERT INTO refunds") != 1 || n != all("payments") || all("payments") > 1 { // one for all that are cancelled
 		t.Errorf("cancellations: %d cost something: %q", n, statements)
 	}
 	statements = nil
@@ -248,7 +248,7 @@ func TestABatchThatBeginsAndSettlesLocksItsJobsInOneOrder(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if report := <-sells; len(report.Due) != 1 || len(report.Completed) != 1 {
+	if report := <-sells; len(report.Due) != 1 || len(report.Outcomes) != 1 {
 		t.Errorf("%+v", report)
 	}
 }
@@ -264,7 +264,7 @@ func TestAWorkerWhosePaymentWasCancelledIsFenced(t *testing.T) {
 	}
 	back := fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
 	unlock := fixture.LockRows(t, db, `payments WHERE purchase_id = $1`, bought)
-	if report, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{back}, sale.WaitForCampaign); err != nil || len(report.Busy) != 1 || len(report.Completed) != 0 {
+	if report, err := fixture.Seller(db).Cancel(t.Context(), []job.Ref{back}, sale.WaitForCampaign); err != nil || len(report.Busy) != 1 || len(report.Outcomes) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	unlock()

@@ -190,14 +190,14 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 		}
 		unlock := c.lock(id, bought)
 		changed := fixture.Watch(t, db)
-		if r := run(job.LockWait{Campaign: 20 * time.Millisecond, Wallets: 20 * time.Millisecond}, refs...); !r.TimedOut || !slices.Equal(r.Busy, refs) || len(r.Completed)+r.Sold+len(r.Locked) != 0 {
+		if r := run(job.LockWait{Campaign: 20 * time.Millisecond, Wallets: 20 * time.Millisecond}, refs...); !r.TimedOut || !slices.Equal(r.Busy, refs) || len(r.Outcomes)+r.Sold+len(r.Locked) != 0 {
 			t.Errorf("%s, all wait and give up together: %+v", name, r)
 		}
-		if r := run(job.LockWait{Campaign: 20 * time.Millisecond}, refs[0]); r.TimedOut != inCampaign || !slices.Equal(r.Busy, refs[:1]) || len(r.Completed) != 0 || (len(r.Locked) == 1) != inCampaign {
+		if r := run(job.LockWait{Campaign: 20 * time.Millisecond}, refs[0]); r.TimedOut != inCampaign || !slices.Equal(r.Busy, refs[:1]) || len(r.Outcomes) != 0 || (len(r.Locked) == 1) != inCampaign {
 			t.Errorf("%s, it waits for its campaign only: %+v", name, r)
 		}
 		changed(``)
-		if r := run(job.SkipLocked, refs...); r.TimedOut || !slices.Equal(r.Busy, refs[:1]) || (len(r.Locked) == 1) != inCampaign || len(r.Completed) != len(refs)-1 {
+		if r := run(job.SkipLocked, refs...); r.TimedOut || !slices.Equal(r.Busy, refs[:1]) || (len(r.Locked) == 1) != inCampaign || len(r.Outcomes) != len(refs)-1 {
 			t.Errorf("%s, nobody waits: %+v", name, r)
 		}
 		expectCodes(t, db, refs[1:], make([]fault.Code, len(refs)-1)...)
@@ -205,7 +205,7 @@ func TestWhatIsLockedDelaysItsOwnJobsOnly(t *testing.T) {
 		go func() { done <- run(forAll, refs...) }()
 		servers.AwaitBlocked(t, db, 1)
 		unlock()
-		if r := <-done; len(r.Busy) != 0 || len(r.Completed) != 1 {
+		if r := <-done; len(r.Busy) != 0 || len(r.Outcomes) != 1 {
 			t.Errorf("%s, when it is free: %+v", name, r)
 		}
 		expectCodes(t, db, refs, make([]fault.Code, len(refs))...)

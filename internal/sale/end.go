@@ -30,7 +30,7 @@ type End struct {
 	Holds    int           // that were still active
 	GivenUp  int           // payments whose positions are free again
 
-	Completed []job.Outcome // of jobs whose payments expired
+	Outcomes []job.Outcome // of jobs whose payments expired
 }
 
 // EndSale ends the sale of a campaign that is drawn at its end, from that time on by the
@@ -52,7 +52,7 @@ func (s *Seller) EndSale(ctx context.Context, id uuid.UUID) (end End, err error)
 		if err != nil {
 			return end, fmt.Errorf("sale.EndSale(%s): %w", id, err)
 		}
-		end.Ended, end.Messages, end.Completed = step.Ended, step.Messages, append(end.Completed, step.Completed...)
+		end.Ended, end.Messages, end.Outcomes = step.Ended, step.Messages, append(end.Outcomes, step.Outcomes...)
 		end.Holds, end.GivenUp = end.Holds+step.Holds, end.GivenUp+step.GivenUp
 		if step.Ended || step.Holds < maxHolds {
 			return end, nil
@@ -102,7 +102,7 @@ func (s *Seller) endSale(ctx context.Context, tx pgx.Tx, id uuid.UUID) (end End,
 		return end, err
 	}
 	err = s.endIfDue(ctx, tx, c, in.effects)
-	end.Holds, end.Completed, end.Messages, end.Ended = len(held), in.Completed, in.Messages, len(in.Messages) > 0
+	end.Holds, end.Outcomes, end.Messages, end.Ended = len(held), in.Outcomes, in.Messages, len(in.Messages) > 0
 	failpoint.Hit("end.commit", func() []string { return []string{id.String()} })
 	return end, err
 }

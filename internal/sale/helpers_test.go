@@ -157,7 +157,7 @@ func takeBack(t *testing.T, db *pgxpool.Pool, id, bought uuid.UUID) (back job.Re
 	t.Helper()
 	back = fixture.Accept(t, db, fixture.CancelRequest(t, id, bought))[0]
 	report := complete(t, fixture.Seller(db), back)
-	if j := fixture.Job(t, db, back.ID); len(report.Completed) != 0 || j.State != job.Queued || j.PurchaseID == nil || *j.PurchaseID != bought {
+	if j := fixture.Job(t, db, back.ID); len(report.Outcomes) != 0 || j.State != job.Queued || j.PurchaseID == nil || *j.PurchaseID != bought {
 		t.Fatalf("the cancellation does not wait: %+v, %+v", report, j.Problem)
 	}
 	return back

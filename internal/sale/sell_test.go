@@ -137,7 +137,7 @@ func TestOrdersOfABatchAreServedInOrderOfArrival(t *testing.T) {
 				delivered := slices.Clone(refs)
 				slices.Reverse(delivered)
 				report, err := fixture.Seller(db).Sell(t.Context(), delivered, job.SkipLocked)
-				if err != nil || len(report.Completed)+len(report.Due) != len(refs) || len(report.Busy) != 0 {
+				if err != nil || len(report.Outcomes)+len(report.Due) != len(refs) || len(report.Busy) != 0 {
 					t.Fatalf("%+v, %v", report, err)
 				}
 				expect(t, name, jobsOf(t, db, refs), want...)
@@ -191,11 +191,11 @@ func TestTheLastPositionBeginsTheDraw(t *testing.T) {
 	}
 	refs := fixture.Accept(t, db, order("poor"), order("rich"), order("rich"))
 	report := sell(t, fixture.Seller(db), refs...)
-	if report.Sold != 1 || len(report.Messages) != 1 || len(report.Completed) != 3 {
+	if report.Sold != 1 || len(report.Messages) != 1 || len(report.Outcomes) != 3 {
 		t.Fatalf("%+v", report)
 	}
 	expect(t, "the last one", jobsOf(t, db, refs), "insufficient-funds", fmt.Sprintf("%d,%d", last.Layer, last.Column), "sold-out")
-	for _, o := range report.Completed { // what the log says about them
+	for _, o := range report.Outcomes { // what the log says about them
 		if !strings.HasPrefix(o.Origin.RequestID, "of ") || o.Kind != job.KindPurchase || o.CampaignID != id || o.Attempts != 1 || o.Took <= 0 || (o.Problem == nil) != (o.PurchaseID != uuid.Nil) {
 			t.Errorf("%+v", o)
 		}

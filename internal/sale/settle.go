@@ -202,8 +202,8 @@ func declined(d *payprovider.Decline) *fault.Error {
 // dropFinal drops the outcomes of jobs that are final already. An open payment has no such
 // job; if it had one, its money would go the same way.
 func (e *effects) dropFinal(ctx context.Context, tx pgx.Tx) error {
-	ids := make([]uuid.UUID, len(e.Completed))
-	for i, outcome := range e.Completed {
+	ids := make([]uuid.UUID, len(e.Outcomes))
+	for i, outcome := range e.Outcomes {
 		ids[i] = outcome.ID
 	}
 	final, err := job.FindFinal(ctx, tx, ids)
@@ -213,6 +213,6 @@ func (e *effects) dropFinal(ctx context.Context, tx pgx.Tx) error {
 	for _, id := range final {
 		e.Broken = append(e.Broken, fmt.Errorf("job %s was final before its payment", id))
 	}
-	e.Completed = slices.DeleteFunc(e.Completed, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
+	e.Outcomes = slices.DeleteFunc(e.Outcomes, func(outcome job.Outcome) bool { return slices.Contains(final, outcome.ID) })
 	return nil
 }

@@ -29,7 +29,7 @@ import (
 //
 // A job is Busy when the campaign or the row of its payment is locked for longer than wait.
 func (s *Seller) SettlePayments(ctx context.Context, refs []job.Ref, wait job.LockWait) (Report, error) {
-	return s.run(ctx, "finalization", refs, wait, s.settlePayments)
+	return s.run(ctx, "settlement", refs, wait, s.settlePayments)
 }
 
 func (s *Seller) settlePayments(ctx context.Context, tx pgx.Tx, refs []job.Ref, wait job.LockWait) (Report, error) {

@@ -132,7 +132,7 @@ func TestWhatBecomesOfAPaymentWhoseEndIsKnown(t *testing.T) {
 		if j := fixture.Job(t, db, b.ref.ID); c.want == bought3 && !slices.Equal(resultOf(t, j).Positions, p.Items) || !isAsOf(t, db, b.ref.ID) {
 			t.Errorf("%s: the result is %s", name, j.Result)
 		}
-		if again := fixture.SettlePayments(t, db, b.ref); len(again.Completed)+len(again.Due)+again.Sold != 0 {
+		if again := fixture.SettlePayments(t, db, b.ref); len(again.Outcomes)+len(again.Due)+again.Sold != 0 {
 			t.Errorf("%s, again: %+v", name, again)
 		}
 	}
@@ -157,7 +157,7 @@ func TestNothingBecomesOfPaymentsThatGoOn(t *testing.T) {
 		refs = append(refs, ref)
 	}
 	changed := fixture.Watch(t, db)
-	if report := fixture.SettlePayments(t, db, refs...); len(report.Completed) != 0 {
+	if report := fixture.SettlePayments(t, db, refs...); len(report.Outcomes) != 0 {
 		t.Errorf("%+v", report)
 	}
 	changed(``)
@@ -173,14 +173,14 @@ func TestACancellationThatWaitedForAPaymentSaysWhatBecameOfIt(t *testing.T) {
 		if j := fixture.Job(t, db, ref.ID); j.State != job.Queued || j.Progress != nil {
 			t.Errorf("the job still asks its buyer: %s, %+v", j.State, j.Progress)
 		}
-		if again := complete(t, fixture.Seller(db), back); len(again.Completed)+len(again.Due)+len(again.Busy) != 0 {
+		if again := complete(t, fixture.Seller(db), back); len(again.Outcomes)+len(again.Due)+len(again.Busy) != 0 {
 			t.Errorf("delivered again: %+v", again)
 		}
 		refused(t, "another cancellation", cancel(t, db, fixture.CancelRequest(t, id, bought)), "is being cancelled already")
 		fixture.Advance(t, db, bought, end)
 		report := fixture.SettlePayments(t, db, ref)
 		j := fixture.Job(t, db, back.ID)
-		if expect(t, string(end), []job.Job{j}, want); resultOf(t, j).Amount != 100 || !isAsOf(t, db, back.ID) || len(report.Completed) != 2 {
+		if expect(t, string(end), []job.Job{j}, want); resultOf(t, j).Amount != 100 || !isAsOf(t, db, back.ID) || len(report.Outcomes) != 2 {
 			t.Errorf("%s: %s, %s, %+v", end, j.State, j.Result, report)
 		}
 		if p := purchaseOf(t, db, bought); p.Failure != nil || p.Cancellation == nil || p.Cancellation.By != "app:test" || *p.Cancellation.Reason != "a test" || p.CompletedAt != nil {
@@ -251,7 +251,7 @@ func TestMoneyThatAppearsOnAFinalPurchaseIsRefundedOnce(t *testing.T) {
 		for round := range 2 {
 			fixture.Advance(t, db, bought, payment.Captured)
 			report := fixture.SettlePayments(t, db, ref)
-			if (len(report.Due) == 1) != (round == 0) || len(report.Completed) != 0 {
+			if (len(report.Due) == 1) != (round == 0) || len(report.Outcomes) != 0 {
 				t.Errorf("%s, round %d: %+v", name, round, report)
 			}
 		}

@@ -89,7 +89,7 @@ func (s WithoutProvider) settle(ctx context.Context, run sweep.Run, known paymen
 	for _, broken := range report.Broken {
 		s.Logger.Error("a payment was finalized, and its job was final before", "error", broken.Error()) // a text: another job is another line
 	}
-	job.LogFinal(ctx, s.Logger, report.Completed)
+	job.LogFinal(ctx, s.Logger, report.Outcomes)
 	run.Counts["payments_finalized"] += 1 - len(report.Busy)
 	if _, err := s.Enqueue(ctx, report.Messages); err != nil {
 		s.Logger.Warn("messages are not enqueued; lost-jobs will enqueue them", "messages", len(report.Messages), "error", err)

@@ -78,14 +78,14 @@ func (e *effects) succeed(jobID uuid.UUID, r Result) error {
 		done.Positions = purchase.FormatItems(r.Positions)
 		e.Sold += len(r.Positions)
 	}
-	e.Completed = append(e.Completed, done)
+	e.Outcomes = append(e.Outcomes, done)
 	return nil
 }
 
 func (e *effects) fail(jobID, purchaseID uuid.UUID, why error) {
 	refused := job.Refused(jobID, why)
 	refused.PurchaseID = purchaseID
-	e.Completed = append(e.Completed, refused)
+	e.Outcomes = append(e.Outcomes, refused)
 	if errors.Is(why, wallet.ErrBroken) {
 		e.Broken = append(e.Broken, why)
 	}
@@ -143,14 +143,14 @@ func (e *effects) write(ctx context.Context, tx pgx.Tx) error {
 	e.wallets.Queue(&b)
 	if len(e.waiting) > 0 { // all jobs are locked at once, so that it has one order
 		all := slices.Concat(e.waiting, e.notAwaiting)
-		for _, o := range e.Completed {
+		for _, o := range e.Outcomes {
 			all = append(all, o.ID)
 		}
 		job.QueueLock(&b, all)
 		job.QueueBegun(&b, e.waiting, e.waitingFor)
 		queueSome(&b, e.notAwaiting, job.QueueNotAwaiting)
 	}
-	queueSome(&b, e.Completed, job.QueueComplete)
+	queueSome(&b, e.Outcomes, job.QueueComplete)
 	return fault.At(postgres.Send(ctx, tx, &b), "write")
 }
 
@@ -190,7 +190,7 @@ func (s *Seller) finish(ctx context.Context, tx pgx.Tx, campaigns map[uuid.UUID]
 
 // draw makes the job that draws a campaign whose sale this transaction has ended.
 func (s *Seller) draw(ctx context.Context, tx pgx.Tx, id uuid.UUID, by job.By, e *effects) error {
-	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.jobRetention, job.OriginIn(e.Completed, id)))
+	made, err := job.Insert(ctx, tx, job.DrawRequest(id, by, "", s.jobRetention, job.OriginIn(e.Outcomes, id)))
 	e.Messages = append(e.Messages, made...)
 	return fault.At(err, "draw(%s)", id)
 }

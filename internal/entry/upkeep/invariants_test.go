@@ -370,7 +370,7 @@ func payers(t *testing.T, db *pgxpool.Pool) map[string]uuid.UUID {
 	fixture.Buy(t, db, id, "dora", 4, 1)
 	fixture.Complete(t, db, fixture.WalletRequest(t, id, "alice", 2, 2), fixture.WalletRequest(t, id, "bob", 3, 1))
 	bought := servers.Value[uuid.UUID](t, db, `SELECT id FROM purchases WHERE user_id = 'bob' AND state = 'completed'`)
-	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, bought)), sale.WaitForCampaign); err != nil || report.Completed[0].Problem != nil {
+	if report, err := seller.Cancel(t.Context(), fixture.Accept(t, db, fixture.CancelRequest(t, id, bought)), sale.WaitForCampaign); err != nil || report.Outcomes[0].Problem != nil {
 		t.Fatalf("%+v, %v", report, err)
 	}
 	return nil

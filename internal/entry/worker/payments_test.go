@@ -195,7 +195,7 @@ func TestEventsWakePaymentsThroughTheQueue(t *testing.T) {
 	id := fixture.Campaign(t, w.db, fixture.Draft(4))
 	card := buy(t, w, id, "pm_action", 1)[0]
 	awaitState(t, w, job.AwaitingAction, card)
-	purchase := servers.Value[string](t, w.db, `SELECT purchase_id::text FROM payments WHERE purchase_id = $1`, card)
+	purchase := card.String()
 	bank.Move(purchase, payprovider.RequiresAction, payprovider.RequiresCapture)
 	intents, _ := bank.Of(purchase)
 	fresh, err := w.cards.events.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "payment_intent.amount_capturable_updated", IntentID: intents[0].ID, Status: "requires_capture"}})

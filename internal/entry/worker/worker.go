@@ -185,7 +185,7 @@ func (w *Worker) draw(ctx context.Context, ref job.Ref) (job.Outcome, error) {
 // has ended the sale.
 func (w *Worker) endSale(ctx context.Context, campaignID uuid.UUID) (ended bool, err error) {
 	end, err := w.saleEnder.EndSale(ctx, campaignID)
-	job.LogFinal(ctx, w.logger, end.Completed)
+	job.LogFinal(ctx, w.logger, end.Outcomes)
 	w.processor.Dispatch(end.Messages...)
 	return end.Ended, err
 }

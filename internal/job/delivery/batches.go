@@ -183,8 +183,8 @@ func (b *Batcher) run(ctx context.Context, refs []job.Ref, wait job.LockWait) (j
 	ctx, spans := tracing.Batch(ctx, string(b.kind), len(refs), job.Traces(refs))
 	result, err := b.do(postgres.As(ctx, postgres.Transaction(b.kind)), refs, wait)
 	if spans != nil {
-		for i := range result.Completed {
-			spans.Set(result.Completed[i].ID, tracing.Outcome, result.Completed[i].Code())
+		for i := range result.Outcomes {
+			spans.Set(result.Outcomes[i].ID, tracing.Outcome, result.Outcomes[i].Code())
 		}
 		for _, ref := range result.Busy {
 			spans.Set(ref.ID, tracing.Outcome, outcomeSnoozed)
@@ -205,7 +205,7 @@ func (b *Batcher) run(ctx context.Context, refs []job.Ref, wait job.LockWait) (j
 	}
 	p.Dispatch(result.Messages...)
 	p.Due(result.Due)
-	p.committed(ctx, b.kind, result.Completed)
+	p.committed(ctx, b.kind, result.Outcomes)
 	p.metrics.snoozed.WithLabelValues(string(b.kind)).Add(float64(len(result.Busy)))
 	return result, nil
 }

@@ -18,7 +18,7 @@ type Limit struct {
 	owners map[string]int // open ones by owner
 }
 
-// New returns a Limit of so many in this process; what names them.
+// New returns a Limit of limit in this process; what names them.
 func New(what string, limit int) *Limit {
 	return &Limit{what: what, max: limit, owners: make(map[string]int)}
 }

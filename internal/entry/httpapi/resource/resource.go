@@ -44,14 +44,14 @@ func Job(j job.Job) contract.Job {
 	return d
 }
 
-// purchaseOf returns the purchase that a job is about: the one that it has begun, that has its id, or that
-// of its result.
+// purchaseOf returns the purchase that a job has begun, made (with its own id), or taken back, as its result says.
 func purchaseOf(j job.Job) *uuid.UUID {
 	switch {
 	case j.PurchaseID != nil:
 		return j.PurchaseID
 	case j.Kind == job.KindPurchase && j.State == job.Succeeded:
-		return &j.ID
+		id := j.ID // a pointer to j.ID would move j to the heap
+		return &id
 	case j.Kind != job.KindCancellation || len(j.Result) == 0:
 		return nil
 	}
