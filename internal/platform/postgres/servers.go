@@ -139,13 +139,19 @@ const beginBranch = `SET LOCAL synchronous_commit = local;
 	SELECT branch FROM timelines WHERE system = %[1]d AND timeline = %d`
 
 // Identify asks the server of a pool who it is.
-func (s *Servers) Identify(ctx context.Context, db *pgxpool.Pool) (Primary, error) {
+func (s *Servers) Identify(ctx context.Context, db *pgxpool.Pool) (p Primary, err error) {
 	conn, err := db.Acquire(ctx)
 	if err != nil {
-		return Primary{}, err
+		return p, err
 	}
 	defer conn.Release()
-	return s.identify(ctx, conn.Conn().PgConn())
+	var branch *string
+	err = conn.QueryRow(ctx, fmt.Sprintf(identity, readBranch)).Scan(&p.System, &p.Timeline, &branch) // prepared: each process asks every second
+	if err != nil || branch == nil {
+		return s.identify(ctx, conn.Conn().PgConn())
+	}
+	p.Branch = *branch
+	return p, nil
 }
 
 func (s *Servers) identify(ctx context.Context, conn *pgconn.PgConn) (p Primary, err error) {
