@@ -271,7 +271,7 @@ func (p *Process) readReplication(ctx context.Context) ([]telemetry.Cause, error
 	var standbys, commit string
 	var away bool
 	err := p.apart.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit')`).Scan(&standbys, &commit)
-	if err == nil && standbys != "" { // to plan a query of these views costs more than all others together
+	if err == nil && standbys != "" { // without one nothing waits
 		err = p.apart.QueryRow(ctx, `
 			SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND clock_timestamp() - state_change > '3 seconds')
 			       OR pg_has_role('pg_read_all_stats', 'USAGE') AND NOT EXISTS (SELECT FROM pg_stat_replication

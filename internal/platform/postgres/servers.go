@@ -145,13 +145,14 @@ func (s *Servers) Identify(ctx context.Context, db *pgxpool.Pool) (p Primary, er
 		return p, err
 	}
 	defer conn.Release()
-	var branch *string
-	err = conn.QueryRow(ctx, fmt.Sprintf(identity, readBranch)).Scan(&p.System, &p.Timeline, &branch) // prepared: each process asks every second
-	if err != nil || branch == nil {
-		return s.identify(ctx, conn.Conn().PgConn())
+	if s.Newest().Branch != "" { // it can be read: by a prepared statement, because each process asks every second
+		var branch *string
+		if err = conn.QueryRow(ctx, fmt.Sprintf(identity, readBranch)).Scan(&p.System, &p.Timeline, &branch); err == nil && branch != nil {
+			p.Branch = *branch
+			return p, nil
+		}
 	}
-	p.Branch = *branch
-	return p, nil
+	return s.identify(ctx, conn.Conn().PgConn())
 }
 
 func (s *Servers) identify(ctx context.Context, conn *pgconn.PgConn) (p Primary, err error) {
