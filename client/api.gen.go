@@ -130,6 +130,7 @@ const (
 const (
 	KeyRoleApp      KeyRole = "app"
 	KeyRoleOperator KeyRole = "operator"
+	KeyRoleViewer   KeyRole = "viewer"
 )
 
 // Defines values for NextActionType.
@@ -443,10 +444,18 @@ type AuditTrailEntry struct {
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Operator The name that the person gave. It proves nothing.
+	// Operator Of a person the e-mail, or else the subject, at most 100 characters. Beside a key the name that was given; it proves nothing.
 	Operator string `json:"operator"`
 
-	// Client The client of the key; the role of the database for the command line.
+	// Verified A person has signed in with an account: `issuer` and `subject` are that person.
+	Verified bool   `json:"verified"`
+	Issuer   string `json:"issuer"`
+	Subject  string `json:"subject"`
+
+	// Email As the provider of accounts says it.
+	Email string `json:"email"`
+
+	// Client The client of the key; `oidc` for persons; the role of the database for the command line.
 	Client string `json:"client"`
 
 	// KeyPrefix Null: a token, or the command line on the database.
@@ -3145,7 +3154,7 @@ func (a StripeEvent) MarshalJSON() ([]byte, error) {
 //
 // Who changed what, when and why, the newest first: every change by an operator over the API, the console and the command line. It is written in the transaction of the change and is never changed afterwards; the sweep `trail-seals` seals it every hour. Applications are not in it.
 //
-// For operator.
+// For operator, viewer.
 func (c *Client) ListAuditTrail(ctx context.Context, params ListAuditTrailParams, options ...CallOption) (AuditTrailPage, error) {
 	query := make(url.Values)
 	put(query, "target", params.Target)
@@ -3173,7 +3182,7 @@ func (c *Client) AuditTrail(ctx context.Context, params ListAuditTrailParams) it
 //
 // All campaigns, or those in one state. Operators get the current state; for other callers the first page may be up to half a second old.
 //
-// For operator, app, user, viewer.
+// For operator, app, user, public, viewer.
 func (c *Client) ListCampaigns(ctx context.Context, params ListCampaignsParams, options ...CallOption) (CampaignPage, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
@@ -3205,7 +3214,7 @@ func (c *Client) CreateCampaign(ctx context.Context, body CampaignDraft, options
 //
 // State, counts in total and per layer, and, from publication on, rules and commitment. Operators get the current state; for other callers it may be up to half a second old.
 //
-// For operator, app, user, viewer.
+// For operator, app, user, public, viewer.
 func (c *Client) GetCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
 	return send[Campaign](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s", campaign)}, options)
 }
@@ -3244,7 +3253,7 @@ func (c *Client) CancelCampaign(ctx context.Context, campaign CampaignID, body C
 // secret and the winners when drawn. `/draw/events` reports changes. After publication anyone may read it,
 // also without a key. Requests without a key are limited per address.
 //
-// For operator, app, user, viewer.
+// For operator, app, user, public, viewer.
 func (c *Client) GetDraw(ctx context.Context, campaign CampaignID, options ...CallOption) (Draw, error) {
 	return send[Draw](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw", campaign)}, options)
 }
@@ -3274,7 +3283,7 @@ func streamDraw(campaign CampaignID) request {
 // column (`Row D 7`), or by its number if the layer has no label: `first_number` + column - 1. Anyone may read
 // them, also without a key.
 //
-// For operator, app, user, viewer.
+// For operator, app, user, public, viewer.
 func (c *Client) GetDrawLabels(ctx context.Context, campaign CampaignID, options ...CallOption) (DrawLabels, error) {
 	return send[DrawLabels](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/draw/labels", campaign)}, options)
 }
@@ -3297,7 +3306,7 @@ func getDrawProof(campaign CampaignID) request {
 // same response. The status is 409 without a freeze record, without a beacon, or if the draw is void. Requests
 // without a key are limited per address.
 //
-// For operator, app, user, viewer.
+// For operator, app, user, public.
 func (c *Client) SubmitDrawRound(ctx context.Context, campaign CampaignID, body DrawRoundSignature, options ...CallOption) (DrawRound, error) {
 	return send[DrawRound](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/draw/round", campaign), body: body}, options)
 }
@@ -3365,7 +3374,7 @@ func (c *Client) PauseCampaign(ctx context.Context, campaign CampaignID, options
 // `min_version`: the response is never older. With `since` the response has only what changed after that
 // version.
 //
-// For operator, app, user, viewer.
+// For operator, app, user, public, viewer.
 func (c *Client) ListPositions(ctx context.Context, campaign CampaignID, params ListPositionsParams, options ...CallOption) (Board, error) {
 	query := make(url.Values)
 	put(query, "min_version", params.MinVersion)
@@ -3395,7 +3404,7 @@ func (c *Client) UnblockPositions(ctx context.Context, campaign CampaignID, body
 //
 // The current state, with the `board_version` of the read.
 //
-// For operator, app, user, viewer.
+// For operator, app, user, public, viewer.
 func (c *Client) GetPosition(ctx context.Context, campaign CampaignID, layer LayerNumber, column ColumnNumber, options ...CallOption) (PositionNow, error) {
 	return send[PositionNow](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/positions/%s/%s", campaign, layer, column)}, options)
 }
@@ -3416,7 +3425,7 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 // server closes the connection: the list is incomplete. A server limits how many such streams it sends at the
 // same time.
 //
-// For operator, app.
+// For operator, app, viewer.
 func (c *Client) ListCampaignPurchases(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams, options ...CallOption) (PurchaseList, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
@@ -3481,7 +3490,7 @@ func (c *Client) RequestPurchase(ctx context.Context, campaign CampaignID, body 
 //
 // All refunds, or those in one state, in the order of their requests. With `state=listed` an app finds what it must pay back itself: cancelled `external` purchases or parts of them. With `failed`, `canceled` and `requires_action` an operator finds refunds that wait for an action.
 //
-// For operator, app.
+// For operator, app, viewer.
 func (c *Client) ListRefunds(ctx context.Context, campaign CampaignID, params ListRefundsParams, options ...CallOption) (RefundPage, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
@@ -3522,7 +3531,7 @@ func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, option
 //
 // Jobs that failed by a fault of the installation or of its provider, and not by a refusal, by cause, the most frequent first. A job counts at the time at which it was accepted. The span is at most seven days, and at most the newest 200,000 jobs in it are read. The answer may be two seconds old.
 //
-// For operator.
+// For operator, viewer.
 func (c *Client) ListFailures(ctx context.Context, params ListFailuresParams, options ...CallOption) (FailureList, error) {
 	query := make(url.Values)
 	put(query, "since", params.Since)
@@ -3534,7 +3543,7 @@ func (c *Client) ListFailures(ctx context.Context, params ListFailuresParams, op
 //
 // In their current state: a hold after its time is `expired`. Users find only their own. Ended holds are retained for at least a day.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) ListHolds(ctx context.Context, params ListHoldsParams, options ...CallOption) (HoldList, error) {
 	query := make(url.Values)
 	put(query, "campaign_id", params.CampaignID)
@@ -3568,7 +3577,7 @@ func (c *Client) ReleaseHold(ctx context.Context, hold HoldID, options ...CallOp
 //
 // The current state: `active`, `used` by a purchase, `released` or `expired`. Users see only their own holds. Ended holds are retained for a day.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) GetHold(ctx context.Context, hold HoldID, options ...CallOption) (Hold, error) {
 	return send[Hold](ctx, c, request{method: http.MethodGet, path: path("/v1/holds/%s", hold)}, options)
 }
@@ -3590,7 +3599,7 @@ func (c *Client) ExtendHold(ctx context.Context, hold HoldID, body HoldExtension
 // The jobs of your client; for operators, of all clients. Commands also create jobs: their `kind` is a noun
 // and a verb. A job is retained as long as its idempotency key.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) ListJobs(ctx context.Context, params ListJobsParams, options ...CallOption) (JobList, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
@@ -3620,7 +3629,7 @@ func (c *Client) Jobs(ctx context.Context, params ListJobsParams) iter.Seq2[Job,
 //
 // For the job's client and operators. With `Prefer: wait=N` the response comes when the job is final; or with 202 after N seconds, or when the job is `awaiting_action`. With `Prefer: wait=N; until=final` it also waits while the buyer acts.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) GetJob(ctx context.Context, job JobID, params GetJobParams, options ...CallOption) (Job, error) {
 	query := make(url.Values)
 	put(query, "include", params.Include)
@@ -3654,7 +3663,7 @@ func (c *Client) RevokeKey(ctx context.Context, prefix KeyPrefix, body KeyRevoca
 //
 // In the order of discovery. The sweep `reconciliation` compares the provider's balance transactions of each day (UTC), 48 hours after its end, with our payments and refunds. A provider event can also report a payment that we do not know. A discrepancy that no longer exists is `closed` automatically.
 //
-// For operator.
+// For operator, viewer.
 func (c *Client) ListPaymentDiscrepancies(ctx context.Context, params ListPaymentDiscrepanciesParams, options ...CallOption) (PaymentDiscrepancyPage, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
@@ -3686,7 +3695,7 @@ func (c *Client) ExplainPaymentDiscrepancy(ctx context.Context, discrepancy Paym
 //
 // Card payments that wait for the provider, for a provider key, or for an operator, in the order of their purchases. `waiting_for=operator` selects those that need a person: the provider reports an impossible state, rejects our key, or has not responded for 6 hours. In the last two cases the payment continues automatically when the provider responds.
 //
-// For operator.
+// For operator, viewer.
 func (c *Client) ListPayments(ctx context.Context, params ListPaymentsParams, options ...CallOption) (CardPaymentPage, error) {
 	query := make(url.Values)
 	put(query, "waiting_for", params.WaitingFor)
@@ -3745,7 +3754,7 @@ func (c *Client) RetryPayment(ctx context.Context, purchase PurchaseID, options 
 //
 // Purchases in all campaigns with this `payment.reference`: your reference of an external payment, or the id of a card payment at the provider. Users find only their own.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) FindPurchases(ctx context.Context, params FindPurchasesParams, options ...CallOption) (PurchaseList, error) {
 	query := make(url.Values)
 	put(query, "reference", params.Reference)
@@ -3769,7 +3778,7 @@ func (c *Client) PurchasesOf(ctx context.Context, params FindPurchasesParams) it
 //
 // With its positions, payment and timeline. Users see only their own purchases.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) GetPurchase(ctx context.Context, purchase PurchaseID, params GetPurchaseParams, options ...CallOption) (Purchase, error) {
 	query := make(url.Values)
 	put(query, "include", params.Include)
@@ -3828,7 +3837,7 @@ func (c *Client) TryPayment(ctx context.Context, purchase PurchaseID, body Payme
 // the purchase, so only its buyer should have them. The status is 409 before the freeze, and for a purchase
 // that is not sold: cancelled, refunded or unpaid purchases do not take part in the draw.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) GetPurchaseProof(ctx context.Context, purchase PurchaseID, options ...CallOption) (PurchaseProof, error) {
 	return send[PurchaseProof](ctx, c, request{method: http.MethodGet, path: path("/v1/purchases/%s/proof", purchase)}, options)
 }
@@ -3837,7 +3846,7 @@ func (c *Client) GetPurchaseProof(ctx context.Context, purchase PurchaseID, opti
 //
 // Card refunds of all campaigns that cannot proceed without an operator, in the order of their requests: the provider rejected the refund, returns no information about it, rejects our key, or has not responded for 6 hours. Refunds that need an action of the buyer (`requires_action`) are not included.
 //
-// For operator.
+// For operator, viewer.
 func (c *Client) ListWaitingRefunds(ctx context.Context, params ListWaitingRefundsParams, options ...CallOption) (RefundPage, error) {
 	query := make(url.Values)
 	put(query, "waiting_for", params.WaitingFor)
@@ -3860,7 +3869,7 @@ func (c *Client) WaitingRefunds(ctx context.Context, params ListWaitingRefundsPa
 //
 // The current state. Users see only their own refunds.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) GetRefund(ctx context.Context, refund RefundID, options ...CallOption) (Refund, error) {
 	return send[Refund](ctx, c, request{method: http.MethodGet, path: path("/v1/refunds/%s", refund)}, options)
 }
@@ -3887,7 +3896,7 @@ func (c *Client) RetryRefund(ctx context.Context, refund RefundID, options ...Ca
 //
 // One answer for the whole installation, at most two seconds old: every cause of degradation, what waits for a person, how fast it sells, and who works. `state` is the worst of the checks; `info` counts as `ok`. It answers without Redis and without Postgres, too: then what they know is unknown.
 //
-// For operator.
+// For operator, viewer.
 func (c *Client) GetStatus(ctx context.Context, options ...CallOption) (Status, error) {
 	return send[Status](ctx, c, request{method: http.MethodGet, path: "/v1/status"}, options)
 }
@@ -3896,7 +3905,7 @@ func (c *Client) GetStatus(ctx context.Context, options ...CallOption) (Status, 
 //
 // Each sweep with the interval at which the scheduler runs it and the report of its last run, if Redis has one.
 //
-// For operator.
+// For operator, viewer.
 func (c *Client) ListSweeps(ctx context.Context, options ...CallOption) (SweepList, error) {
 	return send[SweepList](ctx, c, request{method: http.MethodGet, path: "/v1/sweeps"}, options)
 }
@@ -3923,7 +3932,7 @@ func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...Ca
 //
 // Holds in all campaigns, in their current state. Users see only their own.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) ListUserHolds(ctx context.Context, user UserParam, params ListUserHoldsParams, options ...CallOption) (HoldList, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
@@ -3946,7 +3955,7 @@ func (c *Client) UserHolds(ctx context.Context, user UserParam, params ListUserH
 //
 // Users see only their own.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) ListPurchases(ctx context.Context, user UserParam, params ListPurchasesParams, options ...CallOption) (PurchaseList, error) {
 	query := make(url.Values)
 	put(query, "campaign_id", params.CampaignID)
@@ -3970,7 +3979,7 @@ func (c *Client) Purchases(ctx context.Context, user UserParam, params ListPurch
 //
 // Apps find the wallets at their own client, one per currency; users their own; operators those of all clients.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) ListWallets(ctx context.Context, params ListWalletsParams, options ...CallOption) (WalletList, error) {
 	query := make(url.Values)
 	put(query, "owner_id", params.OwnerID)
@@ -4003,7 +4012,7 @@ func (c *Client) OpenWallet(ctx context.Context, body WalletDraft, options ...Ca
 //
 // `available` is `balance` minus the amounts held by authorizations. `version` is also the `ETag`, for `If-Match`. Users see only their own wallets.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) GetWallet(ctx context.Context, wallet WalletID, options ...CallOption) (Wallet, error) {
 	return send[Wallet](ctx, c, request{method: http.MethodGet, path: path("/v1/wallets/%s", wallet)}, options)
 }
@@ -4021,7 +4030,7 @@ func (c *Client) Authorize(ctx context.Context, wallet WalletID, body Authorizat
 //
 // The current state. Users see only authorizations of their own wallets.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) GetAuthorization(ctx context.Context, wallet WalletID, authorization AuthorizationID, options ...CallOption) (Authorization, error) {
 	return send[Authorization](ctx, c, request{method: http.MethodGet, path: path("/v1/wallets/%s/authorizations/%s", wallet, authorization)}, options)
 }
@@ -4066,7 +4075,7 @@ func (c *Client) DebitWallet(ctx context.Context, wallet WalletID, body Movement
 //
 // Newest first, or upwards from a version with `from_version`. Events never change.
 //
-// For app, user, operator.
+// For app, user, operator, viewer.
 func (c *Client) ListWalletEvents(ctx context.Context, wallet WalletID, params ListWalletEventsParams, options ...CallOption) (WalletEventPage, error) {
 	query := make(url.Values)
 	put(query, "from_version", params.FromVersion)
@@ -4089,7 +4098,7 @@ func (c *Client) WalletEvents(ctx context.Context, wallet WalletID, params ListW
 //
 // In order of creation. Apps see their own endpoints, operators those of all clients.
 //
-// For app, operator.
+// For app, operator, viewer.
 func (c *Client) ListWebhookEndpoints(ctx context.Context, params ListWebhookEndpointsParams, options ...CallOption) (WebhookEndpointPage, error) {
 	query := make(url.Values)
 	put(query, "cursor", params.Cursor)
@@ -4133,7 +4142,7 @@ func (c *Client) DeleteWebhookEndpoint(ctx context.Context, endpoint EndpointID,
 //
 // The current state: whether the endpoint is enabled, and since when its deliveries fail. The secret is not included.
 //
-// For app, operator.
+// For app, operator, viewer.
 func (c *Client) GetWebhookEndpoint(ctx context.Context, endpoint EndpointID, options ...CallOption) (WebhookEndpoint, error) {
 	return send[WebhookEndpoint](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-endpoints/%s", endpoint)}, options)
 }
@@ -4151,7 +4160,7 @@ func (c *Client) PatchWebhookEndpoint(ctx context.Context, endpoint EndpointID, 
 //
 // The newest event first. All deliveries, those in one state, or those of one type. Retained for 30 days by default.
 //
-// For app, operator.
+// For app, operator, viewer.
 func (c *Client) ListWebhookDeliveries(ctx context.Context, endpoint EndpointID, params ListWebhookDeliveriesParams, options ...CallOption) (WebhookDeliveryPage, error) {
 	query := make(url.Values)
 	put(query, "state", params.State)
@@ -4175,7 +4184,7 @@ func (c *Client) WebhookDeliveries(ctx context.Context, endpoint EndpointID, par
 //
 // Each attempt with its time, its duration, and the response's status or the reason why there was none. The last 100 attempts.
 //
-// For app, operator.
+// For app, operator, viewer.
 func (c *Client) GetWebhookDelivery(ctx context.Context, endpoint EndpointID, event EventID, options ...CallOption) (WebhookDelivery, error) {
 	return send[WebhookDelivery](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-endpoints/%s/deliveries/%s", endpoint, event)}, options)
 }
@@ -4238,7 +4247,7 @@ func (c *Client) TestWebhookEndpoint(ctx context.Context, endpoint EndpointID, o
 //
 // What the event is about and what is sent: `message` is the body of the requests, null before the first request. Apps see their own events and those of campaigns. Events without a subscribed endpoint are not stored.
 //
-// For app, operator.
+// For app, operator, viewer.
 func (c *Client) GetWebhookEvent(ctx context.Context, event EventID, options ...CallOption) (WebhookEvent, error) {
 	return send[WebhookEvent](ctx, c, request{method: http.MethodGet, path: path("/v1/webhook-events/%s", event)}, options)
 }

@@ -21,7 +21,7 @@ have such a secret (--config DIR/triprize.yaml).`,
 	}
 	file := c.Flags().String("config", "", "settings file (default: $TRIPRIZE_CONFIG, or none)")
 	user := c.Flags().String("user", "", "the user, as in user_id")
-	role := c.Flags().String("role", string(token.User), "user or viewer")
+	role := c.Flags().String("role", string(token.User), "user or public")
 	lifetime := c.Flags().Duration("for", time.Hour, "how long it is valid")
 	_ = c.MarkFlagRequired("user")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -120,7 +120,7 @@ func TestTheGuideSaysWhoMayDoWhat(t *testing.T) {
 		if o.Open {
 			want = "anybody, once it is published"
 		} else if len(o.Roles) > 0 {
-			order := []string{"operator", "app", "user", "viewer"}
+			order := []string{"operator", "approver", "viewer", "app", "user", "public"}
 			want = strings.Join(slices.DeleteFunc(order, func(role string) bool { return !slices.Contains(o.Roles, role) }), ", ")
 		}
 		name := fmt.Sprintf("`%s %s`", o.Method, o.Path)

@@ -506,7 +506,8 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
 	t.Cleanup(gone.Close)
-	r := rehearse(t, fleet.Options{Beacon: 1, Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8"},
+	r := rehearse(t, fleet.Options{Beacon: 1, Env: []string{"TRIPRIZE_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "TRIPRIZE_CONSOLE_SIGN_IN=both",
+		"TRIPRIZE_CONSOLE_OIDC_ISSUER=http://127.0.0.1:1", "TRIPRIZE_CONSOLE_OIDC_CLIENT_ID=triprize", "TRIPRIZE_CONSOLE_OIDC_ROLES_OPERATOR=ops"},
 		Sandbox: &stripesim.Settings{Later: 50 * time.Millisecond, Dir: filepath.Join(t.TempDir(), "sandbox")}})
 	id := r.Campaign(10)
 	refused := buyPaid(r.System, id, "alice", "pm_card_refundFail")
@@ -542,6 +543,11 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		key(stripesim.Key{})
 		refundByHand(r.System, paid)
 	}, func() {}, "TriprizeRefundPaidTwice")
+	r.provoke(func() {
+		a, err := http.PostForm(r.URLs[0]+"/console/sign-in", url.Values{"/key": {r.Operator}, "/operator": {"Mina"}}) //nolint:noctx // on this machine
+		servers.NoError(t, err)
+		servers.NoError(t, a.Body.Close())
+	}, func() {}, "TriprizeSignInByKey")
 
 	r.provoke(func() {
 		r.Sandbox.Stop()

@@ -4,7 +4,7 @@
 -- A client has one role: its API keys share idempotency keys and jobs.
 CREATE TABLE api_clients (
     name text PRIMARY KEY CHECK (char_length(name) BETWEEN 1 AND 64),      -- the scope of idempotency keys
-    role text NOT NULL CHECK (role IN ('operator', 'app')),
+    role text NOT NULL CHECK (role IN ('operator', 'viewer', 'app')),
     UNIQUE (name, role)
 );
 

@@ -14,6 +14,7 @@ import (
 	"triprize/internal/domain/uuidv7"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/tracing"
+	"triprize/internal/trail"
 )
 
 const (
@@ -178,7 +179,7 @@ const openJobs = `(
 // looked up by itself: there are few. Keys of users with tokens have a scope, and are not found here.
 const (
 	jobsOfKey = `(
-	SELECT j.* FROM (SELECT name FROM api_clients UNION ALL SELECT unnest(ARRAY['` + System + `', '` + Tool + `'])) c (name)
+	SELECT j.* FROM (SELECT name FROM api_clients UNION ALL SELECT unnest(ARRAY['` + System + `', '` + Tool + `', '` + trail.Persons + `'])) c (name)
 	CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = c.name AND idempotency_key = ? OFFSET 0) j)`
 	jobOfKey = `(SELECT * FROM jobs WHERE client = ? AND idempotency_key = ? OFFSET 0)`
 )

@@ -32,6 +32,7 @@ type Role string
 // The roles of API keys.
 const (
 	Operator Role = "operator" // everything
+	Viewer   Role = "viewer"   // reads what an operator reads, and changes nothing
 	App      Role = "app"      // one trust domain: purchases of any user
 )
 
@@ -72,11 +73,11 @@ var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 // Create makes a key and returns its full text. The text cannot be read again
 // later. db must be the owner's of the tables: a role of the fleet makes no keys.
 func Create(ctx context.Context, db postgres.DB, role Role, client string) (string, error) {
-	if role != Operator && role != App {
-		return "", fmt.Errorf("key.Create: the role must be %s or %s, not %q", Operator, App, role)
+	if role != Operator && role != Viewer && role != App {
+		return "", fmt.Errorf("key.Create: the role must be %s, %s or %s, not %q", Operator, Viewer, App, role)
 	}
-	if !clientName.MatchString(client) || client == "system" {
-		return "", fmt.Errorf("key.Create: the client must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, and not \"system\"; got %q", client)
+	if !clientName.MatchString(client) || client == "system" || client == trail.Persons {
+		return "", fmt.Errorf("key.Create: the client must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, and neither \"system\" nor \"%s\"; got %q", trail.Persons, client)
 	}
 	random := make([]byte, prefixBytes+secretBytes)
 	_, _ = rand.Read(random) // never fails
@@ -86,7 +87,7 @@ func Create(ctx context.Context, db postgres.DB, role Role, client string) (stri
 	switch refused, _ := errors.AsType[*pgconn.PgError](err); {
 	case refused == nil:
 	case refused.ConstraintName == oneRole:
-		return "", fmt.Errorf("key.Create: the client %q has or had keys of the other role, and all keys of a client have one role, "+
+		return "", fmt.Errorf("key.Create: the client %q has or had keys of another role, and all keys of a client have one role, "+
 			"because they share its jobs and idempotency keys: choose another client name", client)
 	case refused.Code == insufficientPrivilege:
 		return "", fmt.Errorf("key.Create: only the owner of the tables makes keys: use the URL of the role that runs triprize migrate (%w)", err)

@@ -137,9 +137,9 @@ func TestEveryExampleRendersWhatKubernetesAndTheProgramsTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(example, err)
 		}
-		secrets := map[bool]string{true: cards}[example == "production"] + servers
+		secrets, account := map[bool]string{true: cards}[example == "production"]+servers, map[bool]string{true: "CONSOLE_OIDC_CLIENT_SECRET "}[example == "production"]
 		maps.Copy(want, texts{
-			"Deployment api": drawKey + secrets, "Deployment worker": drawKey + secrets, "Deployment scheduler": secrets, "Job migration": "POSTGRES_URL",
+			"Deployment api": account + drawKey + secrets, "Deployment worker": drawKey + secrets, "Deployment scheduler": secrets, "Job migration": "POSTGRES_URL",
 			"Service api": "http", "PodDisruptionBudget api": "", "PodDisruptionBudget worker": "", "PodDisruptionBudget scheduler": "",
 		})
 		found, pods, selectors := make(texts), make(map[string]labels.Set), make(map[string]labels.Set)
@@ -202,7 +202,7 @@ func TestValuesThatMakeNoSenseAreRejected(t *testing.T) {
 	for _, c := range [][2]string{
 		{"replicas: 2", "replicas"}, {"api: {replicas: 0}", "replicas"}, {"api: {autoscaling: {max: 1}}", "above max"}, {"spread: Never", "spread"}, {"worker: {memory: 1Gi}", "memory"}, {"pod: {hostNetwork: true}", "hostNetwork"},
 		{"worker: {autoscaling: {by: cpu, min: 7}}", "above max"}, {"worker: {autoscaling: {by: queue}}", "address of Prometheus"},
-		{"settings: {postgres.url: x}", "postgres.url"}, {"settings: {locks.redis_urls: x}", "locks.redis_urls"},
+		{"settings: {postgres.url: x}", "postgres.url"}, {"settings: {locks.redis_urls: x}", "locks.redis_urls"}, {"settings: {console.oidc.client_secret: x}", "client_secret"},
 		{"settings: {api.listen: x}", "api.listen"}, {"settings: {TRIPRIZE_API: x}", "TRIPRIZE_API"},
 		{"secrets: {redis.url: null}", "redis.url"}, {"secrets: {redis.url: {name: x, key: ''}}", "redis.url"}, {"networkPolicy: {egressPorts: []}", "egressPorts"},
 		{"ingress: {enabled: true, host: shop.example}", "tlsSecret"}, {"monitoring: {enabled: true, runbooks: docs}", "runbooks"},

@@ -3691,9 +3691,15 @@ export interface components {
         AuditTrailEntry: {
             id: components["schemas"]["ID"];
             at: components["schemas"]["Time"];
-            /** @description The name that the person gave. It proves nothing. */
+            /** @description Of a person the e-mail, or else the subject, at most 100 characters. Beside a key the name that was given; it proves nothing. */
             operator: string | null;
-            /** @description The client of the key; the role of the database for the command line. */
+            /** @description A person has signed in with an account: `issuer` and `subject` are that person. */
+            verified: boolean;
+            issuer: string | null;
+            subject: string | null;
+            /** @description As the provider of accounts says it. */
+            email: string | null;
+            /** @description The client of the key; `oidc` for persons; the role of the database for the command line. */
             client: string;
             /** @description Null: a token, or the command line on the database. */
             key_prefix: string | null;
@@ -3727,7 +3733,7 @@ export interface components {
         Key: {
             prefix: string;
             /** @enum {string} */
-            role: "operator" | "app";
+            role: "operator" | "viewer" | "app";
             client: string;
             created_at: components["schemas"]["Time"];
             /**

@@ -77,6 +77,7 @@ or sum(increase(triprize_payment_unexpected_states_total[30m])) > 0`, "The payme
 	{"oversold", "postgres", Critical, "audit", "TriprizeOversold", "", `max(triprize_audit_violations{check="oversold"}) > 0`, "The audit has found {{ $value }} case(s) of overselling."},
 	{"drawn_twice", "postgres", Critical, "audit", "TriprizeDrawnTwice", "", `max(triprize_audit_violations{check="drawn_twice"}) > 0`, "The audit has found {{ $value }} prize(s) or position(s) drawn twice."},
 	{"audit", "postgres", Critical, "audit", "TriprizeAuditViolation", "", `max by (check) (triprize_audit_violations{check!~"oversold|drawn_twice"}) > 0`, "The audit has found {{ $value }} violation(s) of {{ $labels.check }}."},
+	{"", "", Warning, "audit", "TriprizeSignInByKey", "", `sum(increase(triprize_console_sign_ins_by_key_total[30m])) > 0`, "Somebody has signed in to the console by a key, and not with an account."},
 	{"audit_late", "postgres", Warning, "audit", "TriprizeAuditNotLooking", "5m", `time() - max by (check) (triprize_audit_last_check_timestamp_seconds) > 60 * 60`, "The audit has not checked {{ $labels.check }} for {{ $value | humanizeDuration }}."},
 },
 	objective("TriprizePurchasesNotAccepted", "purchases_not_accepted", "0.001", fmt.Sprintf(requests, ""), "", "", "of purchase requests fail with a 5xx", "of purchase requests in three days failed with a 5xx"),

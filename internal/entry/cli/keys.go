@@ -24,7 +24,7 @@ func keyCommand() *cobra.Command {
 	parent := group("key", "Create, list and revoke API keys; re-encrypt secrets with a new key")
 
 	create := &cobra.Command{Use: "create", Short: "Create an API key and print it once; connect as the owner of the tables", Args: cobra.NoArgs}
-	role := required(create, "role", "operator or app")
+	role := required(create, "role", "operator, viewer or app")
 	client := required(create, "client", "client of the key; all keys of a client share idempotency keys")
 	onDatabase(create, 0, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
 		var made string

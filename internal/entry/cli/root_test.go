@@ -34,7 +34,7 @@ func TestBadArgumentsAreRefusedWithAReasonAndMakeNothing(t *testing.T) {
 		"key list --config /nowhere":   "/nowhere",
 		"migrate up --config /nowhere": "/nowhere",
 
-		"key create --role king --client shop":      `the role must be operator or app, not "king"`,
+		"key create --role king --client shop":      `the role must be operator, viewer or app, not "king"`,
 		"key create --role app --client two,shops":  `the client must be 1 to 64 of a-z`,
 		"key create --role operator --client=":      `the client must be 1 to 64 of a-z`,
 		"key revoke 000000000000":                   `there is no key with the prefix "000000000000"`,

@@ -62,6 +62,9 @@ type run func(ctx context.Context, api *client.Client, typed *form, options ...c
 // act registers an action. show returns it for a request, and the command.
 func (c *console) act(r fiber.Router, path string, show func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, run, error)) {
 	handle := func(f *fiber.Ctx) error {
+		if !acts(f) {
+			return fault.New(fault.Forbidden, "your role only reads")
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout+time.Second)
 		defer cancel()
 		api := c.api(f)

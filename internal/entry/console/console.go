@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"triprize.example/client"
 	"triprize/internal/domain/fault"
@@ -31,10 +32,14 @@ import (
 // Options are what the console needs of the api that serves it.
 type Options struct {
 	Sessions *key.Sessions
+	Accounts *Accounts          // nil: there are none, and keys sign in
+	ByKey    bool               // keys sign in, too
+	ByKeys   prometheus.Counter // counts their sign-ins beside accounts
 	Curves   *Curves
 	API      func(*fiber.Ctx, key.Session) http.RoundTripper // sends the requests of a session
 	DB       postgres.DB                                     // to find things
 	Charge   func(context.Context, *fiber.Ctx, error) error  // for what is refused, to the address that it comes from; returns what is answered
+	Address  func(*fiber.Ctx) string                         // of a caller
 	Secure   func(*fiber.Ctx) (secure, ok bool)              // whether the browser asks over https; not ok: it must not have a session
 	Timeout  time.Duration                                   // of a request to the API
 	Logger   *slog.Logger
@@ -49,8 +54,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 
 type console struct {
 	Options
-	pages      map[string]*template.Template
-	readers    map[string]reader // of the pages that move
+	pages      map[bool]map[string]*template.Template // for who may change something, and for who reads
+	readers    map[string]reader                      // of the pages that move
 	fragments  *readcache.Cache[fragment, rendered]
 	signInPage []byte
 	crossSite  *http.CrossOriginProtection
@@ -58,15 +63,19 @@ type console struct {
 
 // Mount registers the console. Its static files are among the public ones.
 func Mount(app *fiber.App, options Options) {
-	c := &console{Options: options, pages: parsePages(pages.Files), readers: make(map[string]reader), crossSite: http.NewCrossOriginProtection()}
+	c := &console{Options: options, pages: map[bool]map[string]*template.Template{true: parsePages(pages.Files, true), false: parsePages(pages.Files, false)}, readers: make(map[string]reader), crossSite: http.NewCrossOriginProtection()}
 	c.openFragments()
 	var b bytes.Buffer
-	_ = c.pages["sign-in"].ExecuteTemplate(&b, "layout", view{Title: "Sign in", Path: Path + "/sign-in", Data: fiber.Map{"Form": &form{}}}) // a test asks for it
+	_ = c.pages[false]["sign-in"].ExecuteTemplate(&b, "layout", view{Title: "Sign in", Path: Path + "/sign-in", Data: fiber.Map{"Form": &form{}, "ByKey": true}}) // a test asks for it
 	c.signInPage = b.Bytes()
 	app.Get(Path, func(f *fiber.Ctx) error { return f.Redirect(Path+"/now", http.StatusSeeOther) })
 	r := app.Group(Path, c.protect)
 	r.Get("/sign-in", c.showSignIn)
 	r.Post("/sign-in", c.signIn)
+	if c.Accounts != nil {
+		r.Get("/sign-in/oidc", c.beginSignIn)
+		r.Get("/sign-in/callback", c.endSignIn)
+	}
 	r.Post("/sign-out", c.signOut)
 	r.Use(c.requireSession)
 	c.act(r, "/campaigns/new", draftForm) // new is not the id of a campaign
@@ -130,7 +139,7 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	if p.Code == string(fault.Unauthenticated) {
 		return c.askToSignIn(f)
 	}
-	if SessionOf(f).KeyPrefix == "" && p.Status < http.StatusInternalServerError {
+	if SessionOf(f).Client == "" && p.Status < http.StatusInternalServerError {
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 		defer cancel()
 		if limited := c.Charge(ctx, f, err); !errors.Is(err, errInTheClear) { // its text says what to set
@@ -144,8 +153,12 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 	v := view{Title: "Not done", Problem: &p}
 	switch {
 	case f.Method() != http.MethodPost:
-		v.Title, v.Data = "Not shown", local(f.OriginalURL(), Path+"/now")
-	case p.Status >= http.StatusInternalServerError && SessionOf(f).KeyPrefix != "": // never what another site has sent, or a key
+		at := f.OriginalURL()
+		if f.Path() == callbackPath { // a code is redeemed once
+			at = Path + "/sign-in"
+		}
+		v.Title, v.Data = "Not shown", local(at, Path+"/now")
+	case p.Status >= http.StatusInternalServerError && SessionOf(f).Client != "": // never what another site has sent, or a key
 		v.Data = newForm(f).values
 	}
 	return c.show(f, "problem", v)

@@ -31,6 +31,9 @@ var pagesOf = map[string]string{"campaign": "/campaigns/", "draw": "/campaigns/"
 	"wallet": "/wallets/", "from_wallet": "/wallets/", "to_wallet": "/wallets/", "webhook endpoint": "/webhooks/", "endpoint": "/webhooks/",
 	"key": "/keys#", "client": "/keys#", "discrepancy": "/waiting#", "user": "/find?q=", "owner": "/find?q="}
 
+// isOfKeys reports whether something is on the page of keys, which viewers do not see.
+func isOfKeys(what string) bool { return pagesOf[what] == "/keys#" }
+
 // pageOf returns the page of a thing or a fact; empty: it has none.
 func pageOf(what string, id any) string {
 	if page := pagesOf[what]; page != "" {
@@ -69,11 +72,14 @@ func (c *console) lookUp(ctx context.Context, text string, kinds ...string) (all
 
 // find shows what a text names. Where everything that it names is on one page, it leads there.
 func (c *console) find(ctx context.Context, f *fiber.Ctx, _ *client.Client) (any, error) {
-	text := f.Query("q")
-	found, err := c.lookUp(ctx, text)
+	text, kinds := f.Query("q"), lookup.Kinds()
+	if !acts(f) {
+		kinds = slices.DeleteFunc(kinds, isOfKeys)
+	}
+	found, err := c.lookUp(ctx, text, kinds...)
 	isExact := len(found) > 0 && (text == strings.TrimSpace(text) || found[0].What != "key")
 	if err == nil && !isExact { // it may have been copied with spaces: what is named without them is shown, and never led to
-		found, err = c.lookUp(ctx, strings.TrimSpace(text))
+		found, err = c.lookUp(ctx, strings.TrimSpace(text), kinds...)
 	}
 	if err != nil {
 		return nil, err
@@ -81,5 +87,5 @@ func (c *console) find(ctx context.Context, f *fiber.Ctx, _ *client.Client) (any
 	if isExact && found[0].Page != "" && !slices.ContainsFunc(found, func(other finding) bool { return other.Page != found[0].Page }) {
 		return nil, f.Redirect(found[0].Page, http.StatusSeeOther)
 	}
-	return fiber.Map{"Text": text, "Found": found, "IsExact": isExact, "Kinds": strings.Join(lookup.Kinds(), ", ")}, nil
+	return fiber.Map{"Text": text, "Found": found, "IsExact": isExact, "Kinds": strings.Join(kinds, ", ")}, nil
 }

@@ -18,12 +18,13 @@ import (
 	"triprize/internal/platform/readcache"
 )
 
-// fragment is the part of a page that moves. It is asked for again every two seconds. All operators see the same of
+// fragment is the part of a page that moves. It is asked for again every two seconds. All of one right see the same of
 // it, so it is read and rendered once for all.
 type fragment struct {
 	page  string
 	id    uuid.UUID
 	query string
+	acts  bool // it leads to forms, too
 }
 
 // reader reads what a fragment shows: the data of the block "live" of its page.
@@ -51,7 +52,7 @@ func (c *console) openFragments() {
 			r.title = named.title()
 		}
 		var b bytes.Buffer
-		err = c.pages[f.page].ExecuteTemplate(&b, "live", data)
+		err = c.pages[f.acts][f.page].ExecuteTemplate(&b, "live", data)
 		sum := sha256.Sum256(b.Bytes())
 		r.tag, r.body = fmt.Sprintf(`W/"%x"`, sum[:12]), b.Bytes()
 		return r, err
@@ -91,7 +92,7 @@ func (c *console) fragmentOf(f *fiber.Ctx, page string) (rendered, string, error
 	asked.Del("job")
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), transportKey{}, c.API(f, SessionOf(f))), c.Timeout+time.Second)
 	defer cancel()
-	found, err := c.fragments.Get(ctx, fragment{page, pathID(f.Params("id")), asked.Encode()}, nil)
+	found, err := c.fragments.Get(ctx, fragment{page, pathID(f.Params("id")), asked.Encode(), acts(f)}, nil)
 	return found.Value, asked.Encode(), err
 }
 

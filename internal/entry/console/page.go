@@ -33,9 +33,16 @@ type view struct {
 	Data     any
 }
 
-// parsePages parses the pages: each file is one, with the blocks of layout.html and parts.html.
-func parsePages(files fs.FS) map[string]*template.Template {
-	shared := template.Must(template.New("").Funcs(functions).ParseFS(files, "layout.html", "parts.html"))
+// parsePages parses the pages: each file is one, with the blocks of layout.html and parts.html. acts: for who may change
+// something; for others they lead to no form.
+func parsePages(files fs.FS, acts bool) map[string]*template.Template {
+	own := template.FuncMap{"may": func() bool { return acts }, "page": func(what string, id any) string {
+		if !acts && isOfKeys(what) {
+			return ""
+		}
+		return pageOf(what, id)
+	}}
+	shared := template.Must(template.New("").Funcs(functions).Funcs(own).ParseFS(files, "layout.html", "parts.html"))
 	names, _ := fs.Glob(files, "*.html")
 	all := make(map[string]*template.Template)
 	for _, name := range names {
@@ -60,7 +67,6 @@ var functions = template.FuncMap{
 		return template.HTML(`<a href="` + Path + "/" + page + "/" + id.String() + `"><code>` + id.String() + `</code></a>`) //nolint:gosec // no text of others
 	},
 	"now":     func() string { return time.Now().UTC().Format(time.RFC3339) },
-	"page":    pageOf,
 	"newKey":  uuid.NewString,
 	"words":   strings.Fields,
 	"json":    func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err },
@@ -82,7 +88,7 @@ func moneyText(amount int64, currency client.Currency) string {
 
 // show answers with a page.
 func (c *console) show(f *fiber.Ctx, page string, v view) error {
-	if session := SessionOf(f); session.KeyPrefix != "" {
+	if session := SessionOf(f); session.Client != "" {
 		v.Operator = &session
 	}
 	v.Path, v.Done = f.Path(), f.Query("done") != ""
@@ -95,7 +101,7 @@ func (c *console) show(f *fiber.Ctx, page string, v view) error {
 // render answers with a block of a page.
 func (c *console) render(f *fiber.Ctx, page, block string, data any) error {
 	var b bytes.Buffer
-	if err := c.pages[page].ExecuteTemplate(&b, block, data); err != nil {
+	if err := c.pages[acts(f)][page].ExecuteTemplate(&b, block, data); err != nil {
 		return err
 	}
 	f.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)

@@ -110,7 +110,7 @@ func readTrail(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, erro
 	if page.NextCursor != "" {
 		next.Set("cursor", page.NextCursor)
 	}
-	return fiber.Map{"By": by, "Times": asked.values, "Page": page, "Next": next.Encode(), "Operations": trail.Operations}, err
+	return fiber.Map{"By": by, "Times": asked.values, "Page": page, "Next": next.Encode(), "Operations": append(slices.Clone(trail.Operations), trail.SignInByKey)}, err
 }
 
 // spans are those that a link of the page names.

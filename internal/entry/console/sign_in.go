@@ -12,6 +12,7 @@ import (
 	"triprize.example/client"
 	"triprize/internal/domain/fault"
 	"triprize/internal/key"
+	"triprize/internal/trail"
 )
 
 // cookieName is that of the cookie, over https or not: a browser accepts one that begins with __Host- over https only, and for this host only.
@@ -22,7 +23,7 @@ func (o Options) Session(f *fiber.Ctx, byOperator bool) (key.Session, error) {
 	secure, ok := o.Secure(f)
 	cookie := f.Cookies(cookieName[secure])
 	if !ok || cookie == "" {
-		return key.Session{}, fault.New(fault.Unauthenticated, "sign in")
+		return key.Session{}, errSignedOut
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
 	defer cancel()
@@ -32,11 +33,14 @@ func (o Options) Session(f *fiber.Ctx, byOperator bool) (key.Session, error) {
 type sessionKey struct{}
 
 // SessionOf returns the session for which a request acts: one of a page, or one to the API from the console. Without one
-// its key has no prefix.
+// it has no client.
 func SessionOf(f *fiber.Ctx) key.Session {
 	session, _ := f.Locals(sessionKey{}).(key.Session)
 	return session
 }
+
+// acts reports whether the session of a request may change something.
+func acts(f *fiber.Ctx) bool { return SessionOf(f).Has(key.Operator) }
 
 // ActFor lets a request to the API act for a session.
 func ActFor(request *fasthttp.RequestCtx, session key.Session) {
@@ -48,9 +52,36 @@ func (c *console) requireSession(f *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if IsStale(f, session) {
+		return c.renew(f)
+	}
 	f.Locals(sessionKey{}, session)
 	return f.Next()
 }
+
+// renew has the roles of a person read anew: of who looks at a page unnoticed. A form waits in the browser meanwhile.
+func (c *console) renew(f *fiber.Ctx) error {
+	switch {
+	case c.Accounts == nil: // any more
+	case isFragment(f):
+		f.Set("HX-Redirect", Renewal(pageOfFragment(f)))
+		return f.Status(http.StatusUnauthorized).JSON(fiber.Map{"code": fault.Unauthenticated, "detail": "the roles of the session are read anew"})
+	case f.Method() == http.MethodGet:
+		return f.Redirect(Renewal(f.OriginalURL()), http.StatusSeeOther)
+	}
+	return errSignedOut
+}
+
+// pageOfFragment is the page that shows a fragment.
+func pageOfFragment(f *fiber.Ctx) string {
+	if from, err := url.Parse(f.Get(fiber.HeaderReferer)); err == nil && from.Path != "" {
+		return from.RequestURI()
+	}
+	return Path + "/now"
+}
+
+// errSignedOut leads to the sign-in page.
+var errSignedOut = fault.New(fault.Unauthenticated, "sign in")
 
 // askToSignIn leads to the sign-in page, and back after it.
 func (c *console) askToSignIn(f *fiber.Ctx) error {
@@ -82,8 +113,20 @@ func (c *console) showSignIn(f *fiber.Ctx) error {
 	if _, ok := c.Secure(f); !ok {
 		return errInTheClear
 	}
+	if c.Accounts != nil {
+		return c.show(f, "sign-in", view{Title: "Sign in", Data: c.signInData(&form{}, local(f.Query("to"), Path+"/now"))})
+	}
 	f.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
 	return f.Send(c.signInPage)
+}
+
+// signInData is what the sign-in page shows, and what waits in it.
+func (c *console) signInData(filled *form, to string) fiber.Map {
+	data := fiber.Map{"Form": filled, "ByKey": c.ByKey, "Action": Path + "/sign-in?to=" + url.QueryEscape(to)}
+	if c.Accounts != nil {
+		data["Accounts"], data["Link"], data["Waits"] = c.Accounts.settings.Issuer, Path+"/sign-in/oidc?to="+url.QueryEscape(to), filled.values["form"]
+	}
+	return data
 }
 
 // mostTyped is how many bytes of a form are read from somebody who is not signed in.
@@ -99,7 +142,7 @@ var errInTheClear = fault.New(fault.Forbidden,
 
 func (c *console) askForKey(f *fiber.Ctx, filled *form, p *client.Problem) error {
 	to := local(f.Query("to"), Path+"/now")
-	return c.show(f, "sign-in", view{Title: "Sign in", Problem: p, Data: fiber.Map{"Form": filled, "Action": Path + "/sign-in?to=" + url.QueryEscape(to)}})
+	return c.show(f, "sign-in", view{Title: "Sign in", Problem: p, Data: c.signInData(filled, to)})
 }
 
 func (c *console) signIn(f *fiber.Ctx) error {
@@ -107,12 +150,18 @@ func (c *console) signIn(f *fiber.Ctx) error {
 	if !ok {
 		return errInTheClear
 	}
+	if !c.ByKey {
+		return fault.New(fault.Forbidden, "keys do not sign in here: sign in with your account")
+	}
 	if f.Request().Header.ContentLength() > mostTyped { // nobody knows who sends it
 		return fault.New(fault.BodyTooLarge, "a key and a name are shorter")
 	}
 	filled := newForm(f)
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
+	if c.Accounts != nil { // beside accounts it is for emergencies
+		ctx = trail.With(ctx, &trail.Actor{Address: c.Address(f), Via: "console", Operation: trail.SignInByKey})
+	}
 	opened, cookie, err := c.Sessions.Open(ctx, filled.text("/key"), filled.text("/operator"))
 	if err = c.Charge(ctx, f, err); err != nil {
 		p := c.problemOf(err)
@@ -123,8 +172,11 @@ func (c *console) signIn(f *fiber.Ctx) error {
 		delete(filled.values, "/key")
 		return c.askForKey(f.Status(p.Status), filled, &p)
 	}
+	if c.Accounts != nil {
+		c.ByKeys.Inc()
+	}
 	_ = c.Sessions.Close(ctx, f.Cookies(cookieName[secure])) // otherwise it ends by itself
-	c.setCookie(f, secure, cookie, int(key.SessionLength.Seconds()))
+	c.setCookie(f, cookieName[secure], secure, cookie, int(key.SessionLength.Seconds()))
 	c.Logger.Info("an operator has signed in to the console", "key_prefix", opened.KeyPrefix, "operator", opened.Operator)
 	if at := filled.text("form"); strings.HasPrefix(at, Path+"/") { // its form is shown, and not sent
 		for _, name := range []string{"/key", "/operator"} {
@@ -137,20 +189,30 @@ func (c *console) signIn(f *fiber.Ctx) error {
 	return f.Redirect(local(f.Query("to"), Path+"/now"), http.StatusSeeOther)
 }
 
+// signOut ends a session, and then a person's at the provider. form-action lets no form be redirected there: a page leads there.
 func (c *console) signOut(f *fiber.Ctx) error {
 	secure, _ := c.Secure(f)
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
+	session, _ := c.Session(f, false)
 	err := c.Sessions.Close(ctx, f.Cookies(cookieName[secure]))
-	c.setCookie(f, secure, "", -1)
+	c.setCookie(f, cookieName[secure], secure, "", -1)
 	if err != nil {
 		return err
+	}
+	if session.IsPerson() && c.Accounts != nil {
+		ctx, cancel := context.WithTimeout(ctx, signOutPatience)
+		defer cancel()
+		if out := c.Accounts.SignOut(ctx, origin(f, secure)+Path+"/sign-in"); out != "" {
+			f.Set("Refresh", "0; url="+out)
+			return c.show(f, "sign-in", view{Title: "Signed out", Data: fiber.Map{"Out": out}})
+		}
 	}
 	return f.Redirect(Path+"/sign-in", http.StatusSeeOther)
 }
 
-func (c *console) setCookie(f *fiber.Ctx, secure bool, value string, age int) {
-	cookie := http.Cookie{Name: cookieName[secure], Value: value, Path: "/", MaxAge: age, //nolint:gosec // over http from this machine only
+func (c *console) setCookie(f *fiber.Ctx, name string, secure bool, value string, age int) {
+	cookie := http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, //nolint:gosec // over http from this machine only
 		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode}
-	f.Append(fiber.HeaderSetCookie, cookie.String())
+	f.Response().Header.Add(fiber.HeaderSetCookie, cookie.String()) // Append would make one of two
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"net/url"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"triprize/internal/entry/console"
 	"triprize/internal/entry/httpapi/call"
 	"triprize/internal/entry/httpapi/resource"
+	"triprize/internal/key"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/openapi"
 	"triprize/internal/platform/telemetry"
@@ -56,8 +58,10 @@ func (s *server) ofKey(ctx context.Context, credentials string) (call.Caller, er
 // the operation is open to them. An anonymous caller has paid for the request by the limit of
 // its address.
 func (s *server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operation) (who call.Caller, err error) {
-	if session := console.SessionOf(c); session.KeyPrefix != "" {
-		return call.Caller{Role: resource.Operator, Client: session.Client, App: session.Client, KeyPrefix: session.KeyPrefix, Console: true}, nil
+	if session := console.SessionOf(c); session.Client != "" {
+		who = callerOf(session)
+		who.Console = true
+		return who, nil
 	}
 	authorization := c.Get(fiber.HeaderAuthorization)
 	if o.Open && authorization == "" {
@@ -66,6 +70,15 @@ func (s *server) identify(ctx context.Context, c *fiber.Ctx, o *openapi.Operatio
 	}
 	who, err = s.authenticate(ctx, authorization)
 	return who, s.chargeWrong(ctx, c, err)
+}
+
+// callerOf returns who acts in a session of the console. Who has no role but that of an approver reads as a viewer does.
+func callerOf(session key.Session) call.Caller {
+	who := call.Caller{Role: resource.Viewer, Client: session.Client, App: session.Client, KeyPrefix: session.KeyPrefix, Approves: session.Has(key.Approver)}
+	if session.Has(key.Operator) {
+		who.Role = resource.Operator
+	}
+	return who
 }
 
 // addressOf returns the address of a caller.
@@ -110,18 +123,28 @@ func (s *server) slowDown(ctx context.Context, refusal error) error {
 	return refusal
 }
 
-// authenticateBrowser lets operators through: with a session of the console, or with an operator's
-// API key as the password of HTTP Basic authentication. The user name does not matter.
+// authenticateBrowser lets operators and viewers through: with a session of the console, or, unless accounts sign in, with
+// their API key as the password of HTTP Basic authentication. The user name does not matter.
 func (s *server) authenticateBrowser(c *fiber.Ctx) error {
 	known, _ := callOf(c)
-	if c.Get(fiber.HeaderAuthorization) == "" {
+	byAccount := s.settings.Console.ByAccount()
+	if byAccount || c.Get(fiber.HeaderAuthorization) == "" {
 		polls := c.Method() == fiber.MethodGet && strings.HasPrefix(c.Path(), asynqmonPath+"/api/") // by itself: it keeps no session alive
 		session, err := console.Options{Sessions: s.sessions, Secure: s.isSecure, Timeout: s.settings.API.RequestTimeout}.Session(c, !polls)
-		if err == nil {
-			known.Caller = call.Caller{Role: resource.Operator, Client: session.Client, App: session.Client, KeyPrefix: session.KeyPrefix}
+		to := console.Path + "/sign-in?to=" + url.QueryEscape(c.OriginalURL())
+		switch {
+		case err == nil && !console.IsStale(c, session):
+			known.Caller = callerOf(session)
 			return c.Next()
-		} else if fault.CodeOf(err) != fault.Unauthenticated {
+		case err == nil:
+			to = console.Renewal(c.OriginalURL())
+		case fault.CodeOf(err) != fault.Unauthenticated:
 			return err
+		}
+		if byAccount && c.Method() == fiber.MethodGet && !polls {
+			return c.Redirect(to, fiber.StatusSeeOther)
+		} else if byAccount {
+			return fault.New(fault.Unauthenticated, "sign in at %s", console.Path)
 		}
 	}
 	scheme, encoded, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
@@ -137,7 +160,7 @@ func (s *server) authenticateBrowser(c *fiber.Ctx) error {
 		return s.chargeWrong(ctx, c, err)
 	}
 	known.Caller = who
-	if err := who.May([]string{string(resource.Operator)}); err != nil {
+	if err := who.May([]string{string(resource.Operator), string(resource.Viewer)}); err != nil {
 		return err
 	}
 	return c.Next()
@@ -145,8 +168,8 @@ func (s *server) authenticateBrowser(c *fiber.Ctx) error {
 
 // challenge returns the WWW-Authenticate header: on the pages for operators it makes
 // browsers ask for a password; of a token with a right signature it says what is wrong (RFC 6750).
-func challenge(c *fiber.Ctx, err error) string {
-	if strings.HasPrefix(c.Path(), asynqmonPath) {
+func (s *server) challenge(c *fiber.Ctx, err error) string {
+	if strings.HasPrefix(c.Path(), asynqmonPath) && !s.settings.Console.ByAccount() {
 		return `Basic realm="Triprize operators", charset="UTF-8"`
 	}
 	if why, ok := errors.AsType[*token.Refusal](err); ok && why.Claim != "" {

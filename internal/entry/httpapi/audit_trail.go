@@ -33,8 +33,8 @@ func (s *server) actorOf(c *fiber.Ctx, o *openapi.Operation, who call.Caller) (a
 	if a.Reason, err = statedIn(c, "Triprize-Reason", 500); err != nil {
 		return nil, err
 	}
-	if session := console.SessionOf(c); session.KeyPrefix != "" {
-		a.Via, a.Operator = "console", session.Operator
+	if session := console.SessionOf(c); session.Client != "" {
+		a.Via, a.Operator, a.Issuer, a.Subject, a.Email = "console", session.Operator, session.Issuer, session.Subject, session.Email
 	} else if a.Operator, err = statedIn(c, "Triprize-Operator", 100); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,8 @@ func (s *server) ListAuditTrail(ctx context.Context, r operations.ListAuditTrail
 }
 
 func trailEntry(e trail.Entry) contract.AuditTrailEntry {
-	return contract.AuditTrailEntry{ID: e.ID, At: e.At, Operator: postgres.Nullable(e.Operator), Client: e.Client, KeyPrefix: postgres.Nullable(e.KeyPrefix),
+	return contract.AuditTrailEntry{ID: e.ID, At: e.At, Operator: postgres.Nullable(e.Operator), Verified: e.Issuer != "", Issuer: postgres.Nullable(e.Issuer), Subject: postgres.Nullable(e.Subject),
+		Email: postgres.Nullable(e.Email), Client: e.Client, KeyPrefix: postgres.Nullable(e.KeyPrefix),
 		Address: postgres.Nullable(e.Address), Via: contract.AuditTrailEntryVia(e.Via), Operation: e.Operation, Target: e.Target, JobID: e.JobID,
 		Reason: postgres.Nullable(e.Reason), Before: members(e.Before), After: members(e.After), Seal: e.Seal}
 }

@@ -71,7 +71,7 @@ func TestABoardIsNeverOlderThanAsked(t *testing.T) {
 	t.Parallel()
 	s := fleet.Shared(t, quiet)
 	id := s.Campaign(6)
-	readers := map[string]string{"an operator": s.Operator, "an app": s.App, "a user": fleet.TokenFor(t, "z", ""), "a viewer": fleet.TokenFor(t, "v", "viewer")}
+	readers := map[string]string{"an operator": s.Operator, "an app": s.App, "a user": fleet.TokenFor(t, "z", ""), "a viewer": fleet.TokenFor(t, "v", "public")}
 	for i := range 4 {
 		at := fixture.At(6, i+1)
 		old := readAs(s, 1, s.App, "/v1/campaigns/"+id.String()+"/positions", "")

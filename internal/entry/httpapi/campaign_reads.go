@@ -237,7 +237,7 @@ func (s *server) ListPositions(ctx context.Context, r operations.ListPositionsRe
 // view returns what the caller may see of a board. Its version is least or later, unless
 // the board has not reached it.
 func (s *server) view(ctx context.Context, r operations.ListPositionsRequestObject, who call.Caller, least, since int64) (positions.View, error) {
-	copied := boardCopy{r.Campaign, who.Role == resource.Operator}
+	copied := boardCopy{r.Campaign, who.Role.SeesAll()}
 	if copied.withOwners && !who.Console {
 		current, err := readBoard(ctx, s.db, copied)
 		if err != nil {
@@ -272,7 +272,7 @@ func (s *server) GetPosition(ctx context.Context, r operations.GetPositionReques
 		}
 		isOwn = slices.ContainsFunc(own, func(p inventory.Position) bool { return p.UserID != nil && p.Layer == r.Layer && p.Column == r.Column })
 	}
-	p := positions.Position(found, c.Role == resource.Operator || isOwn)
+	p := positions.Position(found, c.Role.SeesAll() || isOwn)
 	answer, err := response.TagAt(found.AsOf, contract.PositionNow{Layer: p.Layer, Column: p.Column, Number: p.Number, Label: p.Label, Price: p.Price, State: p.State,
 		Prize: p.Prize, UserID: p.UserID, ExpiresAt: p.ExpiresAt, BlockReason: p.BlockReason, BoardVersion: found.AsOf})
 	return answer.Matched(r.Params.IfNoneMatch), err

@@ -71,7 +71,7 @@ func (s *server) move(ctx context.Context, kind job.Kind, id uuid.UUID, move fun
 // GetCampaign answers others than operators with a campaign as it was half a second ago at most, and fresh.
 func (s *server) GetCampaign(ctx context.Context, r operations.GetCampaignRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx).Role
-	if who == resource.Operator {
+	if who.SeesAll() {
 		found, err := readCampaign(ctx, s.db, r.Campaign, who)
 		return found.Matched(r.Params.IfNoneMatch), err
 	}
@@ -83,8 +83,8 @@ func (s *server) GetCampaign(ctx context.Context, r operations.GetCampaignReques
 // most, but for operators.
 func (s *server) ListCampaigns(ctx context.Context, r operations.ListCampaignsRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx).Role
-	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit), Published: who != resource.Operator}
-	if who == resource.Operator || page.After != uuid.Nil {
+	page := campaign.Page{State: campaign.State(response.ValueOf(r.Params.State)), After: response.ValueOf(r.Params.Cursor), Limit: response.PageSize(r.Params.Limit), Published: !who.SeesAll()}
+	if who.SeesAll() || page.After != uuid.Nil {
 		found, err := readCampaigns(ctx, s.db, page, who)
 		return found.Matched(r.Params.IfNoneMatch), err
 	}

@@ -405,7 +405,7 @@ func TestAnOperatorBlocksSeatsAndOnlyOperatorsSeeWhy(t *testing.T) {
 		t.Errorf("blocked: %+v", c)
 	}
 	version := fmt.Sprintf("?min_version=%d", s.CampaignNow(id).BoardVersion)
-	for key, sees := range map[string]bool{s.Operator: true, s.App: false, fleet.TokenFor(t, "v", "viewer"): false, fleet.TokenFor(t, "u", ""): false} {
+	for key, sees := range map[string]bool{s.Operator: true, s.App: false, fleet.TokenFor(t, "v", "public"): false, fleet.TokenFor(t, "u", ""): false} {
 		for _, place := range []string{"/positions/3/2", "/positions" + version} {
 			if a := readAs(s, 0, key, path+place, ""); !fleet.Contains(a.Body, `"state":"blocked"`) || fleet.Contains(a.Body, `"block_reason":"wheelchair"`) != sees || fleet.Contains(a.Body, "wheelchair") != sees {
 				t.Errorf("%s: %s", place, a.Body)

@@ -182,7 +182,7 @@ func (s *server) handleError(c *fiber.Ctx, err error) error {
 			c.Set(fiber.HeaderRetryAfter, strconv.Itoa(job.MinRetryAfter))
 		}
 	case http.StatusUnauthorized:
-		c.Set(fiber.HeaderWWWAuthenticate, challenge(c, err))
+		c.Set(fiber.HeaderWWWAuthenticate, s.challenge(c, err))
 	}
 	if _, replayed := errors.AsType[*replayedRefusal](err); replayed {
 		c.Set("Idempotent-Replayed", "true")

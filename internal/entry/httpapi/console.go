@@ -22,8 +22,10 @@ import (
 // checked, limited, done once and recorded as a request is.
 func (s *server) mountConsole() {
 	s.sessions, s.curves = key.NewSessions(s.db, s.keys, s.settings.Draw.SecretKey), &console.Curves{}
+	accounts := console.NewAccounts(s.settings.Console, s.settings.Draw.SecretKey)
 	console.Mount(s.app, console.Options{
-		Sessions: s.sessions, Curves: s.curves, Logger: s.logger, Timeout: s.settings.API.RequestTimeout, Secure: s.isSecure,
+		Sessions: s.sessions, Accounts: accounts, ByKey: s.settings.Console.ByKey(), ByKeys: s.metrics.signInsByKey, Curves: s.curves,
+		Logger: s.logger, Timeout: s.settings.API.RequestTimeout, Address: s.addressOf, Secure: s.isSecure,
 		API: func(c *fiber.Ctx, session key.Session) http.RoundTripper {
 			forwarded := bytes.Join(c.Request().Header.PeekAll(fiber.HeaderXForwardedFor), []byte(","))
 			return inProcess{s.app.Handler(), session, c.Context().RemoteAddr(), string(forwarded)}

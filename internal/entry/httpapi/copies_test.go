@@ -28,7 +28,7 @@ func TestACampaignAndABoardAreSentOnceAndThenOnlyWhenTheyChange(t *testing.T) {
 	s := fleet.Shared(t, busy)
 	id := s.Campaign(4)
 	campaign := "/v1/campaigns/" + id.String()
-	readers := map[string]string{"an operator": s.Operator, "an app": s.App, "a user": fleet.TokenFor(t, "a", ""), "a viewer": fleet.TokenFor(t, "v", "viewer")}
+	readers := map[string]string{"an operator": s.Operator, "an app": s.App, "a user": fleet.TokenFor(t, "a", ""), "a viewer": fleet.TokenFor(t, "v", "public")}
 	tags := make(map[string]string)
 	for who, key := range readers {
 		for _, path := range []string{campaign, campaign + "/positions"} {

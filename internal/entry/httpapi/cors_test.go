@@ -80,7 +80,7 @@ func TestWhoHasASignedTokenIsToldWhyItIsRefused(t *testing.T) {
 		"aud":       {claim("aud", "another"), "aud does not name this installation"},
 		"iss":       {claim("iss", "https://another.example"), "iss is not the issuer that is trusted here"},
 		"sub":       {claim("sub", ""), "sub must have 1 to 128 characters, no control characters"},
-		"role":      {claim("role", "operator"), "the role must be user or viewer, or left out"},
+		"role":      {claim("role", "operator"), "the role must be user or public, or left out"},
 		"lifetime":  {claim("exp", time.Now().Add(48*time.Hour).Unix()), "exp is too long after iat: tokens must not be valid for so long here"},
 		"expired":   {claim("exp", time.Now().Add(-time.Hour).Unix()), "exp is over"},
 		"signature": {strings.Join([]string{forged, strings.Split(claim("aud", "another"), ".")[1], strings.Repeat("A", 43)}, "."), ""},

@@ -89,7 +89,7 @@ func readDraw(ctx context.Context, db postgres.DB, id uuid.UUID, who call.Caller
 		return drawAnswer{}, err
 	}
 	document := resource.Draw(now)
-	if who.Role != resource.Viewer && who.Role != resource.Anonymous {
+	if who.Role != resource.Public && who.Role != resource.Anonymous {
 		if err := addWinners(ctx, db, document.Winners, who); err != nil {
 			return drawAnswer{}, err
 		}

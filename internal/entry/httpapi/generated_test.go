@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"triprize/internal/domain/shape"
+	"triprize/internal/key"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/property"
 	"triprize/internal/testkit/servers"
@@ -35,7 +36,7 @@ func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
 	t.Parallel()
 	rounds := property.Cases(t)
 	s := fleet.Start(t, fleet.Options{Env: append([]string{"TRIPRIZE_API_MAX_WAIT=1s", "TRIPRIZE_STREAMS_INTERVAL=50ms", "TRIPRIZE_STREAMS_HEARTBEAT=100ms", "TRIPRIZE_STREAMS_MAX_AGE=200ms", "TRIPRIZE_TOKENS_CLIENT=shop"}, fleet.Trusting.Env...)})
-	m := newMaker(t, map[string]string{"operator": s.Operator, "operator again": s.Operator, "operator still": s.Operator, "app": s.App, "mina": fleet.TokenFor(t, "mina", ""), "viewer": fleet.TokenFor(t, "v", "viewer"), "nobody": ""})
+	m := newMaker(t, map[string]string{"operator": s.Operator, "operator again": s.Operator, "operator still": s.Operator, "app": s.App, "mina": fleet.TokenFor(t, "mina", ""), "public": fleet.TokenFor(t, "v", "public"), "viewer": s.NewKeyOf(key.Viewer, "bi"), "nobody": ""})
 	m.start(s)
 	for _, o := range m.operations {
 		if !m.reaches(t, s.URLs[0], o) {

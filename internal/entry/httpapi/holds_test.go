@@ -116,7 +116,7 @@ func TestAHoldIsItsUsersOwn(t *testing.T) {
 	mina, otto, at := fleet.TokenFor(t, "mina", ""), fleet.TokenFor(t, "otto", ""), []shape.Position{fixture.At(4, 1)}
 	hers := s.MustHold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: mina, At: []shape.Position{fixture.At(3, 2)}})
 	wantAnswer(t, "for somebody else", s.Hold(fleet.HoldOrder{Campaign: id, User: "mina", Credential: otto, At: at}).Answer, 403, coded("forbidden"))
-	wantAnswer(t, "a viewer's", s.Hold(fleet.HoldOrder{Campaign: id, User: "v", Credential: fleet.TokenFor(t, "v", "viewer"), At: at}).Answer, 403)
+	wantAnswer(t, "a viewer's", s.Hold(fleet.HoldOrder{Campaign: id, User: "v", Credential: fleet.TokenFor(t, "v", "public"), At: at}).Answer, 403)
 	wantAnswer(t, "another user buys it", s.BuyChosen(0, id, "otto", hers.ID), job.Failed, coded("not-found"))
 	wantAnswer(t, "she buys it in another campaign", s.BuyChosen(0, s.Campaign(4), "mina", hers.ID), job.Failed, coded("not-found"))
 	if h := s.Extend(s.App, hers.ID); h.Status != http.StatusOK || h.State != "active" || h.Extensions != 1 || !h.ExpiresAt.After(hers.ExpiresAt) {

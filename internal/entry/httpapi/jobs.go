@@ -86,7 +86,7 @@ func (s *server) ListJobs(ctx context.Context, r operations.ListJobsRequestObjec
 	if f.Code != "" {
 		f.State = job.Failed
 	}
-	if who.Role != resource.Operator {
+	if !who.Role.SeesAll() {
 		f.Client, f.KeyScope = who.App, who.KeyScope()
 	}
 	if f.KeyScope != "" { // along the user's jobs: its app may have millions

@@ -243,7 +243,7 @@ func TestWhoHasWonIsForThoseWhoMayKnow(t *testing.T) {
 		t.Errorf("operators see %v, apps %v", all, seen(s.App))
 	}
 	for range 2 { // also when an app has just read it
-		if got := append(seen(""), seen(fleet.TokenFor(t, "mina", "viewer"))...); len(got) > 0 {
+		if got := append(seen(""), seen(fleet.TokenFor(t, "mina", "public"))...); len(got) > 0 {
 			t.Errorf("anonymous callers and viewers see %v", got)
 		}
 	}

@@ -54,6 +54,7 @@ func requestID(c *fiber.Ctx) string {
 type httpMetrics struct {
 	duration      *prometheus.HistogramVec
 	refusedTokens *prometheus.CounterVec
+	signInsByKey  prometheus.Counter
 }
 
 func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, waiting, streams func() int) *httpMetrics {
@@ -63,10 +64,12 @@ func newHTTPMetrics(registry prometheus.Registerer, inFlight *atomic.Int64, wait
 			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30},
 		}, []string{"method", "route", "status"}),
 		refusedTokens: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "triprize_tokens_refused_total",
-			Help: "Tokens of users and viewers that were refused, by reason: the claim that is wrong, or what is wrong with the signature."}, []string{"reason"}),
+			Help: "Tokens of users and the public that were refused, by reason: the claim that is wrong, or what is wrong with the signature."}, []string{"reason"}),
+		signInsByKey: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_console_sign_ins_by_key_total",
+			Help: "Sign-ins to the console by a key where accounts sign in (console.sign_in: both)."}),
 	}
 	telemetry.Expect(m.refusedTokens, token.Reasons()...)
-	registry.MustRegister(m.duration, m.refusedTokens, prometheus.NewGaugeFunc(
+	registry.MustRegister(m.duration, m.refusedTokens, m.signInsByKey, prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "triprize_http_requests_in_flight", Help: "HTTP requests being served."},
 		func() float64 { return float64(inFlight.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "triprize_jobs_waited_for", Help: "Jobs that clients of this process wait for."},

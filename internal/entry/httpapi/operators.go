@@ -19,6 +19,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/contract/operations"
+	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/platform/sweep"
 	"triprize/internal/platform/telemetry"
 	"triprize/internal/trail"
@@ -39,11 +40,18 @@ func (o opened) MakeRedisClient() any { return o.UniversalClient }
 // mountDashboard registers asynqmon and the metrics of the queues.
 func (s *server) mountDashboard(app *fiber.App, rdb redis.UniversalClient) {
 	s.registry.MustRegister(telemetry.Bounded(metrics.NewQueueMetricsCollector(asynq.NewInspectorFromRedisClient(rdb)), collectPatience))
-	dashboard := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: opened{rdb}, ReadOnly: s.settings.API.AsynqmonReadOnly})
-	// A browser that remembers an operator's key would also send it with a form on
-	// another site's page.
-	handler := adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(dashboard))
+	dashboard := func(readOnly bool) fiber.Handler {
+		of := asynqmon.New(asynqmon.Options{RootPath: asynqmonPath, RedisConnOpt: opened{rdb}, ReadOnly: readOnly})
+		// A browser that remembers an operator's key would also send it with a form on
+		// another site's page.
+		return adaptor.HTTPHandler(http.NewCrossOriginProtection().Handler(of))
+	}
+	forOperators, forViewers := dashboard(s.settings.API.AsynqmonReadOnly), dashboard(true)
 	app.Use(asynqmonPath, s.authenticateBrowser, func(c *fiber.Ctx) error {
+		handler := forViewers
+		if known, _ := callOf(c); known.Role == resource.Operator {
+			handler = forOperators
+		}
 		if err := handler(c); err != nil {
 			return err
 		}

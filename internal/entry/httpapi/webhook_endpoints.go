@@ -28,7 +28,7 @@ var webhookDocuments = webhook.Documents{
 // endpointsOf is whose endpoints a caller sees: an app its own, an operator all, which is
 // the empty client.
 func endpointsOf(ctx context.Context) (client string) {
-	if c := call.Of(ctx); c.Role != resource.Operator {
+	if c := call.Of(ctx); !c.Role.SeesAll() {
 		return c.Client
 	}
 	return ""

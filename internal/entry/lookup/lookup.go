@@ -19,6 +19,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/job"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/trail"
 )
 
 // Hit is one thing that a text names, or that belongs to what it names.
@@ -151,7 +152,7 @@ const (
 // lookups are in the order in which people read what is found.
 var lookups = []lookup{
 	{"job", jobs(` FROM jobs j WHERE j.id = $1 LIMIT $2`), seeJob, true},
-	{"job", jobs(` FROM (SELECT name FROM api_clients UNION ALL SELECT unnest(ARRAY['` + job.System + `', '` + job.Tool + `'])) c (name)
+	{"job", jobs(` FROM (SELECT name FROM api_clients UNION ALL SELECT unnest(ARRAY['` + job.System + `', '` + job.Tool + `', '` + trail.Persons + `'])) c (name)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE client = c.name AND idempotency_key = $1 OFFSET 0) j LIMIT $2`), seeJob, false},
 	{"job", jobs(fmt.Sprintf(` FROM (SELECT * FROM jobs ORDER BY id DESC LIMIT %d) j WHERE j.request_id = $1 OR j.payload #>> '{payment,reference}' = $1 LIMIT $2`, SearchedJobs)), seeJob, false},
 	{"job", jobs(` FROM jobs j WHERE j.user_id >= $1 AND j.user_id <= $1 ORDER BY j.user_id DESC, j.id DESC LIMIT $2`), seeJob, false},

@@ -49,6 +49,8 @@ func convert(value any, t reflect.Type) (any, error) {
 			return nil, fmt.Errorf("%v is not a duration with its unit, such as 250ms, 5s or 10m", quoted(value))
 		}
 		return d, nil
+	case t == reflect.TypeFor[[]string]():
+		return textsOf(value)
 	case t.Kind() == reflect.String:
 		if !isText {
 			return nil, errors.New("must be a text; put it in quotes")
@@ -73,6 +75,25 @@ func convert(value any, t reflect.Type) (any, error) {
 		}
 		return reflect.ValueOf(n).Convert(t).Interface(), nil
 	}
+}
+
+// textsOf converts a list of texts, or a text with commas.
+func textsOf(value any) (texts []string, err error) {
+	if text, isText := value.(string); isText {
+		return listOf(text), nil
+	}
+	list, isList := value.([]any)
+	if !isList {
+		return nil, errors.New("must be a list of texts, or one text with commas")
+	}
+	for _, one := range list {
+		text, isText := one.(string)
+		if !isText {
+			return nil, errors.New("must have texts only; put them in quotes")
+		}
+		texts = append(texts, strings.TrimSpace(text))
+	}
+	return texts, nil
 }
 
 // quoted quotes texts, so that an empty one is visible.

@@ -54,7 +54,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkRedis(settings.Redis), checkStripe(settings.Payments), checkBeacon(settings.Beacon))
+		return errors.Join(checkRedis(settings.Redis), checkStripe(settings.Payments), checkBeacon(settings.Beacon), checkConsole(settings.Console))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -75,6 +75,21 @@ func checkStripe(p Payments) error {
 		return fault("payments.stripe.key", "is a test key: purchases by card would cost nothing. For development set payments.allow_test (TRIPRIZE_PAYMENTS_ALLOW_TEST)")
 	case s.Live() && s.URL != "" && strings.TrimRight(s.URL, "/") != "https://api.stripe.com":
 		return fault("payments.stripe.url", "is refused with a live key, which is for Stripe itself: leave the URL empty")
+	}
+	return nil
+}
+
+func checkConsole(c Console) error {
+	issuer := baseURL(c.OIDC.Issuer)
+	switch roles := c.OIDC.Roles; {
+	case c.OIDC.Issuer != "" && (issuer == nil || isPlain(issuer)):
+		return fault("console.oidc.issuer", "%s", "must be a URL without user, query and fragment; "+httpsOnly)
+	case slices.Contains(slices.Concat(roles.Operator, roles.Approver, roles.Viewer), ""):
+		return fault("console.oidc.roles", "must not have an empty value")
+	case c.OIDC.Issuer == "" && (c.SignIn == "oidc" || c.SignIn == "both"):
+		return fault("console.sign_in", "is %s, but console.oidc.issuer names no provider of accounts", c.SignIn)
+	case c.OIDC.Issuer != "" && len(roles.Operator)+len(roles.Approver)+len(roles.Viewer) == 0:
+		return fault("console.oidc.roles", "give no role to any value of the claim %s, so nobody could sign in", c.OIDC.RolesClaim)
 	}
 	return nil
 }

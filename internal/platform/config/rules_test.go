@@ -153,3 +153,38 @@ func TestAnOriginOfThisMachineMayStandForEachPort(t *testing.T) {
 		}
 	}
 }
+
+func TestAccountsAreRefusedWithNameAndReason(t *testing.T) {
+	const issuer, roles = "oidc:\n    issuer: https://accounts.example/realms/staff\n    client_id: triprize\n    client_secret: hunter2", "\n    roles: {operator: [ops]}"
+	section(t, "console", map[string]row{
+		"keys only":              {file: "sign_in: key"},
+		"accounts":               {file: issuer + roles},
+		"accounts and keys":      {file: issuer + roles + "\n  sign_in: both"},
+		"a provider here":        {file: "oidc: {issuer: \"http://127.0.0.1:4711\", client_id: triprize, roles: {viewer: support}}"},
+		"an unknown role":        {file: issuer + "\n    roles: {king: [ops]}", want: []string{"unknown setting console.oidc.roles.king"}},
+		"no role":                {file: issuer, want: []string{"console.oidc.roles (TRIPRIZE_CONSOLE_OIDC_ROLES)", "nobody could sign in"}},
+		"an empty group":         {file: issuer + "\n    roles: {operator: [\"\"]}", want: []string{"must not have an empty value"}},
+		"a group that is none":   {file: issuer + "\n    roles: {operator: [7]}", want: []string{"console.oidc.roles.operator", "must have texts only"}},
+		"groups that are none":   {file: issuer + "\n    roles: {operator: 7}", want: []string{"must be a list of texts"}},
+		"no client":              {file: "oidc: {issuer: \"https://accounts.example\", roles: {operator: ops}}", want: []string{"console.oidc.client_id", "is required"}},
+		"in the clear":           {file: "oidc: {issuer: \"http://accounts.example\", client_id: triprize, roles: {operator: ops}}", want: []string{"console.oidc.issuer", "must be https://"}},
+		"no issuer":              {file: "sign_in: both", want: []string{"console.sign_in", "names no provider"}},
+		"another way to sign in": {file: "sign_in: password", want: []string{"console.sign_in"}},
+	})
+}
+
+// A list is one text with commas in the environment, and a secret is in a file.
+func TestTheGroupsOfARoleComeFromTheEnvironmentToo(t *testing.T) {
+	required(t)
+	t.Setenv("TRIPRIZE_CONSOLE_OIDC_ROLES_OPERATOR", "ops, admins")
+	t.Setenv("TRIPRIZE_CONSOLE_OIDC_CLIENT_SECRET_FILE", write(t, "hunter2\n"))
+	s, err := Load(write(t, "console:\n  oidc:\n    issuer: https://accounts.example\n    client_id: triprize\n    roles: {operator: [x], viewer: [support, \"a,b\"]}\n"))
+	if o := s.Console.OIDC; err != nil || !slices.Equal(o.Roles.Operator, []string{"ops", "admins"}) || !slices.Equal(o.Roles.Viewer, []string{"support", "a,b"}) || o.ClientSecret != "hunter2" ||
+		o.Scopes != "openid email profile" || o.RolesClaim != "groups" || !s.Console.ByAccount() || s.Console.ByKey() {
+		t.Errorf("got %+v, %v", o, err)
+	}
+	t.Setenv("TRIPRIZE_CONSOLE_OIDC_ROLES_KING", "ops")
+	if _, err := Load(""); err == nil || !strings.Contains(err.Error(), "unknown setting TRIPRIZE_CONSOLE_OIDC_ROLES_KING") {
+		t.Error(err)
+	}
+}

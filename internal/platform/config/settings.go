@@ -24,6 +24,7 @@ type Settings struct {
 	API       API       `mapstructure:"api"`
 	Streams   Streams   `mapstructure:"streams"`
 	Tokens    Tokens    `mapstructure:"tokens"`
+	Console   Console   `mapstructure:"console"`
 	Limits    Limits    `mapstructure:"limits"`
 	Accept    Accept    `mapstructure:"accept"`
 	Worker    Worker    `mapstructure:"worker"`
@@ -132,6 +133,37 @@ type Tokens struct {
 	MaxLifetime time.Duration `mapstructure:"max_lifetime"          validate:"min=0,max=8760h"`
 
 	Leeway, JWKSRefreshInterval, JWKSTimeout time.Duration `mapstructure:"-"`
+}
+
+// Console configures how operators sign in.
+type Console struct {
+	SignIn string `mapstructure:"sign_in" validate:"omitempty,oneof=oidc key both"` // empty: oidc with an issuer, key without
+	OIDC   OIDC   `mapstructure:"oidc"`
+}
+
+// ByKey reports whether keys sign in to the console.
+func (c Console) ByKey() bool {
+	return c.SignIn == "key" || c.SignIn == "both" || c.SignIn == "" && c.OIDC.Issuer == ""
+}
+
+// ByAccount reports whether accounts sign in to the console.
+func (c Console) ByAccount() bool { return c.OIDC.Issuer != "" && c.SignIn != "key" }
+
+// OIDC is the OpenID provider of the company's accounts. Without an issuer there is none.
+type OIDC struct {
+	Issuer       string    `mapstructure:"issuer"        validate:"max=255"`
+	ClientID     string    `mapstructure:"client_id"     validate:"required_with=Issuer,max=255"`
+	ClientSecret string    `mapstructure:"client_secret" validate:"max=4096"`
+	Scopes       string    `mapstructure:"scopes"        validate:"required,max=255"`
+	RolesClaim   string    `mapstructure:"roles_claim"   validate:"required,max=255"`
+	Roles        OIDCRoles `mapstructure:"roles"`
+}
+
+// OIDCRoles are the groups, values of the claim of roles, that give each role.
+type OIDCRoles struct {
+	Operator []string `mapstructure:"operator"`
+	Approver []string `mapstructure:"approver"`
+	Viewer   []string `mapstructure:"viewer"`
 }
 
 // Limits are the rate limits of users and clients. A rate of 0 is no limit.

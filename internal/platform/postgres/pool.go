@@ -154,6 +154,9 @@ type Pool interface {
 // InTx runs do in one READ COMMITTED transaction and commits it if do returns nil; otherwise it rolls back. If
 // the commit fails the outcome is unknown, so do must be safe to repeat.
 func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
+	if outer := Outer(ctx); outer != nil {
+		return pgx.BeginFunc(ctx, outer, do)
+	}
 	committing := false
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		err := do(tx)
@@ -164,6 +167,19 @@ func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
 		return commitError{err}
 	}
 	return err
+}
+
+type outerKey struct{}
+
+// Join returns a context whose transactions are part of tx: [InTx] makes them savepoints of it.
+func Join(ctx context.Context, tx pgx.Tx) context.Context {
+	return context.WithValue(ctx, outerKey{}, tx)
+}
+
+// Outer returns the transaction that those of a context are part of; nil: none.
+func Outer(ctx context.Context) pgx.Tx {
+	tx, _ := ctx.Value(outerKey{}).(pgx.Tx)
+	return tx
 }
 
 // commitError is the error of a commit. When its answer is lost, pgx calls it safe to retry, as if it had not been sent.

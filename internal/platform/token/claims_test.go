@@ -20,10 +20,10 @@ func TestATokenSaysWhoItsBearerIs(t *testing.T) {
 		changes object
 		role    token.Role
 	}{
-		{b, nil, token.User}, {b, object{"role": "user"}, token.User}, {b, object{"role": "viewer"}, token.Viewer},
+		{b, nil, token.User}, {b, object{"role": "user"}, token.User}, {b, object{"role": "public"}, token.Public},
 		{b, object{"aud": []string{"another", audience}}, token.User},
 		{b, object{"exp": b.clock.now().Add(time.Hour).Unix(), "padding": strings.Repeat("x", 4<<10)}, token.User},
-		{other, object{named: "viewer", "role": "operator"}, token.Viewer},
+		{other, object{named: "public", "role": "operator"}, token.Public},
 	} {
 		want := token.Claims{Issuer: issuer, Subject: "u-1", Role: row.role, ExpiresAt: b.clock.now().Add(time.Hour)}
 		if got := row.of.believed(t, "it", row.of.hs256(t, row.changes)); got != want {
@@ -136,7 +136,7 @@ func TestTheClientIsTheSubjectOfAnIssuer(t *testing.T) {
 			t.Errorf("%+v is %s", c, client)
 		}
 		later := c
-		later.ExpiresAt, later.Role = time.Now(), token.Viewer
+		later.ExpiresAt, later.Role = time.Now(), token.Public
 		if later.Client() != client {
 			t.Errorf("%+v is another client with another token", c)
 		}

@@ -17,11 +17,11 @@ func TestWhatIsSignedIsWhatIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := token.Sign(settings, "alice", token.Viewer, time.Hour, time.Now())
+	raw, err := token.Sign(settings, "alice", token.Public, time.Hour, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, err := v.Verify(t.Context(), raw); err != nil || said.Subject != "alice" || said.Role != token.Viewer || said.Issuer != "dev" {
+	if said, err := v.Verify(t.Context(), raw); err != nil || said.Subject != "alice" || said.Role != token.Public || said.Issuer != "dev" {
 		t.Errorf("%+v, %v", said, err)
 	}
 	for reason, sign := range map[string]func() (string, error){

@@ -1,10 +1,10 @@
-// Package token verifies the JSON Web Tokens of users and viewers ([Verifier]).
+// Package token verifies the JSON Web Tokens of users and the public ([Verifier]).
 //
 // A token is signed with HS256 and the shared secret, or with RS256, PS256, ES256 or EdDSA
 // and a key of the issuer; a setting decides which, never the token. The key's type, curve
 // and declared alg, use and key_ops must fit. Issuer and audience must equal the settings.
 // exp is required; exp, nbf and iat are checked with the leeway; sub has 1 to 128
-// characters; the role is user or viewer. Keys in a token, or behind its links, are
+// characters; the role is user or public. Keys in a token, or behind its links, are
 // ignored.
 //
 // The issuer's keys are fetched in the background: at start, at intervals, and for an unknown kid at most
@@ -145,7 +145,7 @@ var reasons = []struct {
 	{jwt.ErrTokenUsedBeforeIssued, Refusal{"iat", "iat is in the future"}},
 	{jwt.ErrTokenNotValidYet, Refusal{"nbf", "nbf is in the future"}},
 	{errSubject, Refusal{"sub", "sub must have 1 to 128 characters, no control characters"}},
-	{errRole, Refusal{"role", "the role must be user or viewer, or left out"}},
+	{errRole, Refusal{"role", "the role must be user or public, or left out"}},
 	{errDate, Refusal{"date", "exp, nbf or iat is no time"}},
 	{errLifetime, Refusal{"lifetime", "exp is too long after iat: tokens must not be valid for so long here"}},
 	{jwt.ErrTokenExpired, Refusal{"expired", "exp is over"}},
@@ -184,7 +184,7 @@ type Role string
 // The roles of tokens. API keys have other roles.
 const (
 	User   Role = "user"   // its own purchases
-	Viewer Role = "viewer" // reads without personal data
+	Public Role = "public" // reads without personal data
 )
 
 // Claims are the claims of a verified token.
@@ -256,7 +256,7 @@ func (p *payload) role() (Role, error) {
 		return User, nil
 	}
 	text, _ := claim.(string)
-	if role := Role(text); role == User || role == Viewer {
+	if role := Role(text); role == User || role == Public {
 		return role, nil
 	}
 	return "", errRole

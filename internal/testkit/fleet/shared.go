@@ -40,7 +40,7 @@ func Shared(t *testing.T, o Options) *System {
 	s := &System{T: t, life: t, Settings: base.Settings, DB: base.DB, Redis: base.Redis, URLs: slices.Clone(base.URLs), env: base.env,
 		metrics: maps.Clone(base.metrics), shared: base, suffix: suffix, name: nameOf(t) + suffix}
 	t.Cleanup(s.leave)
-	s.Operator, s.App = s.newKey(key.Operator, "ops"), s.NewKey("shop")
+	s.Operator, s.App = s.NewKeyOf(key.Operator, "ops"), s.NewKey("shop")
 	return s
 }
 

@@ -92,7 +92,7 @@ func Start(t *testing.T, o Options) *System {
 	t.Helper()
 	s := &System{T: t, life: t, name: nameOf(t)}
 	s.start(o)
-	s.Operator, s.App = s.newKey(key.Operator, "ops"), s.NewKey("shop")
+	s.Operator, s.App = s.NewKeyOf(key.Operator, "ops"), s.NewKey("shop")
 	return s
 }
 
@@ -174,10 +174,11 @@ func (s *System) startServers(standby bool, redis string) {
 // NewKey makes an app's key of a client, whose name is that of [System.Client].
 func (s *System) NewKey(client string) string {
 	s.T.Helper()
-	return s.newKey(key.App, client)
+	return s.NewKeyOf(key.App, client)
 }
 
-func (s *System) newKey(role key.Role, client string) string {
+// NewKeyOf makes a key of a role.
+func (s *System) NewKeyOf(role key.Role, client string) string {
 	s.T.Helper()
 	key, err := key.Create(s.T.Context(), s.DB, role, s.Client(client))
 	servers.NoError(s.T, err)

@@ -41,6 +41,9 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- else if eq $process "scheduler" }}
 {{- $secrets = omit $secrets "draw.secret_key" "draw.previous_secret_keys" }}
 {{- end }}
+{{- if ne $process "api" }}
+{{- $secrets = omit $secrets "console.oidc.client_secret" }}
+{{- end }}
 {{- range $name, $from := $secrets }}
 - name: {{ include "variable" $name }}
   valueFrom: {secretKeyRef: {{ toJson $from }}}

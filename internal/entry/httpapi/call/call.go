@@ -17,6 +17,7 @@ import (
 	"triprize/internal/entry/httpapi/contract"
 	"triprize/internal/entry/httpapi/resource"
 	"triprize/internal/job"
+	"triprize/internal/key"
 	"triprize/internal/platform/httpconn"
 	"triprize/internal/platform/stream"
 	"triprize/internal/platform/tracing"
@@ -117,13 +118,14 @@ type Caller struct {
 	App    string // the client whose its jobs, holds and purchases are: Client, or that of the issuer of its token
 
 	KeyPrefix string // of its API key; empty: it has a token, or is anonymous
-	Console   bool   // it is an operator's session at the console, whose pages poll
+	Console   bool   // it is a session at the console, whose pages poll
+	Approves  bool   // it has the role approver, too
 }
 
 // MayActFor reports whether the caller may name a user: to act for it, or to list what it has.
 func (who Caller) MayActFor(userID string) bool {
 	switch who.Role {
-	case resource.Operator, resource.App:
+	case resource.Operator, resource.Viewer, resource.App:
 		return true
 	case resource.User:
 		return who.User == userID
@@ -136,7 +138,7 @@ func (who Caller) MayActFor(userID string) bool {
 // app's those of its client, a user's its own at the client of its issuer. Others do not exist.
 func (who Caller) Grant() access.Grant {
 	switch who.Role {
-	case resource.Operator:
+	case resource.Operator, resource.Viewer: // whose operations only read
 		return access.Everything()
 	case resource.App:
 		return access.OfClient(who.App)
@@ -158,12 +160,12 @@ func (who Caller) KeyScope() string {
 
 // MaySeeJob reports whether the caller may see a job: an app also sees those of its users.
 func (who Caller) MaySeeJob(j job.Job) bool {
-	return who.Role == resource.Operator || j.Client == who.App && strings.HasPrefix(j.Key, who.KeyScope())
+	return who.Role.SeesAll() || j.Client == who.App && strings.HasPrefix(j.Key, who.KeyScope())
 }
 
 // May returns a forbidden Error unless the caller has one of the roles.
 func (who Caller) May(roles []string) error {
-	if slices.Contains(roles, string(who.Role)) {
+	if slices.Contains(roles, string(who.Role)) || who.Approves && slices.Contains(roles, string(key.Approver)) {
 		return nil
 	}
 	return fault.New(fault.Forbidden, "the role %s may not do this", who.Role)

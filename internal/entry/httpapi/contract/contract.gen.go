@@ -148,6 +148,7 @@ const (
 const (
 	KeyRoleApp      KeyRole = "app"
 	KeyRoleOperator KeyRole = "operator"
+	KeyRoleViewer   KeyRole = "viewer"
 )
 
 // Defines values for NextActionType.
@@ -483,10 +484,18 @@ type AuditTrailEntry struct {
 	// At RFC 3339.
 	At Time `json:"at"`
 
-	// Operator The name that the person gave. It proves nothing.
+	// Operator Of a person the e-mail, or else the subject, at most 100 characters. Beside a key the name that was given; it proves nothing.
 	Operator *string `json:"operator"`
 
-	// Client The client of the key; the role of the database for the command line.
+	// Verified A person has signed in with an account: `issuer` and `subject` are that person.
+	Verified bool    `json:"verified"`
+	Issuer   *string `json:"issuer"`
+	Subject  *string `json:"subject"`
+
+	// Email As the provider of accounts says it.
+	Email *string `json:"email"`
+
+	// Client The client of the key; `oidc` for persons; the role of the database for the command line.
 	Client string `json:"client"`
 
 	// KeyPrefix Null: a token, or the command line on the database.

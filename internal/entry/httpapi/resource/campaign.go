@@ -26,7 +26,7 @@ func CampaignSummary(c campaign.Campaign, who Role) contract.CampaignSummary {
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
 		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who), Waiting: waitOf(c.Waiting),
 		PublicPage: contract.PublicPage(c.PublicPage), EmbedOrigins: append([]string{}, c.EmbedOrigins...)}
-	if who == Operator && c.CancelledBy != nil {
+	if who.SeesAll() && c.CancelledBy != nil {
 		d.CancelledBy = *c.CancelledBy
 	}
 	return d

@@ -110,18 +110,22 @@ func problemOfJob(p *job.Problem) *contract.Problem {
 // operation.
 type Role string
 
-// The roles: of API keys, and of tokens.
+// The roles: of API keys and persons, and of tokens.
 const (
 	Operator  = Role(key.Operator) // everything
+	Viewer    = Role(key.Viewer)   // reads what operators read, and changes nothing
 	App       = Role(key.App)      // all that is its client's
 	User      = Role(token.User)   // its own purchases
-	Viewer    = Role(token.Viewer) // reads without personal data
+	Public    = Role(token.Public) // reads without personal data
 	Anonymous = Role("anonymous")  // has no credential; its client is its address
 )
 
+// SeesAll reports whether somebody is shown what operators are.
+func (who Role) SeesAll() bool { return who == Operator || who == Viewer }
+
 // SeesMetadata reports whether somebody is shown what apps write on resources for themselves:
 // ids of their own books, names of clerks. Buyers and the public are not.
-func (who Role) SeesMetadata() bool { return who == Operator || who == App }
+func (who Role) SeesMetadata() bool { return who.SeesAll() || who == App }
 
 // metadataFor returns the metadata that who is shown: {} for none, and nil for somebody who
 // does not see any.

@@ -60,7 +60,7 @@ func WebhookAttempts(list []webhook.Attempt, to Role) []contract.WebhookAttempt 
 	all := make([]contract.WebhookAttempt, len(list))
 	for i, a := range list {
 		all[i] = contract.WebhookAttempt{At: a.At, DurationMs: int(a.Duration.Milliseconds()), Status: a.Status, Error: a.Error}
-		if to != Operator && a.Failure != nil {
+		if !to.SeesAll() && a.Failure != nil {
 			all[i].Error = a.Failure
 			if *a.Failure == sender.Unreachable {
 				all[i].DurationMs = 0
