@@ -73,7 +73,7 @@ func checkRoles(t *testing.T, name string, o *openapi3.Operation) {
 		t.Errorf("%s: x-roles or security: [], either of the two; x-roles %v", name, roles)
 	}
 	for _, role := range roles {
-		if !slices.Contains([]any{"operator", "app", "user", "viewer"}, role) {
+		if !slices.Contains([]any{"operator", "app", "user", "viewer", "public", "approver"}, role) {
 			t.Errorf("%s is for %v, which is no role", name, role)
 		}
 	}

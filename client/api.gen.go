@@ -24,11 +24,22 @@ const (
 	AboutKindWallet   AboutKind = "wallet"
 )
 
+// Defines values for ApprovalState.
+const (
+	ApprovalStateApproved  ApprovalState = "approved"
+	ApprovalStateExpired   ApprovalState = "expired"
+	ApprovalStateOutdated  ApprovalState = "outdated"
+	ApprovalStatePending   ApprovalState = "pending"
+	ApprovalStateRejected  ApprovalState = "rejected"
+	ApprovalStateWithdrawn ApprovalState = "withdrawn"
+)
+
 // Defines values for AuditTrailEntryVia.
 const (
 	AuditTrailEntryViaAPI     AuditTrailEntryVia = "api"
 	AuditTrailEntryViaCli     AuditTrailEntryVia = "cli"
 	AuditTrailEntryViaConsole AuditTrailEntryVia = "console"
+	AuditTrailEntryViaSystem  AuditTrailEntryVia = "system"
 )
 
 // Defines values for AuthorizationState.
@@ -323,6 +334,7 @@ const (
 
 // Defines values for WebhookEventType.
 const (
+	WebhookEventTypeApprovalRequested          WebhookEventType = "approval.requested"
 	WebhookEventTypeCampaignCancelled          WebhookEventType = "campaign.cancelled"
 	WebhookEventTypeCampaignDrawing            WebhookEventType = "campaign.drawing"
 	WebhookEventTypeCampaignDrawn              WebhookEventType = "campaign.drawn"
@@ -360,6 +372,8 @@ const (
 
 // Defines values for WebhookFilter.
 const (
+	WebhookFilterApproval                   WebhookFilter = "approval.*"
+	WebhookFilterApprovalRequested          WebhookFilter = "approval.requested"
 	WebhookFilterAsterisk                   WebhookFilter = "*"
 	WebhookFilterCampaign                   WebhookFilter = "campaign.*"
 	WebhookFilterCampaignCancelled          WebhookFilter = "campaign.cancelled"
@@ -436,6 +450,91 @@ type AboutKind string
 // Amount In minor units of the currency (cents; yen).
 type Amount = int64
 
+// Approval A request that another person must approve.
+type Approval struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// State `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+	State ApprovalState `json:"state"`
+
+	// Operation What is asked for, such as `campaign.cancel`, as `approvals.required` names it.
+	Operation string `json:"operation"`
+
+	// Target The id of what it is about; of a new wallet its owner.
+	Target string `json:"target"`
+
+	// RequestedBy Who asks or decides, as the audit trail names it.
+	RequestedBy ApprovalActor `json:"requested_by"`
+
+	// RequestedAt RFC 3339.
+	RequestedAt Time `json:"requested_at"`
+
+	// ExpiresAt RFC 3339.
+	ExpiresAt Time `json:"expires_at"`
+
+	// Preview What the request is about, and what it does. Empty in the webhook.
+	Preview []ApprovalFact `json:"preview"`
+
+	// DecidedBy Who has approved, rejected or withdrawn it; null: nobody.
+	DecidedBy *ApprovalActor `json:"decided_by"`
+
+	// DecidedAt When it has ended.
+	DecidedAt time.Time `json:"decided_at"`
+
+	// Result What became of the request; null: it was not sent. One of the members is there.
+	Result *ApprovalResult `json:"result"`
+}
+
+// ApprovalActor Who asks or decides, as the audit trail names it.
+type ApprovalActor struct {
+	Operator string `json:"operator"`
+
+	// Verified A person who has signed in with an account. Otherwise the name was given beside a key, and proves nothing.
+	Verified  bool   `json:"verified"`
+	Issuer    string `json:"issuer"`
+	Subject   string `json:"subject"`
+	Email     string `json:"email"`
+	Client    string `json:"client"`
+	KeyPrefix string `json:"key_prefix"`
+	Reason    string `json:"reason"`
+}
+
+// ApprovalDecision defines model for ApprovalDecision.
+type ApprovalDecision struct {
+	// Reason For the audit trail, and for who asked.
+	Reason string `json:"reason"`
+}
+
+// ApprovalFact defines model for ApprovalFact.
+type ApprovalFact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// ApprovalPage defines model for ApprovalPage.
+type ApprovalPage struct {
+	Approvals []Approval `json:"approvals"`
+
+	// NextCursor The cursor of the next page; null on the last page.
+	NextCursor NextCursor `json:"next_cursor"`
+}
+
+// ApprovalResult defines model for ApprovalResult.
+type ApprovalResult struct {
+	// Job The job as it was accepted; GET it for what became of it.
+	Job json.RawMessage `json:"job,omitempty,omitzero"`
+
+	// Answer The document that the request was answered with.
+	Answer json.RawMessage `json:"answer,omitempty,omitzero"`
+
+	// Problem Why it was refused. It is not tried again.
+	Problem json.RawMessage `json:"problem,omitempty,omitzero"`
+}
+
+// ApprovalState `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+type ApprovalState string
+
 // AuditTrailEntry defines model for AuditTrailEntry.
 type AuditTrailEntry struct {
 	// ID A UUID.
@@ -479,6 +578,12 @@ type AuditTrailEntry struct {
 
 	// Seal The seal that covers it; null: the next one.
 	Seal int64 `json:"seal"`
+
+	// ApprovalID The approval request of a change that another person has approved.
+	ApprovalID uuid.UUID `json:"approval_id"`
+
+	// ApprovedBy Who has approved it, and why; null: nobody had to.
+	ApprovedBy *ApprovalActor `json:"approved_by"`
 }
 
 // AuditTrailEntryVia defines model for AuditTrailEntry.Via.
@@ -2792,6 +2897,9 @@ type WithJob string
 // WithPurchase A resource to include with a purchase.
 type WithPurchase string
 
+// ApprovalID A UUID.
+type ApprovalID = ID
+
 // AuthorizationID A UUID.
 type AuthorizationID = ID
 
@@ -2870,6 +2978,9 @@ type UserParam = UserID
 // WalletID A UUID.
 type WalletID = ID
 
+// AwaitsApproval A request that another person must approve.
+type AwaitsApproval = Approval
+
 // The codes of an Error.
 const (
 	CodeInvalidRequest        = "invalid-request"
@@ -2912,6 +3023,13 @@ const (
 	CodeWalletExists          = "wallet-exists"
 	CodeInternalError         = "internal-error"
 )
+
+// ListApprovalsParams is the query of ListApprovals.
+type ListApprovalsParams struct {
+	State  ApprovalState // Only requests in this state.
+	Cursor ListCursor    // The `next_cursor` of the previous page of the same list.
+	Limit  Limit         // The maximum number of elements per page.
+}
 
 // ListAuditTrailParams is the query of ListAuditTrail.
 type ListAuditTrailParams struct {
@@ -3148,6 +3266,65 @@ func (a StripeEvent) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return json.Marshal(object)
+}
+
+// ListApprovals is GET /v1/approvals: list approval requests.
+//
+// What operators have asked for and another person must approve, the newest first.
+//
+// For operator, viewer.
+func (c *Client) ListApprovals(ctx context.Context, params ListApprovalsParams, options ...CallOption) (ApprovalPage, error) {
+	query := make(url.Values)
+	put(query, "state", params.State)
+	put(query, "cursor", params.Cursor)
+	put(query, "limit", params.Limit)
+	return send[ApprovalPage](ctx, c, request{method: http.MethodGet, path: "/v1/approvals", query: query}, options)
+}
+
+// Approvals iterates over ListApprovals, and reads the next page when it needs it. params.Limit is
+// the size of a page. An error ends the iteration.
+func (c *Client) Approvals(ctx context.Context, params ListApprovalsParams) iter.Seq2[Approval, error] {
+	return pages(params.Cursor, func(cursor ListCursor) ([]Approval, ListCursor, error) {
+		params.Cursor = cursor
+		page, err := c.ListApprovals(ctx, params)
+		return page.Approvals, page.NextCursor, err
+	})
+}
+
+// GetApproval is GET /v1/approvals/{approval}: read an approval request.
+//
+// While the request is pending, `preview` has what it is about as that is now.
+//
+// For operator, viewer.
+func (c *Client) GetApproval(ctx context.Context, approval ApprovalID, options ...CallOption) (Approval, error) {
+	return send[Approval](ctx, c, request{method: http.MethodGet, path: path("/v1/approvals/%s", approval)}, options)
+}
+
+// ApproveRequest is POST /v1/approvals/{approval}/approve: approve a request.
+//
+// Sends what was asked for, exactly as it was asked, and answers with the request and its `result`. Only a person who has signed in to the console and has the role approver can approve, and nobody their own request. If what the request is about has changed since it was asked (the state, pause or end of sale of a campaign, the phase or amount of a payment, the state or amount of a refund), or its asker may not do it any more, the request becomes `outdated` and nothing is sent.
+//
+// For approver.
+func (c *Client) ApproveRequest(ctx context.Context, approval ApprovalID, body ApprovalDecision, options ...CallOption) (Approval, error) {
+	return send[Approval](ctx, c, request{method: http.MethodPost, path: path("/v1/approvals/%s/approve", approval), body: body}, options)
+}
+
+// RejectRequest is POST /v1/approvals/{approval}/reject: reject a request.
+//
+// Nothing is done. Only a person who has signed in to the console and has the role approver can reject.
+//
+// For approver.
+func (c *Client) RejectRequest(ctx context.Context, approval ApprovalID, body ApprovalDecision, options ...CallOption) (Approval, error) {
+	return send[Approval](ctx, c, request{method: http.MethodPost, path: path("/v1/approvals/%s/reject", approval), body: body}, options)
+}
+
+// WithdrawRequest is POST /v1/approvals/{approval}/withdraw: withdraw a request.
+//
+// Nothing is done. A person withdraws its own requests, a key those of its client.
+//
+// For operator.
+func (c *Client) WithdrawRequest(ctx context.Context, approval ApprovalID, body ApprovalDecision, options ...CallOption) (Approval, error) {
+	return send[Approval](ctx, c, request{method: http.MethodPost, path: path("/v1/approvals/%s/withdraw", approval), body: body}, options)
 }
 
 // ListAuditTrail is GET /v1/audit-trail: list changes by operators.

@@ -158,6 +158,13 @@ func attempt[T any](ctx context.Context, c *Client, r request, body []byte) (res
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return result, problemOf(response, answer)
 	}
+	if response.StatusCode == http.StatusAccepted && strings.HasPrefix(response.Header.Get("Location"), approvals) {
+		waits := new(ApprovalRequested)
+		if err := json.Unmarshal(answer, &waits.Approval); err != nil {
+			return result, &malformedError{err}
+		}
+		return result, waits
+	}
 	if _, nothing := any(result).(struct{}); nothing {
 		return result, nil
 	}

@@ -4,6 +4,7 @@ package client_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -149,4 +150,24 @@ func TestAnEndlessAnswerIsNotReadToItsEnd(t *testing.T) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	})
+}
+
+// What another person must approve is no answer, and is asked for once.
+func TestARequestForAnApprovalIsAnErrorOfItsOwn(t *testing.T) {
+	asked := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.Header().Set("Location", "/v1/approvals/"+jobID.String())
+		say(w, http.StatusAccepted, client.Approval{ID: jobID, State: client.ApprovalStatePending, Operation: "wallet.credit"})
+	}))
+	t.Cleanup(s.Close)
+	c, err := client.New(s.URL, "tp_key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.CreditWallet(t.Context(), campaign, client.Movement{Amount: 1})
+	var requested *client.ApprovalRequested
+	if !errors.As(err, &requested) || requested.Approval.ID != jobID || asked != 1 || !strings.Contains(err.Error(), "needs another person's approval") {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
 }

@@ -33,6 +33,18 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
+// ApprovalRequested says that nothing was done yet: another person must approve what an operator has asked for. A call with
+// the same key, or [Client.GetApproval], tells what became of it. Calls of apps never have it.
+type ApprovalRequested struct{ Approval Approval }
+
+// approvals is where they are.
+const approvals = "/v1/approvals/"
+
+// Error says what waits.
+func (e *ApprovalRequested) Error() string {
+	return fmt.Sprintf("%s needs another person's approval: request %s is %s", e.Approval.Operation, e.Approval.ID, e.Approval.State)
+}
+
 // asType finds the first error of type T in the tree of err. (errors.AsType needs Go 1.26.)
 func asType[T error](err error) (found T, ok bool) {
 	ok = errors.As(err, &found)

@@ -71,7 +71,7 @@ func (r request) again(err error) bool {
 		return slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
 			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, refused.Status)
 	}
-	if errors.Is(err, ErrNotModified) {
+	if _, waits := asType[*ApprovalRequested](err); waits || errors.Is(err, ErrNotModified) {
 		return false
 	}
 	_, malformed := asType[*malformedError](err)

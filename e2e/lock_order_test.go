@@ -45,7 +45,7 @@ const (
 )
 
 var stepOf = map[string]int{
-	"timelines": events, "payment_events": events, "audit_walks": events, "audit_violations": events, "audit_checks": events, "audit_trail": events, "audit_seals": events, "api_keys": keys, "campaigns": campaigns, "payments": payments, "refunds": refunds,
+	"timelines": events, "payment_events": events, "audit_walks": events, "audit_violations": events, "audit_checks": events, "audit_trail": events, "audit_seals": events, "approvals": events, "approval_movements": events, "api_keys": keys, "campaigns": campaigns, "payments": payments, "refunds": refunds,
 	"payment_discrepancies": differences, "balance_transactions": differences, "reconciled_days": differences,
 	"positions": ofACampaign, "holds": ofACampaign, "purchases": ofAPurchase, "disputes": ofAPurchase, "purchase_items": ofACampaign, "prizes": ofACampaign,
 	"held_times": ofACampaign, "layers": ofACampaign, "commitments": ofACampaign, "freezes": ofACampaign, "draws": ofACampaign,

@@ -548,6 +548,14 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 		servers.NoError(t, err)
 		servers.NoError(t, a.Body.Close())
 	}, func() {}, "TriprizeSignInByKey")
+	var other *devstack.Child
+	r.provoke(func() {
+		other = r.RunAPI("TRIPRIZE_API_METRICS_LISTEN="+r.address("api"), "TRIPRIZE_APPROVALS_REQUIRED=draw.void", "TRIPRIZE_CONSOLE_OIDC_ROLES_APPROVER=finance")
+	}, func() {
+		other.Kill()
+		r.URLs, r.listen["api"] = r.URLs[:1], r.listen["api"][:1]
+		r.target("api")
+	}, "TriprizeApprovalsDiffer")
 
 	r.provoke(func() {
 		r.Sandbox.Stop()

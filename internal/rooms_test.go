@@ -20,7 +20,7 @@ import (
 var topics = []string{"trail", "lease", "job", "campaign", "inventory", "purchase", "wallet", "payment", "sale", "drawing", "lifecycle"}
 
 // leaves are topics above job that no topic imports.
-var leaves = []string{"webhook", "key"}
+var leaves = []string{"webhook", "key", "approval"}
 
 // owners has the tables that each topic writes. The audit is below the topics and has tables of its own.
 var owners = map[string][]string{
@@ -33,7 +33,8 @@ var owners = map[string][]string{
 	"payment":           {"payments", "payment_steps", "payment_events", "payment_events_listed", "refunds", "disputes", "balance_transactions", "payment_discrepancies", "reconciled_days", "installation"},
 	"drawing":           {"draws", "draw_key_check", "draw_secrets", "draw_voids", "draw_waits", "freezes", "freeze_subtrees", "beacon_chains", "beacon_rounds"},
 	"webhook":           {"webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"},
-	"key":               {"api_keys", "api_clients", "console_sessions"},
+	"approval":          {"approvals", "approval_movements"},
+	"key":               {"api_keys", "api_clients", "console_sessions", "console_persons"},
 	"platform/audit":    {"audit_checks", "audit_violations", "audit_walks"},
 	"platform/postgres": {"timelines"},
 }

@@ -1,4 +1,4 @@
--- loses: console_sessions
+-- loses: console_persons, console_sessions
 -- +goose Up
 
 -- Operators who are signed in to the console. The cookie has a MAC beside the token, so that a row alone opens nothing.
@@ -15,7 +15,17 @@ CREATE TABLE console_sessions (
     seen_at    timestamptz NOT NULL DEFAULT clock_timestamp(),                -- of the last page or command, to a minute
     CHECK ((key_prefix IS NULL) = (subject IS NOT NULL AND issuer IS NOT NULL AND roles IS NOT NULL))
 );
+
+-- The roles of persons, as the provider has said them last: also of those who have none any more.
+CREATE TABLE console_persons (
+    issuer     text        NOT NULL CHECK (char_length(issuer) BETWEEN 1 AND 255),
+    subject    text        NOT NULL CHECK (char_length(subject) BETWEEN 1 AND 255),
+    roles      text[]      NOT NULL CHECK (roles <@ '{operator,approver,viewer}'),
+    checked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (issuer, subject)
+);
+
 CREATE INDEX console_sessions_age ON console_sessions (created_at);
 
 -- +goose Down
-DROP TABLE console_sessions;
+DROP TABLE console_persons, console_sessions;

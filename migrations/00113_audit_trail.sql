@@ -20,7 +20,7 @@ CREATE TABLE audit_trail (
     client     text        NOT NULL,                                       -- of the key; the database role for the command line
     key_prefix text,                                                       -- null: a token, or the command line
     address    text,
-    via        text        NOT NULL CHECK (via IN ('api', 'console', 'cli')),
+    via        text        NOT NULL CHECK (via IN ('api', 'console', 'cli', 'system')),
     operation  text        NOT NULL,                                       -- of the contract, or a command
     target     text        NOT NULL,                                       -- id of the resource
     job_id     uuid,                                                       -- no foreign key: jobs are deleted after their retention
@@ -28,10 +28,13 @@ CREATE TABLE audit_trail (
     issuer     text,                                                       -- of the account of a person; null: a key, or the command line
     subject    text,
     email      text,
+    approval_id uuid,                                                      -- of a change that another person has approved
+    approved_by json,                                                      -- that person, and its reason
     before     json,                                                       -- of the members that changed; json keeps the text that is sealed
     after      json,
     seal       bigint      REFERENCES audit_seals,                         -- null: the next one
-    CHECK ((issuer IS NULL) = (subject IS NULL))
+    CHECK ((issuer IS NULL) = (subject IS NULL)),
+    CHECK ((approval_id IS NULL) = (approved_by IS NULL))
 );
 CREATE INDEX audit_trail_seal ON audit_trail (seal, id);
 CREATE INDEX audit_trail_target ON audit_trail (target, id);
@@ -40,7 +43,7 @@ CREATE INDEX audit_trail_operator ON audit_trail (operator, id);
 
 CREATE TRIGGER trail_is_append_only BEFORE DELETE ON audit_trail FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER trail_is_never_emptied BEFORE TRUNCATE ON audit_trail FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
-CREATE TRIGGER trail_is_immutable BEFORE UPDATE OF id, at, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, before, after ON audit_trail
+CREATE TRIGGER trail_is_immutable BEFORE UPDATE OF id, at, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, approval_id, approved_by, before, after ON audit_trail
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER trail_is_sealed_once BEFORE UPDATE ON audit_trail FOR EACH ROW WHEN (OLD.seal IS NOT NULL OR NEW.seal IS NULL) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER seals_are_append_only BEFORE UPDATE OR DELETE ON audit_seals FOR EACH ROW EXECUTE FUNCTION refuse_change();

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -156,6 +157,10 @@ func (a *application) drop() {
 // Accept returns the job of a request: a new one, or that of an earlier request with its key. Without an error it
 // returns a waiter of a new job, if the caller waits; it must be stopped.
 func (in *Intake) Accept(ctx context.Context, r Request, asked Asked) (Accepted, *Waiter, error) {
+	if postgres.Outer(ctx) != nil {
+		made, err := in.acceptIn(ctx, r)
+		return made, nil, err
+	}
 	a := application{Request: r}
 	for _, pass := range steps {
 		if err := pass(in, ctx, &a, asked); err != nil {
@@ -187,6 +192,20 @@ func (in *Intake) Accept(ctx context.Context, r Request, asked Asked) (Accepted,
 	return made, a.waiter, err
 }
 
+// acceptIn makes the job of a request in the transaction that ctx is part of. Nobody waits for it, and it has no batch.
+func (in *Intake) acceptIn(ctx context.Context, r Request) (made Accepted, err error) {
+	err = postgres.InTx(ctx, in.DB, func(tx pgx.Tx) error {
+		done, messages, err := Accept(ctx, tx, []Request{r})
+		if err != nil {
+			return err
+		}
+		made = done[0]
+		postgres.AfterCommit(ctx, func() { in.follow([]Request{r}, done, messages) })
+		return made.Err
+	})
+	return made, err
+}
+
 // flush commits requests as jobs. The work after the commit runs in the background,
 // so that no request waits for Redis.
 func (in *Intake) flush(ctx context.Context, all []application) (_ []Accepted, err error) {
@@ -208,8 +227,15 @@ func (in *Intake) flush(ctx context.Context, all []application) (_ []Accepted, e
 		return nil, err
 	}
 	failpoint.Hit("accept.committed", nil)
+	if closed := in.follow(requests, done, messages); len(closed) > 0 {
+		in.explain(ctx, requests, done, closed)
+	}
+	return done, nil
+}
+
+// follow does what follows a commit, and returns the campaigns that were found closed.
+func (in *Intake) follow(requests []Request, done []Accepted, messages []Message) (closed []uuid.UUID) {
 	in.Dispatcher.Dispatch(Tasks(messages)...)
-	var closed []uuid.UUID
 	for i, one := range done {
 		switch {
 		case errors.Is(one.Err, ErrClosed):
@@ -224,10 +250,7 @@ func (in *Intake) flush(ctx context.Context, all []application) (_ []Accepted, e
 			}
 		}
 	}
-	if len(closed) > 0 {
-		in.explain(ctx, requests, done, closed)
-	}
-	return done, nil
+	return closed
 }
 
 // errUndecided refuses a purchase of a campaign that was closed a moment ago, and is not now; and

@@ -229,6 +229,21 @@ func (s *Sessions) Renew(ctx context.Context, cookie string, p Person) (renewed 
 	return tag.RowsAffected() == 1, fault.At(err, "key.Sessions.Renew")
 }
 
+// NoteRoles records which roles the provider says that a person has now, none as well: see [MayOperate].
+func (s *Sessions) NoteRoles(ctx context.Context, p Person) error {
+	_, err := s.db.Exec(ctx, `INSERT INTO console_persons (issuer, subject, roles) VALUES ($1, $2, coalesce($3::text[], '{}'))
+		ON CONFLICT (issuer, subject) DO UPDATE SET roles = excluded.roles, checked_at = clock_timestamp()`, p.Issuer, p.Subject, p.Roles)
+	return fault.At(err, "key.Sessions.NoteRoles")
+}
+
+// MayOperate reports whether who has asked for something earlier still may: its key, by prefix, is an operator's and not
+// revoked; or, without a key, the person had the role when the provider said it last.
+func MayOperate(ctx context.Context, db postgres.DB, keyPrefix, issuer, subject string) (may bool, err error) {
+	err = db.QueryRow(ctx, `SELECT CASE WHEN $1 <> '' THEN EXISTS (SELECT FROM api_keys WHERE prefix = $1 AND role = 'operator' AND revoked_at IS NULL)
+		ELSE EXISTS (SELECT FROM console_persons WHERE issuer = $2 AND subject = $3 AND 'operator' = ANY(roles)) END`, keyPrefix, issuer, subject).Scan(&may)
+	return may, fault.At(err, "key.MayOperate")
+}
+
 // Close ends the session of a cookie. At the other apis it ends within the time for which keys are cached.
 func (s *Sessions) Close(ctx context.Context, cookie string) error {
 	hash, ok := s.hashOf(cookie)

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// rowHash is the hash of a row: its members in one form for all sessions and releases. A row by a person has more members.
-	rowHash    = `sha256(convert_to(CASE WHEN issuer IS NULL THEN json_build_array(` + rowMembers + `) ELSE json_build_array(` + rowMembers + `, issuer, subject, email) END::text, 'UTF8'))`
+	// rowHash is the hash of a row: its members in one form for all sessions and releases. A row by a person, or that was approved by one, has more members.
+	rowHash    = `sha256(convert_to(CASE WHEN issuer IS NULL AND approval_id IS NULL THEN json_build_array(` + rowMembers + `) ELSE json_build_array(` + rowMembers + `, issuer, subject, email, approval_id, approved_by::text) END::text, 'UTF8'))`
 	rowMembers = `id, (extract(epoch FROM at) * 1000000)::bigint, operator, client, key_prefix, address, via, operation, target, job_id, reason, before::text, after::text`
 	// noHash is the hash before the first seal.
 	noHash = `decode(repeat('00', 32), 'hex')`

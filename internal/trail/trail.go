@@ -28,7 +28,7 @@ var Operations = strings.Fields(`createCampaign patchCampaign publishCampaign pa
 	requestDraw submitDrawRound voidDraw requestPurchase cancelPurchase tryPayment createHold extendHold releaseHold retryPayment resolvePayment
 	retryRefund resolveRefund resolveRefunds explainPaymentDiscrepancy openWallet creditWallet debitWallet transfer authorize captureAuthorization
 	voidAuthorization createWebhookEndpoint patchWebhookEndpoint deleteWebhookEndpoint enableWebhookEndpoint disableWebhookEndpoint
-	rotateWebhookSecret testWebhookEndpoint replayWebhookDelivery replayWebhookDeliveries runSweep revokeKey`)
+	rotateWebhookSecret testWebhookEndpoint replayWebhookDelivery replayWebhookDeliveries runSweep revokeKey approveRequest rejectRequest withdrawRequest`)
 
 // Persons is the client of those who sign in with accounts. No key's client may be called so.
 const Persons = "oidc"
@@ -36,13 +36,16 @@ const Persons = "oidc"
 // SignInByKey is the operation of who signs in to the console by a key where accounts do (console.sign_in: both).
 const SignInByKey = "signInByKey"
 
+// OtherOperations are recorded beside [Operations] and the commands of the terminal.
+var OtherOperations = []string{"requestApproval", "outdateRequest", "expireRequest", SignInByKey}
+
 // Actor is an operator who changes something, and how and why. What is not known is empty.
 type Actor struct {
 	Operator  string `json:"operator,omitempty"`
 	Client    string `json:"client"` // of the key; of the command line the role of the database
 	KeyPrefix string `json:"key_prefix,omitempty"`
 	Address   string `json:"address,omitempty"`
-	Via       string `json:"via"`       // api, console or cli
+	Via       string `json:"via"`       // api, console, cli or system
 	Operation string `json:"operation"` // of the contract, or a command
 	Target    string `json:"target"`    // the id of the resource; empty: what is made, by the id in its document
 	Reason    string `json:"reason,omitempty"`
@@ -51,6 +54,10 @@ type Actor struct {
 	Issuer  string `json:"issuer,omitempty"`
 	Subject string `json:"subject,omitempty"`
 	Email   string `json:"email,omitempty"` // as the provider says it
+
+	// Of a change that needed another person's approval.
+	ApprovalID *uuid.UUID `json:"approval_id,omitempty"`
+	ApprovedBy string     `json:"approved_by,omitempty"` // JSON: who has approved it, and why
 }
 
 type actorKey struct{}
@@ -122,10 +129,10 @@ func textOf(document any) string {
 
 // Insert inserts [Rows], which are the parameter of this name, such as $1.
 func Insert(parameter string) string {
-	return `INSERT INTO audit_trail (id, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, before, after)
-		SELECT id, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, nullif(before, 'null')::json, nullif(after, 'null')::json
+	return `INSERT INTO audit_trail (id, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, approval_id, approved_by, before, after)
+		SELECT id, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, approval_id, approved_by::json, nullif(before, 'null')::json, nullif(after, 'null')::json
 		FROM json_to_recordset(` + parameter + `::json) AS r (id uuid, operator text, client text, key_prefix text, address text, via text, operation text,
-			target text, job_id uuid, reason text, issuer text, subject text, email text, before text, after text)`
+			target text, job_id uuid, reason text, issuer text, subject text, email text, approval_id uuid, approved_by text, before text, after text)`
 }
 
 // Rows returns rows as [Insert] takes them.
@@ -153,7 +160,7 @@ type Filter struct {
 // List returns rows newest first, and the id before which the next page begins; zero: none does.
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Entry, next uuid.UUID, err error) {
 	l := postgres.List[Entry]{From: "audit_trail", Alias: "t", ID: func(e Entry) uuid.UUID { return e.ID }, Scan: pgx.RowToStructByPos[Entry],
-		Columns: `id, coalesce(operator, ''), client, coalesce(key_prefix, ''), coalesce(address, ''), via, operation, target, coalesce(reason, ''), coalesce(issuer, ''), coalesce(subject, ''), coalesce(email, ''), job_id,
+		Columns: `id, coalesce(operator, ''), client, coalesce(key_prefix, ''), coalesce(address, ''), via, operation, target, coalesce(reason, ''), coalesce(issuer, ''), coalesce(subject, ''), coalesce(email, ''), approval_id, coalesce(approved_by::text, ''), job_id,
 			coalesce(before::text, ''), coalesce(after::text, ''), at, seal`}
 	isAlong := false // an index: the first of those that have one
 	for _, by := range [][2]string{{"target", f.Target}, {"key_prefix", f.Key}, {"operator", f.Operator}, {"operation", f.Operation}} {

@@ -24,6 +24,7 @@ type Batcher struct {
 	retrying *batch.Shards[Command, job.Accepted]
 	locked   *lru.Cache[uuid.UUID, time.Time] // wallets of commands that have found one locked, and when
 	timeout  time.Duration
+	executor *Executor
 }
 
 const (
@@ -52,7 +53,7 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	timeout := cmp.Or(settings.Timeout, timeout)
 	locked, _ := lru.New[uuid.UUID, time.Time](maxLocked) // fails only for a size of 0
 	options := batch.Options{Size: 256, Linger: time.Millisecond, InFlight: 1, Pending: pending, Timeout: timeout, Drain: drain, Whole: postgres.IsTransient}
-	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: locked, timeout: timeout}
+	b := &Batcher{shards: batch.NewShards(shards, options, e.Do), locked: locked, timeout: timeout, executor: e}
 	options.MinInterval = retryEvery
 	b.retrying = batch.NewShards(retryingShards, options, func(ctx context.Context, commands []Command) ([]job.Accepted, error) {
 		return e.try(ctx, e.retry, commands, postgres.SkipLocked)
@@ -60,7 +61,7 @@ func NewBatcher(e *Executor, settings config.Wallets) *Batcher {
 	return b
 }
 
-// Do executes a command together with others. A recorded refusal is the problem of the job;
+// Do executes a command together with others, or in the transaction that ctx is part of. A recorded refusal is the problem of the job;
 // any other refusal is in Err. While another transaction has a wallet of the command locked,
 // the command is retried, until ctx or the timeout ends.
 func (b *Batcher) Do(ctx context.Context, c Command) (job.Accepted, error) {
@@ -76,7 +77,7 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Accepted, error) {
 		to = b.retrying
 	}
 	for until, pause := time.Now().Add(b.timeout), retryEvery; ; to, pause = b.retrying, min(2*pause, longestPause) {
-		done, err := to.Of(by).Do(ctx, c)
+		done, err := b.do(ctx, to.Of(by), c)
 		if err != nil || !errors.Is(done.Err, ErrBusy) || time.Now().After(until) {
 			return done, err
 		}
@@ -89,6 +90,18 @@ func (b *Batcher) Do(ctx context.Context, c Command) (job.Accepted, error) {
 			return job.Accepted{}, ctx.Err()
 		}
 	}
+}
+
+// do executes a command in a batch, or alone as a part of the transaction of ctx.
+func (b *Batcher) do(ctx context.Context, in *batch.Coalescer[Command, job.Accepted], c Command) (job.Accepted, error) {
+	if postgres.Outer(ctx) == nil {
+		return in.Do(ctx, c)
+	}
+	done, err := b.executor.Do(ctx, []Command{c})
+	if err != nil {
+		return job.Accepted{}, err
+	}
+	return done[0], nil
 }
 
 // Close executes the commands that are waiting.

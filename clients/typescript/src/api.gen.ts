@@ -1372,6 +1372,106 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List approval requests
+         * @description What operators have asked for and another person must approve, the newest first.
+         */
+        get: operations["listApprovals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/approvals/{approval}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an approval request
+         * @description While the request is pending, `preview` has what it is about as that is now.
+         */
+        get: operations["getApproval"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/approvals/{approval}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Approve a request
+         * @description Sends what was asked for, exactly as it was asked, and answers with the request and its `result`. Only a person who has signed in to the console and has the role approver can approve, and nobody their own request. If what the request is about has changed since it was asked (the state, pause or end of sale of a campaign, the phase or amount of a payment, the state or amount of a refund), or its asker may not do it any more, the request becomes `outdated` and nothing is sent.
+         */
+        post: operations["approveRequest"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/approvals/{approval}/reject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reject a request
+         * @description Nothing is done. Only a person who has signed in to the console and has the role approver can reject.
+         */
+        post: operations["rejectRequest"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/approvals/{approval}/withdraw": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Withdraw a request
+         * @description Nothing is done. A person withdraws its own requests, a key those of its client.
+         */
+        post: operations["withdrawRequest"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/keys": {
         parameters: {
             query?: never;
@@ -1765,6 +1865,26 @@ export interface webhooks {
          * @description A hold of your client: it was created, released, used by a purchase, or has expired.
          */
         post: operations["holdWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    approval: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * An approval request
+         * @description An operator has asked for something that another person must approve. Only endpoints of operators' clients get it.
+         */
+        post: operations["approvalWebhook"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2953,12 +3073,12 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only if there is one. */
             purchase?: components["schemas"]["Purchase"];
-        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
          * @description What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "discrepancy-explain" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "discrepancy-explain" | "approval" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -3298,12 +3418,12 @@ export interface components {
          * @description A type of event.
          * @enum {string}
          */
-        WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
+        WebhookEventType: "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "approval.requested" | "webhook-endpoint.disabled" | "webhook-endpoint.test";
         /**
          * @description A type of events, or a family with a star; `*` is all.
          * @enum {string}
          */
-        WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "webhook-endpoint.disabled";
+        WebhookFilter: "*" | "purchase.*" | "refund.*" | "dispute.*" | "hold.*" | "campaign.*" | "job.*" | "wallet.*" | "approval.*" | "webhook-endpoint.*" | "purchase.awaiting_action" | "purchase.completed" | "purchase.failed" | "purchase.cancelled" | "purchase.partially_cancelled" | "purchase.refunded" | "refund.failed" | "dispute.created" | "dispute.closed" | "hold.created" | "hold.released" | "hold.used" | "hold.expired" | "campaign.paused" | "campaign.resumed" | "campaign.sold_out" | "campaign.drawing" | "campaign.frozen" | "campaign.void_announced" | "campaign.drawn" | "campaign.cancelled" | "job.failed" | "wallet.credit" | "wallet.debit" | "wallet.transfer" | "wallet.purchase" | "wallet.refund" | "wallet.authorize" | "wallet.capture" | "wallet.void" | "wallet.expire" | "approval.requested" | "webhook-endpoint.disabled";
         /**
          * @description Where events are sent: an absolute https URL without user name and fragment. http, and addresses that are not public (loopback, private, link-local and similar), need the setting `webhooks.allow_networks`. The address is resolved and checked at each connection.
          * @example https://shop.example/triprize
@@ -3684,6 +3804,72 @@ export interface components {
             /** @description The newest ten. */
             jobs: components["schemas"]["ID"][];
         };
+        /**
+         * @description `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+         * @enum {string}
+         */
+        ApprovalState: "pending" | "approved" | "rejected" | "outdated" | "expired" | "withdrawn";
+        /** @description A request that another person must approve. */
+        Approval: {
+            id: components["schemas"]["ID"];
+            state: components["schemas"]["ApprovalState"];
+            /** @description What is asked for, such as `campaign.cancel`, as `approvals.required` names it. */
+            operation: string;
+            /** @description The id of what it is about; of a new wallet its owner. */
+            target: string;
+            requested_by: components["schemas"]["ApprovalActor"];
+            requested_at: components["schemas"]["Time"];
+            expires_at: components["schemas"]["Time"];
+            /** @description What the request is about, and what it does. Empty in the webhook. */
+            preview: components["schemas"]["ApprovalFact"][];
+            /** @description Who has approved, rejected or withdrawn it; null: nobody. */
+            decided_by: components["schemas"]["ApprovalActor"] | null;
+            /**
+             * Format: date-time
+             * @description When it has ended.
+             */
+            decided_at: string | null;
+            /** @description What became of the request; null: it was not sent. One of the members is there. */
+            result: components["schemas"]["ApprovalResult"] | null;
+        };
+        ApprovalFact: {
+            name: string;
+            value: string;
+        };
+        /** @description Who asks or decides, as the audit trail names it. */
+        ApprovalActor: {
+            operator: string | null;
+            /** @description A person who has signed in with an account. Otherwise the name was given beside a key, and proves nothing. */
+            verified: boolean;
+            issuer: string | null;
+            subject: string | null;
+            email: string | null;
+            client: string;
+            key_prefix: string | null;
+            reason: string | null;
+        };
+        ApprovalResult: {
+            /** @description The job as it was accepted; GET it for what became of it. */
+            job?: {
+                [key: string]: unknown;
+            };
+            /** @description The document that the request was answered with. */
+            answer?: {
+                [key: string]: unknown;
+            };
+            /** @description Why it was refused. It is not tried again. */
+            problem?: {
+                [key: string]: unknown;
+            };
+        };
+        ApprovalDecision: {
+            /** @description For the audit trail, and for who asked. */
+            reason: string;
+        };
+        ApprovalPage: {
+            approvals: components["schemas"]["Approval"][];
+            next_cursor: components["schemas"]["NextCursor"];
+        };
         AuditTrailPage: {
             audit_trail: components["schemas"]["AuditTrailEntry"][];
             next_cursor: components["schemas"]["NextCursor"];
@@ -3705,7 +3891,7 @@ export interface components {
             key_prefix: string | null;
             address: string | null;
             /** @enum {string} */
-            via: "api" | "console" | "cli";
+            via: "api" | "console" | "cli" | "system";
             /** @description The operation of this contract, such as `pauseCampaign`, or the command, such as `key create`. */
             operation: string;
             /** @description The id of the resource. */
@@ -3726,6 +3912,13 @@ export interface components {
              * @description The seal that covers it; null: the next one.
              */
             seal: number | null;
+            /**
+             * Format: uuid
+             * @description The approval request of a change that another person has approved.
+             */
+            approval_id: string | null;
+            /** @description Who has approved it, and why; null: nobody had to. */
+            approved_by: components["schemas"]["ApprovalActor"] | null;
         };
         KeyList: {
             keys: components["schemas"]["Key"][];
@@ -3793,6 +3986,18 @@ export interface components {
         DegradationCause: "draw_key_wrong" | "draw_failing" | "no_scheduler" | "no_worker" | "overloaded" | "provider_key" | "sales_stuck" | "worker_frozen" | "writes_failing" | "replication_asynchronous" | "standby_away" | "redis_standby_away";
     };
     responses: {
+        /** @description Only for operators, where this needs another person's approval: nothing else has happened. A repeat with the same key answers with the request as it is then. */
+        AwaitsApproval: {
+            headers: {
+                "X-Request-ID": components["headers"]["RequestID"];
+                Location: components["headers"]["Location"];
+                "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["Approval"];
+            };
+        };
         /** @description Nothing has changed since the response with this ETag. */
         NotModified: {
             headers: {
@@ -4063,6 +4268,8 @@ export interface components {
         CampaignID: components["schemas"]["ID"];
         /** @description The id of a purchase. */
         PurchaseID: components["schemas"]["ID"];
+        /** @description The id of an approval request. */
+        ApprovalID: components["schemas"]["ID"];
         /** @description The id of a refund. */
         RefundID: components["schemas"]["ID"];
         /** @description The id of a discrepancy. */
@@ -4354,6 +4561,13 @@ export type Backlog = components['schemas']['Backlog'];
 export type ExecutionLock = components['schemas']['ExecutionLock'];
 export type FailureList = components['schemas']['FailureList'];
 export type Failure = components['schemas']['Failure'];
+export type ApprovalState = components['schemas']['ApprovalState'];
+export type Approval = components['schemas']['Approval'];
+export type ApprovalFact = components['schemas']['ApprovalFact'];
+export type ApprovalActor = components['schemas']['ApprovalActor'];
+export type ApprovalResult = components['schemas']['ApprovalResult'];
+export type ApprovalDecision = components['schemas']['ApprovalDecision'];
+export type ApprovalPage = components['schemas']['ApprovalPage'];
 export type AuditTrailPage = components['schemas']['AuditTrailPage'];
 export type AuditTrailEntry = components['schemas']['AuditTrailEntry'];
 export type KeyList = components['schemas']['KeyList'];
@@ -4363,6 +4577,7 @@ export type SweepReport = components['schemas']['SweepReport'];
 export type Health = components['schemas']['Health'];
 export type Readiness = components['schemas']['Readiness'];
 export type DegradationCause = components['schemas']['DegradationCause'];
+export type ResponseAwaitsApproval = components['responses']['AwaitsApproval'];
 export type ResponseNotModified = components['responses']['NotModified'];
 export type ResponseInvalid = components['responses']['Invalid'];
 export type ResponseInvalidKeyed = components['responses']['InvalidKeyed'];
@@ -4391,6 +4606,7 @@ export type ResponseAuthorizationOver = components['responses']['AuthorizationOv
 export type ResponseVersionMismatch = components['responses']['VersionMismatch'];
 export type ParameterCampaignId = components['parameters']['CampaignID'];
 export type ParameterPurchaseId = components['parameters']['PurchaseID'];
+export type ParameterApprovalId = components['parameters']['ApprovalID'];
 export type ParameterRefundId = components['parameters']['RefundID'];
 export type ParameterPaymentDiscrepancyId = components['parameters']['PaymentDiscrepancyID'];
 export type ParameterHoldId = components['parameters']['HoldID'];
@@ -4750,7 +4966,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Accepted and stored as a job. `Location` has its address. */
+            /** @description Accepted and stored as a job, or as a request that another person must approve. `Location` has its address. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -4761,7 +4977,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Job;
+                    "application/json": Job | components["schemas"]["Approval"];
                 };
             };
             400: components["responses"]["InvalidKeyed"];
@@ -4847,6 +5063,7 @@ export interface operations {
                     "application/json": components["schemas"]["RefundsResolved"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -4999,6 +5216,7 @@ export interface operations {
                     "application/json": components["schemas"]["Refund"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -5200,6 +5418,7 @@ export interface operations {
                     "application/json": components["schemas"]["CardPayment"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -5615,7 +5834,7 @@ export interface operations {
                     "application/json": Job;
                 };
             };
-            /** @description Accepted and stored as a job. `Location` has its address. */
+            /** @description Accepted and stored as a job, or as a request that another person must approve. `Location` has its address. */
             202: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
@@ -5626,7 +5845,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Job;
+                    "application/json": Job | components["schemas"]["Approval"];
                 };
             };
             400: components["responses"]["InvalidKeyed"];
@@ -6343,6 +6562,7 @@ export interface operations {
                     "application/json": components["schemas"]["Wallet"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -6464,6 +6684,7 @@ export interface operations {
                     "application/json": components["schemas"]["Wallet"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -6517,6 +6738,7 @@ export interface operations {
                     "application/json": components["schemas"]["Wallet"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -6570,6 +6792,7 @@ export interface operations {
                     "application/json": components["schemas"]["Authorization"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -6657,6 +6880,7 @@ export interface operations {
                     "application/json": components["schemas"]["Authorization"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -6760,6 +6984,7 @@ export interface operations {
                     "application/json": components["schemas"]["Transfer"];
                 };
             };
+            202: components["responses"]["AwaitsApproval"];
             400: components["responses"]["InvalidKeyed"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
@@ -7248,6 +7473,209 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listApprovals: {
+        parameters: {
+            query?: {
+                /** @description Only requests in this state. */
+                state?: components["schemas"]["ApprovalState"];
+                /** @description The `next_cursor` of the previous page of the same list. */
+                cursor?: components["parameters"]["ListCursor"];
+                /** @description The maximum number of elements per page. */
+                limit?: components["parameters"]["Limit"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page. `next_cursor` is null on the last one. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApprovalPage"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getApproval: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an approval request. */
+                approval: components["parameters"]["ApprovalID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    approveRequest: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an approval request. */
+                approval: components["parameters"]["ApprovalID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ApprovalDecision"];
+            };
+        };
+        responses: {
+            /** @description The request as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    rejectRequest: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an approval request. */
+                approval: components["parameters"]["ApprovalID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ApprovalDecision"];
+            };
+        };
+        responses: {
+            /** @description The request as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    withdrawRequest: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of an approval request. */
+                approval: components["parameters"]["ApprovalID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ApprovalDecision"];
+            };
+        };
+        responses: {
+            /** @description The request as it is now. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Approval"];
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -8085,6 +8513,47 @@ export interface operations {
             };
         };
     };
+    approvalWebhook: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description The id of the event: the same in every attempt and replay. */
+                "webhook-id": components["schemas"]["ID"];
+                /** @description When this attempt was made, in Unix seconds. */
+                "webhook-timestamp": string;
+                /** @description `v1,` and the signature in base64, for each secret, separated by spaces. */
+                "webhook-signature": string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    type: "approval.requested";
+                    timestamp: components["schemas"]["Time"];
+                    data: components["schemas"]["Approval"];
+                };
+            };
+        };
+        responses: {
+            /** @description Any 2xx within 15 seconds: the event is delivered. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The endpoint is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     campaignWebhook: {
         parameters: {
             query?: never;
@@ -8318,6 +8787,7 @@ export interface JobResults {
     "payment-retry": CardPayment;
     "payment-resolve": CardPayment;
     "payment-try": Payment;
+    "approval": Approval;
     "discrepancy-explain": PaymentDiscrepancy;
     "webhook-endpoint-create": WebhookEndpoint;
     "webhook-endpoint-enable": WebhookEndpoint;

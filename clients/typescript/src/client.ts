@@ -1,7 +1,7 @@
 // The client: every operation of the contract, typed, with its retries.
 
 import type { Board, Campaign, CampaignEvent, CancellationRequest, Draw, Hold, HoldExtension, HoldRequest, PaymentDraft, PaymentTry, PurchaseRequest } from "./api.gen.js";
-import { MalformedError, refusalOf, retryAfterOf, TriprizeError, UnreachableError } from "./errors.js";
+import { ApprovalRequested, MalformedError, refusalOf, retryAfterOf, TriprizeError, UnreachableError } from "./errors.js";
 import { follow } from "./follow.js";
 import { awaitsAction, isFinal, jobOf, jobOfKind, type Job } from "./jobs.js";
 import type { Answer, Arguments, CallOptions, Item, ListPath, Method, Operation, Optional, PathsWith } from "./operations.js";
@@ -291,7 +291,7 @@ export class Triprize {
       return await retried(this.#retry, sent.key !== undefined || sent.method === "GET" || sent.method === "DELETE", signal, once);
     } catch (failure) {
       signal?.throwIfAborted();
-      if (failure instanceof TriprizeError || failure instanceof MalformedError) {
+      if (failure instanceof TriprizeError || failure instanceof ApprovalRequested || failure instanceof MalformedError) {
         throw failure;
       }
       throw new UnreachableError(sent.method, sent.path, sent.key, failure);

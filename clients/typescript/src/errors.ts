@@ -1,6 +1,6 @@
 // What can go wrong with a call.
 
-import type { Problem } from "./api.gen.js";
+import type { Approval, Problem } from "./api.gen.js";
 
 /**
  * A refusal: of a request, or of a job that has failed. Act on its `code`.
@@ -53,6 +53,27 @@ export class UnreachableError extends Error {
 /** An answer that does not fit the contract, or a request that cannot be sent. It is not sent again. */
 export class MalformedError extends Error {
   override readonly name = "MalformedError";
+}
+
+/**
+ * Nothing was done yet: another person must approve what an operator has asked for. A call with the same key, or
+ * `get("/v1/approvals/{approval}")`, tells what became of it. Calls of apps never have it.
+ */
+export class ApprovalRequested extends Error {
+  override readonly name = "ApprovalRequested";
+
+  constructor(readonly approval: Approval) {
+    super(`${approval.operation} needs another person's approval: request ${approval.id} is ${approval.state}`);
+  }
+}
+
+/** Makes an error of an answer that is a request for an approval. */
+export function requestedOf(body: string): ApprovalRequested | MalformedError {
+  try {
+    return new ApprovalRequested(JSON.parse(body) as Approval);
+  } catch (cause) {
+    return new MalformedError("the answer is no request for an approval", { cause });
+  }
 }
 
 /** A job has no result yet. */

@@ -6,7 +6,7 @@
 
 export type * from "./api.gen.js";
 export { Triprize, type Options, type Tagged } from "./client.js";
-export { MalformedError, NotFinalError, TriprizeError, UnreachableError } from "./errors.js";
+export { ApprovalRequested, MalformedError, NotFinalError, TriprizeError, UnreachableError } from "./errors.js";
 export { awaitsAction, cancelled, isFinal, purchased, type Job } from "./jobs.js";
 export type { Answer, CallOptions, Item, ListPath, Method, PathsWith } from "./operations.js";
 export type { RetryPolicy } from "./retry.js";

@@ -1,6 +1,6 @@
 // What the generated types say of an operation: its parameters, its body, its answer.
 
-import type { paths } from "./api.gen.js";
+import type { Approval, paths } from "./api.gen.js";
 
 /** The methods of the contract. */
 export type Method = "get" | "post" | "put" | "patch" | "delete";
@@ -15,9 +15,9 @@ export type Operation<M extends Method, P extends PathsWith<M>> = paths[P][M & k
 
 type Json<T> = T extends { content: { "application/json": infer Body } } ? Body : undefined;
 
-/** The document that a successful call returns; undefined when there is none. */
+/** The document that a successful call returns; undefined when there is none. A request for an approval is thrown: see ApprovalRequested. */
 export type Answer<O> = O extends { responses: infer R }
-  ? { [S in keyof R]: S extends 200 | 201 | 202 | 204 ? Json<R[S]> : never }[keyof R]
+  ? { [S in keyof R]: S extends 200 | 201 | 204 ? Json<R[S]> : S extends 202 ? Exclude<Json<R[S]>, Approval> : never }[keyof R]
   : never;
 
 type PathParameters<O> = O extends { parameters: { path: infer V extends object } } ? { path: V } : { path?: undefined };

@@ -1,6 +1,6 @@
 // When a request is sent again.
 
-import { MalformedError, TriprizeError } from "./errors.js";
+import { ApprovalRequested, MalformedError, TriprizeError } from "./errors.js";
 
 /** Bounds how often a request is sent. */
 export interface RetryPolicy {
@@ -23,7 +23,7 @@ const unsent = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN"]);
 
 /** Tells whether a request that failed may be sent again. Repeatable are reads, DELETEs, and POSTs with their keys. */
 export function mayRepeat(failure: unknown, repeatable: boolean): boolean {
-  if (failure instanceof MalformedError) {
+  if (failure instanceof MalformedError || failure instanceof ApprovalRequested) {
     return false;
   }
   if (failure instanceof TriprizeError) {

@@ -1,6 +1,6 @@
 // Sends one request and reads its answer.
 
-import { MalformedError, refusalOf } from "./errors.js";
+import { MalformedError, refusalOf, requestedOf } from "./errors.js";
 import type { CallOptions } from "./operations.js";
 
 /** How a client reaches its server. */
@@ -152,6 +152,9 @@ export async function attempt(settings: Settings, request: Sent): Promise<Receiv
     const text = await read(response, settings.maxAnswerBytes);
     if (!response.ok && !(response.status === 304 && request.etag !== undefined)) {
       throw refusalOf(response, text);
+    }
+    if (response.status === 202 && response.headers.get("Location")?.startsWith("/v1/approvals/")) {
+      throw requestedOf(text);
     }
     return { status: response.status, headers: response.headers, text };
   } finally {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { MalformedError, purchased, Triprize, TriprizeError, UnreachableError, type Job, type PurchaseRequest } from "../src/index.js";
+import { ApprovalRequested, MalformedError, purchased, Triprize, TriprizeError, UnreachableError, type Job, type PurchaseRequest } from "../src/index.js";
 import { campaign, job, jobId, refuse, say, simulate } from "./simulator.js";
 
 const one: PurchaseRequest = { user_id: "ada", selection: { quantity: 1 }, payment: { method: "external" } };
@@ -237,4 +237,14 @@ test("a long answer is opened, and one that breaks off is an error", async (t) =
   assert.equal(await (await s.client().open("/v1/campaigns/{campaign}/draw/proof", proof)).text(), "{}");
   const cut = await s.client().open("/v1/campaigns/{campaign}/draw/proof", proof);
   await assert.rejects(cut.text());
+});
+
+test("what another person must approve is thrown, once, and is no answer", async (t) => {
+  const approval = { id: jobId, state: "pending", operation: "wallet.credit" };
+  const s = await simulate(t, (_, response) => say(response, 202, approval, { Location: `/v1/approvals/${jobId}` }));
+  const call = s.client().post("/v1/wallets/{wallet}/credit", { path: { wallet: campaign }, body: { amount: 1 } }).then((wallet) => wallet.balance);
+  const requested = await call.catch((e: unknown) => e);
+  assert.ok(requested instanceof ApprovalRequested);
+  assert.equal(requested.approval.id, jobId);
+  assert.equal(s.asked.length, 1);
 });

@@ -47,8 +47,9 @@ type Process struct {
 	Health   *telemetry.Health
 
 	servers *postgres.Servers
-	pools   []pgx.QueryTracer // of all pools but the next
-	apart   *pgxpool.Pool     // one connection, for /readyz and its checks
+	pools   []pgx.QueryTracer               // of all pools but the next
+	apart   *pgxpool.Pool                   // one connection, for /readyz and its checks
+	record  func(ctx context.Context) error // what must be recorded before the process serves; nil: nothing
 	known   atomic.Bool
 	refused atomic.Value // why Redis is not used, as logged last
 
@@ -273,6 +274,9 @@ func (p *Process) Await(ctx context.Context) error {
 			}
 			if session = postgres.CheckSession(ctx, p.DB); postgres.IsTransient(session) {
 				return session
+			}
+			if session == nil && p.record != nil {
+				return p.record(ctx)
 			}
 			return nil
 		},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"triprize/internal/approval"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/drawing"
 	"triprize/internal/drawing/drand"
@@ -51,6 +53,9 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 			p.Logger.Warn("this process may open too few files: raise ulimit -n, LimitNOFILE", "max_connections", p.Settings.API.MaxConnections, "used", most)
 			p.Settings.API.MaxConnections = most
 		}
+		if err := p.recordApprovals(); err != nil {
+			return err
+		}
 		run, err := newServer(p.Settings, p.DB, p.Redis, p.Locks, key, p.provider(), p.Logger, p.Registry, p.Health)
 		if err != nil {
 			return err
@@ -67,6 +72,22 @@ func API(newServer func(config.Settings, *pgxpool.Pool, redis.UniversalClient, *
 		heartbeat.Describe = p.described
 		return p.serveAndWork(ctx, serve, func(ctx context.Context) error { heartbeat.Run(ctx, p.Logger); return nil })
 	}
+}
+
+// recordApprovals has the settings of approvals recorded before the process serves. A gauge tells apis apart that differ.
+func (p *Process) recordApprovals() error {
+	a := p.Settings.Approvals
+	above, err := a.Thresholds()
+	if err != nil {
+		return err
+	}
+	now := approval.SettingsOf(a.Required, above, a.By)
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: "triprize_approvals_settings", Help: "A hash of the settings of approvals: apis that differ judge requests differently."})
+	gauge.Set(float64(now.Hash()))
+	p.Registry.MustRegister(gauge)
+	host, _ := os.Hostname() // empty: unknown
+	p.record = func(ctx context.Context) error { return approval.RecordSettings(ctx, p.DB, now, host) }
+	return nil
 }
 
 const (

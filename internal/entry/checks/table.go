@@ -18,6 +18,7 @@ var All = slices.Concat([]Check{
 	{"worker_frozen", "redis", Warning, "processes", "TriprizeWorkerSilent", "2m", `max(triprize_workers_stale) > 0`, "{{ $value }} worker(s) send no heartbeat and have not shut down."},
 	{"worker_crashes", "redis", Warning, "processes", "TriprizeWorkersCrash", "", `max(triprize_worker_crashes) > 2`, "{{ $value }} workers ended soon after their start, or without a shutdown."},
 	{"no_scheduler", "", Critical, "processes", "TriprizeNoScheduler", "2m", `max(triprize_schedulers_alive) == 0`, "No scheduler leads. Lost tasks are not recovered, jobs that met a locked row wait, and reservations and sales do not end."},
+	{"", "", Warning, "processes", "TriprizeApprovalsDiffer", "5m", `max(triprize_approvals_settings) != min(triprize_approvals_settings)`, "The apis have different settings of approvals: what needs another person's approval depends on the api."},
 	{"sweeps", "redis", Warning, "processes", "TriprizeSweepStale", "5m", fmt.Sprintf(`time() - max by (sweep) (triprize_sweep_last_success_timestamp_seconds{sweep!~"%[1]s"}) > %[2]d * 60
 or time() - max by (sweep) (triprize_sweep_last_success_timestamp_seconds{sweep=~"%[1]s"}) > %[3]d * 60
 or sum by (sweep) (triprize_sweep_runs_total{outcome="failed"}) > 0 unless on (sweep) triprize_sweep_last_success_timestamp_seconds`, rare, mostMinutes, mostRareMinutes), "The sweep {{ $labels.sweep }} fails or does not run."},

@@ -41,12 +41,21 @@ func says(t *testing.T, status int, line string, wanted ...string) (stdout strin
 // Operators' commands need the address of an api and a key, and no setting of the server.
 func TestOperatorsWorkAtTheAPI(t *testing.T) {
 	says(t, 1, "user mina", "TRIPRIZE_API and TRIPRIZE_KEY are required")
-	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1})
+	s := fleet.Start(t, fleet.Options{Workers: -1, Schedulers: -1, Env: []string{"TRIPRIZE_APPROVALS_REQUIRED=wallet.credit", "TRIPRIZE_CONSOLE_OIDC_ISSUER=https://accounts.test",
+		"TRIPRIZE_CONSOLE_OIDC_CLIENT_ID=triprize", "TRIPRIZE_CONSOLE_OIDC_ROLES_APPROVER=finance"}})
 	t.Setenv("TRIPRIZE_API", s.URLs[0])
 	t.Setenv("TRIPRIZE_KEY", s.Operator)
 	says(t, 0, "campaign "+s.Campaign(3).String(), "state: active", "price: 100 # 100 JPY")
 	says(t, 0, "user mina", "purchases: []", "holds: []", "wallets: []")
 	says(t, 1, "status", "no_worker") // there is none
+	asked := s.Do(0, s.Operator, "POST", "/v1/wallets", map[string]string{"Idempotency-Key": "k"}, fleet.Fields{"owner_id": "mina", "currency": "JPY", "initial_balance": 5})
+	request := asked.ID.String()
+	says(t, 0, "approvals", request, "wallet.credit", "mina")
+	says(t, 0, "approvals show "+request, "state: pending", "value: 5 JPY")
+	says(t, 1, "approvals withdraw "+request, "reason")
+	says(t, 0, "approvals withdraw "+request+" --reason mistake", "state: withdrawn")
+	says(t, 1, "approvals withdraw "+request+" --reason mistake", "is withdrawn")
+	says(t, 0, "approvals --state withdrawn", request)
 }
 
 // The URL of Postgres is all that these commands are told.
@@ -57,8 +66,8 @@ func TestMigrationsAreAppliedAndRevertedByTheTool(t *testing.T) {
 	says(t, 0, "migrate down", newest)
 	says(t, 0, "migrate status", "pending")
 	says(t, 0, "migrate up", newest)
-	if got := servers.Value[string](t, db, `SELECT string_agg(operation || ' ' || target, ', ') FROM audit_trail`); got != "migrate up schema" {
-		t.Errorf("the audit trail has %s", got) // what reverts the trail is not in it
+	if got := servers.Value[string](t, db, `SELECT string_agg(operation || ' ' || target, ', ') FROM audit_trail`); got != "migrate down schema, migrate up schema" {
+		t.Errorf("the audit trail has %s", got)
 	}
 	servers.Exec(t, db, `CREATE TABLE kept AS SELECT * FROM goose_db_version`)
 	servers.Exec(t, db, `DELETE FROM goose_db_version WHERE version_id > 107`) // the migration with the wallets is the newest one

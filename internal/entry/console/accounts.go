@@ -149,6 +149,9 @@ func (c *console) endSignIn(f *fiber.Ctx) error {
 	for _, role := range oidc.Roles(found.Groups, c.Accounts.settings.Roles) {
 		person.Roles = append(person.Roles, key.Role(role))
 	}
+	if err := c.Sessions.NoteRoles(ctx, person); err != nil {
+		return err
+	}
 	cookie := f.Cookies(cookieName[secure])
 	if len(person.Roles) == 0 {
 		_ = c.Sessions.Close(ctx, cookie) // otherwise it ends by itself

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"triprize.example/client"
 	"triprize/internal/domain/fault"
+	"triprize/internal/key"
 	"triprize/internal/platform/openapi"
 )
 
@@ -59,11 +61,11 @@ var readers = map[string]string{"/campaigns/:id/cancel": "public", "/campaigns/:
 // twice is done once.
 type run func(ctx context.Context, api *client.Client, typed *form, options ...client.CallOption) error
 
-// act registers an action. show returns it for a request, and the command.
-func (c *console) act(r fiber.Router, path string, show func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, run, error)) {
+// act registers an action of a role. show returns it for a request, and the command.
+func (c *console) act(r fiber.Router, role key.Role, path string, show func(ctx context.Context, f *fiber.Ctx, api *client.Client) (action, run, error)) {
 	handle := func(f *fiber.Ctx) error {
-		if !acts(f) {
-			return fault.New(fault.Forbidden, "your role only reads")
+		if !SessionOf(f).Has(role) {
+			return fault.New(fault.Forbidden, "this needs the role %s", role)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), c.Timeout+time.Second)
 		defer cancel()
@@ -96,6 +98,10 @@ func (c *console) act(r fiber.Router, path string, show func(ctx context.Context
 				to += "&job=" + typed.job.String()
 			}
 			return f.Redirect(to, http.StatusSeeOther)
+		}
+		if asked, ok := errors.AsType[*client.ApprovalRequested](err); ok {
+			c.fragments.Clear()
+			return f.Redirect(Path+"/approvals/"+asked.Approval.ID.String(), http.StatusSeeOther)
 		}
 		p := &client.Problem{Status: http.StatusBadRequest, Detail: "Nothing was done: see the marked fields."}
 		if err != nil {
@@ -154,10 +160,10 @@ type command struct {
 	do    run
 }
 
-// actOn registers commands. What follows is the page of the thing, unless they say another.
-func (c *console) actOn(r fiber.Router, commands []command) {
+// actOn registers commands of a role. What follows is the page of the thing, unless they say another.
+func (c *console) actOn(r fiber.Router, role key.Role, commands []command) {
 	for _, d := range commands {
-		c.act(r, d.path, func(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
+		c.act(r, role, d.path, func(ctx context.Context, f *fiber.Ctx, api *client.Client) (a action, do run, err error) {
 			id := f.Params("id")
 			a = d.action
 			a.Path, a.Title, a.Typed = f.Path(), strings.ReplaceAll(a.Title, ":id", id), strings.ReplaceAll(a.Typed, ":id", id)

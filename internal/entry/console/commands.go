@@ -69,6 +69,7 @@ var otherCommands = []command{
 				return client.Movement{Amount: typed.number("/amount"), Reference: typed.text("/reference"), Description: typed.text("/description")}
 			})(ctx, api, typed, append(options, client.WithVersion(typed.number(version)))...)
 		}},
+	{"/approvals/:id/withdraw", "", action{Title: "Withdraw the request", Text: "Nothing is done."}, aboutApproval, reasoned((*client.Client).WithdrawRequest)},
 	{"/webhooks/:id/test", "", action{Title: "Send a test event", Text: "It goes to this endpoint only, whatever it subscribes to."}, nil, plain((*client.Client).TestWebhookEndpoint)},
 	{"/webhooks/:id/replay", "", action{Title: "Replay events", Text: "At most 1,000 events since then are sent again, the oldest first, 20 a second, with the same id and body. " +
 		"What is left can be replayed afterwards. Repair the receiver first.", Fields: []field{
@@ -103,6 +104,20 @@ var otherCommands = []command{
 			_, err := api.RevokeKey(ctx, typed.id, client.KeyRevocation{TransferEndpointsTo: typed.text("/transfer_endpoints_to")}, options...)
 			return err
 		}},
+}
+
+// decisions are what approvers do with a request.
+var decisions = []command{
+	{"/approvals/:id/approve", "", action{Title: "Approve the request", Danger: true, Text: "It is done now, exactly as it was asked for."}, aboutApproval, reasoned((*client.Client).ApproveRequest)},
+	{"/approvals/:id/reject", "", action{Title: "Reject the request", Text: "Nothing is done."}, aboutApproval, reasoned((*client.Client).RejectRequest)},
+}
+
+func aboutApproval(ctx context.Context, api *client.Client, id uuid.UUID, a *action) error {
+	found, err := api.GetApproval(ctx, id)
+	for _, f := range found.Preview {
+		a.Facts = append(a.Facts, fact(f))
+	}
+	return err
 }
 
 // explainForm explains the discrepancies that are marked: at first all. Those that are explained already are not in a form

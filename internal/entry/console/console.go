@@ -78,11 +78,12 @@ func Mount(app *fiber.App, options Options) {
 	}
 	r.Post("/sign-out", c.signOut)
 	r.Use(c.requireSession)
-	c.act(r, "/campaigns/new", draftForm) // new is not the id of a campaign
-	c.act(r, "/campaigns/:id/edit", draftForm)
-	c.act(r, "/discrepancies/explain", explainForm)
+	c.act(r, key.Operator, "/campaigns/new", draftForm) // new is not the id of a campaign
+	c.act(r, key.Operator, "/campaigns/:id/edit", draftForm)
+	c.act(r, key.Operator, "/discrepancies/explain", explainForm)
 	c.mountPages(r)
-	c.actOn(r, slices.Concat(otherCommands, campaignCommands))
+	c.actOn(r, key.Operator, slices.Concat(otherCommands, campaignCommands))
+	c.actOn(r, key.Approver, decisions)
 }
 
 // protect refuses commands from pages of other sites, and answers errors with a page.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"triprize.example/client"
 	"triprize/internal/domain/fault"
+	"triprize/internal/key"
 	"triprize/internal/trail"
 )
 
@@ -65,7 +67,8 @@ func (c *console) mountPages(r fiber.Router) {
 		payments, err1 := api.ListPayments(ctx, client.ListPaymentsParams{Limit: 100})
 		refunds, err2 := api.ListWaitingRefunds(ctx, client.ListWaitingRefundsParams{WaitingFor: client.RefundsWaitingForOperator, Limit: 100})
 		differences, err3 := api.ListPaymentDiscrepancies(ctx, client.ListPaymentDiscrepanciesParams{State: client.PaymentDiscrepancyStateOpen, Limit: 100})
-		return fiber.Map{"Payments": payments, "Refunds": refunds, "Differences": differences}, errors.Join(err1, err2, err3)
+		approvals, err4 := api.ListApprovals(ctx, client.ListApprovalsParams{State: client.ApprovalStatePending, Limit: 100})
+		return fiber.Map{"Payments": payments, "Refunds": refunds, "Differences": differences, "Approvals": approvals}, errors.Join(err1, err2, err3, err4)
 	})
 
 	c.livePage(r, "/webhooks", "webhooks", "Webhooks", func(ctx context.Context, api *client.Client, _ uuid.UUID, _ url.Values) (any, error) {
@@ -92,6 +95,16 @@ func (c *console) mountPages(r fiber.Router) {
 	c.page(r, "/keys", "keys", "API keys", func(ctx context.Context, _ *fiber.Ctx, api *client.Client) (any, error) {
 		return api.ListKeys(ctx)
 	})
+	c.page(r, "/approvals/:id", "approval", "Request for approval", func(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, error) {
+		found, err := api.GetApproval(ctx, pathID(f.Params("id")))
+		var job struct{ ID uuid.UUID } // that it has become
+		if found.Result != nil {
+			_ = json.Unmarshal(found.Result.Job, &job) // of none there is no id
+		}
+		session, by := SessionOf(f), found.RequestedBy
+		isOwn := by.Subject == session.Subject && by.Issuer == session.Issuer && by.Client == session.Client
+		return fiber.Map{"Approval": found, "Job": job.ID, "Withdraws": isOwn && session.Has(key.Operator), "Decides": session.Has(key.Approver), "Approves": session.Has(key.Approver) && !(isOwn && session.IsPerson())}, err
+	})
 	c.page(r, "/trail", "trail", "Trail", readTrail)
 	c.page(r, "/find", "find", "Find", c.find)
 }
@@ -110,7 +123,7 @@ func readTrail(ctx context.Context, f *fiber.Ctx, api *client.Client) (any, erro
 	if page.NextCursor != "" {
 		next.Set("cursor", page.NextCursor)
 	}
-	return fiber.Map{"By": by, "Times": asked.values, "Page": page, "Next": next.Encode(), "Operations": append(slices.Clone(trail.Operations), trail.SignInByKey)}, err
+	return fiber.Map{"By": by, "Times": asked.values, "Page": page, "Next": next.Encode(), "Operations": slices.Concat(trail.Operations, trail.OtherOperations)}, err
 }
 
 // spans are those that a link of the page names.

@@ -26,7 +26,7 @@ import (
 
 // actorOf returns the operator who changes something by a request, or nil. In the console the name is the session's.
 func (s *server) actorOf(c *fiber.Ctx, o *openapi.Operation, who call.Caller) (a *trail.Actor, err error) {
-	if who.Role != resource.Operator || o.Method == http.MethodGet {
+	if who.Role != resource.Operator && !who.Approves || o.Method == http.MethodGet {
 		return nil, nil
 	}
 	a = &trail.Actor{Client: who.App, KeyPrefix: who.KeyPrefix, Address: s.addressOf(c), Via: "api", Operation: o.ID}
@@ -66,7 +66,9 @@ func (s *server) ListAuditTrail(ctx context.Context, r operations.ListAuditTrail
 }
 
 func trailEntry(e trail.Entry) contract.AuditTrailEntry {
-	return contract.AuditTrailEntry{ID: e.ID, At: e.At, Operator: postgres.Nullable(e.Operator), Verified: e.Issuer != "", Issuer: postgres.Nullable(e.Issuer), Subject: postgres.Nullable(e.Subject),
+	var approver *contract.ApprovalActor
+	_ = json.Unmarshal([]byte(e.ApprovedBy), &approver) // of an empty one there is none
+	return contract.AuditTrailEntry{ApprovalID: e.ApprovalID, ApprovedBy: approver, ID: e.ID, At: e.At, Operator: postgres.Nullable(e.Operator), Verified: e.Issuer != "", Issuer: postgres.Nullable(e.Issuer), Subject: postgres.Nullable(e.Subject),
 		Email: postgres.Nullable(e.Email), Client: e.Client, KeyPrefix: postgres.Nullable(e.KeyPrefix),
 		Address: postgres.Nullable(e.Address), Via: contract.AuditTrailEntryVia(e.Via), Operation: e.Operation, Target: e.Target, JobID: e.JobID,
 		Reason: postgres.Nullable(e.Reason), Before: members(e.Before), After: members(e.After), Seal: e.Seal}

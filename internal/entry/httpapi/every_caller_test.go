@@ -35,7 +35,8 @@ var rights = func() map[string]right {
 	for of, operations := range map[right]string{
 		{"operator", ""}: `createCampaign patchCampaign publishCampaign pauseCampaign resumeCampaign blockPositions unblockPositions requestDraw voidDraw listSweeps runSweep
 			cancelCampaign listPayments retryPayment resolvePayment listWaitingRefunds retryRefund listPaymentDiscrepancies explainPaymentDiscrepancy
-			getStatus listAuditTrail listFailures listKeys revokeKey`,
+			getStatus listAuditTrail listFailures listKeys revokeKey listApprovals getApproval withdrawRequest`,
+		{"approver", ""}:                         `approveRequest rejectRequest`,
 		{"operator app user public", everybodys}: `listCampaigns getCampaign streamCampaign listPositions getPosition`,
 		{"operator app user", makes}:             `createHold requestPurchase`,
 		{"operator app user", notFound}: `getHold extendHold releaseHold getWallet listWalletEvents getAuthorization getPurchase getPurchaseProof cancelPurchase tryPayment getJob streamJob
@@ -81,7 +82,7 @@ func TestEveryOperationIsForItsRolesOnly(t *testing.T) {
 			may = append(may, "viewer")
 		}
 		path := strings.NewReplacer("{campaign}", uuid.NewString(), "{purchase}", uuid.NewString(), "{job}", uuid.NewString(),
-			"{endpoint}", uuid.NewString(), "{event}", uuid.NewString(), "{user}", "u", "{sweep}", "old-records", "{prefix}", "0123456789ab", "{layer}", "1", "{column}", "1").Replace(o.Path)
+			"{endpoint}", uuid.NewString(), "{event}", uuid.NewString(), "{user}", "u", "{sweep}", "old-records", "{prefix}", "0123456789ab", "{approval}", uuid.NewString(), "{layer}", "1", "{column}", "1").Replace(o.Path)
 		for role, credential := range credentials {
 			methods := []string{o.Method}
 			if o.Method == http.MethodGet {

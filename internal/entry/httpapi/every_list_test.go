@@ -103,6 +103,8 @@ func listsOf(s *fleet.System, operation string) map[string]pages {
 		return map[string]pages{"": {endpointsPath, false, func() string {
 			return asked(s, s.App, endpointsPath, uuid.NewString(), endpointBody("*")).ID.String()
 		}}}
+	case "listApprovals":
+		return map[string]pages{"": {"/v1/approvals", true, func() string { return pendingApproval(s) }}, "pending": {"/v1/approvals?state=pending", true, func() string { return pendingApproval(s) }}}
 	case "listAuditTrail":
 		return map[string]pages{"": {"/v1/audit-trail?target=" + campaign.String(), true, func() string {
 			s.Do(0, s.Operator, http.MethodPatch, within, nil, fleet.Fields{"metadata": fleet.Fields{"at": uuid.NewString()}})

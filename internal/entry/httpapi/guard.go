@@ -60,6 +60,7 @@ type passage struct {
 	charged   ratelimit.Verdict // the limit of its sender
 	actsFor   string            // the user that the body names
 	actor     *trail.Actor
+	sent      *onBehalf // nil: by its sender
 }
 
 // steps decide about a request before its operation. Their order is a promise:
@@ -68,6 +69,10 @@ type passage struct {
 // caller learns nothing, and a request that fails costs its sender as much as a good one.
 var steps = []func(s *server, p *passage) error{
 	func(s *server, p *passage) error {
+		if p.sent != nil {
+			p.request.Caller, p.request.Operation = p.sent.caller, p.operation.ID
+			return nil
+		}
 		who, err := s.identify(p.ctx, p.Ctx, p.operation)
 		if err == nil {
 			p.request.Caller, p.request.Operation = who, p.operation.ID
@@ -75,6 +80,10 @@ var steps = []func(s *server, p *passage) error{
 		return err
 	},
 	func(s *server, p *passage) error {
+		if p.sent != nil { // who has asked and who approves have paid
+			p.charged = ratelimit.Verdict{Allowed: true}
+			return nil
+		}
 		p.charged = s.charge(p.ctx, p.request.Caller, p.isRead())
 		err := overLimit(p.Ctx, p.charged)
 		if err != nil && p.request.User != "" { // one person, and not the backend of many
@@ -92,9 +101,16 @@ var steps = []func(s *server, p *passage) error{
 		p.request.Prefer, p.request.IsRead, p.request.WantsCSV = p.Get("Prefer"), p.isRead(), p.isRead() && response.Accepted(p.Ctx, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV
 		p.request.Connection, p.request.Watch = p.Context().Conn(), s.keys.Watch
 		p.actsFor, err = s.check(p.ctx, p.Ctx, p.operation, p.request, p.within)
+		if err == nil && p.sent == nil && strings.HasPrefix(p.Get(idempotencyKeyHeader), ownKeys) {
+			err = fault.New(fault.KeyInvalid, "an Idempotency-Key must not begin with %s", ownKeys)
+		}
 		return err
 	},
 	func(s *server, p *passage) (err error) {
+		if p.sent != nil {
+			p.actor = &p.sent.actor
+			return nil
+		}
 		p.actor, err = s.actorOf(p.Ctx, p.operation, p.request.Caller)
 		return err
 	},
@@ -128,8 +144,11 @@ func (p *passage) renew(s *server) {
 // guard lets a request through the steps to its operation.
 func (s *server) guard(o *openapi.Operation, operation fiber.Handler) fiber.Handler {
 	within, kind := body.BoundsOf(o, s.settings), transactionsOf(o.Path)
-	return func(c *fiber.Ctx) error {
-		p := &passage{Ctx: c, operation: o, within: within}
+	return func(c *fiber.Ctx) (err error) {
+		p := &passage{Ctx: c, operation: o, within: within, sent: sentOnBehalf(c)}
+		if p.sent != nil {
+			defer func() { p.sent.err = err }()
+		}
 		p.ctx, p.cancel = s.contextOf(c)
 		defer func() { p.cancel() }()
 		p.request, _ = callOf(c)
@@ -139,8 +158,12 @@ func (s *server) guard(o *openapi.Operation, operation fiber.Handler) fiber.Hand
 				return err
 			}
 		}
-		c.SetUserContext(postgres.As(trail.With(call.With(p.ctx, p.request), p.actor), kind))
-		err := operation(c)
+		ctx := postgres.As(trail.With(call.With(p.ctx, p.request), p.actor), kind)
+		if p.sent != nil {
+			ctx = postgres.Join(ctx, p.sent.tx, &p.sent.after)
+		}
+		c.SetUserContext(ctx)
+		err = s.needing(p, operation)
 		if o.NeedsKey && p.request.Job == uuid.Nil && mayHavePassed(err) {
 			err = s.orEarlier(c, p.request, err)
 		}

@@ -92,10 +92,19 @@ func (s *server) commandDone(ctx context.Context, done job.Accepted, err error) 
 		return response.Result{}, &replayedRefusal{done.Job.Problem.Err()}
 	case done.Job.Problem != nil:
 		return response.Result{}, done.Job.Problem.Err()
+	case done.Job.Kind == job.KindApproval:
+		return s.approvalDone(ctx, done)
 	}
 	answer := response.Result{Status: http.StatusOK, Body: done.Job.Result, Replayed: done.Replayed}
 	if done.Job.HTTPStatus != nil {
 		answer.Status = *done.Job.HTTPStatus
+	}
+	if done.Job.Kind == job.KindWalletCredit || done.Job.Kind == job.KindWalletDebit { // its version is the entity tag
+		var document struct{ Version int64 }
+		if err := json.Unmarshal(answer.Body, &document); err != nil {
+			return response.Result{}, err
+		}
+		answer.Version = &document.Version
 	}
 	if path := created[done.Job.Kind]; path != "" {
 		var made struct {
@@ -144,6 +153,9 @@ func (s *server) accept(ctx context.Context, request job.Request, also ...job.Ki
 	}
 	if made.Reused {
 		return response.Result{}, reused(made.Job)
+	}
+	if made.Job.Kind == job.KindApproval { // it was asked for with this key
+		return s.commandDone(ctx, made, nil)
 	}
 	c.EndShare()
 	return s.answerJob(ctx, c, made.Job, wait, waiter, made.Replayed)

@@ -75,6 +75,9 @@ func TestWhatIsDoneByHandStatesItsReason(t *testing.T) {
 		if o.RequestBody == nil || !slices.Contains(o.RequestBody.Value.Content["application/json"].Schema.Value.Required, "reason") {
 			continue
 		}
+		if strings.HasPrefix(o.path, "/v1/approvals/") && !strings.HasSuffix(o.path, "/withdraw") { // no key may approve or reject
+			continue
+		}
 		asked++
 		c := newCommand(s, o.OperationID, s.App)
 		for _, reason := range []any{nil, "", " ", "\t", strings.Repeat("a", 501), "a\u0000", 1} {

@@ -102,6 +102,8 @@ type server struct {
 	jobs       *job.Jobs
 	changes    *progress.Campaigns
 
+	above         map[string]int64 // thresholds of wallets: see config.Approvals
+	approvals     postgres.Pool    // for transactions in which operations run: each takes a second connection, so these are fewer than all
 	terms         *campaign.TermsCache
 	campaigns     *readcache.Cache[campaignCopy, response.Tagged]
 	lists         *readcache.Cache[listCopy, response.Tagged]
@@ -246,6 +248,10 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	if err != nil {
 		return fmt.Errorf("setting webhooks.allow_networks: %w", err)
 	}
+	if s.above, err = s.settings.Approvals.Thresholds(); err != nil {
+		return err
+	}
+	s.approvals = gate.Retry(0)
 	s.endpoints = webhook.NewEndpoints(gate.Retry(0), key, guard, webhookDocuments)
 	metrics := inventory.NewHoldMetrics(s.registry)
 	s.sweeper = upkeep.New(s.settings, gate.Retry(sweep.RowWait), rdb, s.logger,

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -42,21 +41,6 @@ func (s *server) execute(ctx context.Context, kind job.Kind, given contract.Meta
 	return s.commandDone(ctx, done, err)
 }
 
-// executeOn is execute for commands that are answered with the wallet, with its
-// version as the entity tag.
-func (s *server) executeOn(ctx context.Context, kind job.Kind, given contract.Metadata, action wallet.Action) (response.Result, error) {
-	answer, err := s.execute(ctx, kind, given, action)
-	if err != nil {
-		return answer, err
-	}
-	var document struct{ Version int64 }
-	if err := json.Unmarshal(answer.Body, &document); err != nil {
-		return answer, err
-	}
-	answer.Version = &document.Version
-	return answer, nil
-}
-
 func (s *server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestObject) (operations.Answer, error) {
 	if r.Body.Client != "" && call.Of(ctx).Role != resource.Operator {
 		return nil, fault.New(fault.Forbidden, "only an operator may open a wallet for another client; omit client")
@@ -67,12 +51,12 @@ func (s *server) OpenWallet(ctx context.Context, r operations.OpenWalletRequestO
 
 func (s *server) CreditWallet(ctx context.Context, r operations.CreditWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletCredit, b.Metadata, wallet.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.execute(ctx, job.KindWalletCredit, b.Metadata, wallet.Action{Kind: wallet.KindCredit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 func (s *server) DebitWallet(ctx context.Context, r operations.DebitWalletRequestObject) (operations.Answer, error) {
 	b := r.Body
-	return s.executeOn(ctx, job.KindWalletDebit, b.Metadata, wallet.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
+	return s.execute(ctx, job.KindWalletDebit, b.Metadata, wallet.Action{Kind: wallet.KindDebit, Wallet: r.Wallet, Movement: details(b.Amount, b.Description, b.Reference, b.Metadata, r.Params.IfMatch)})
 }
 
 func details(amount int64, description, reference string, given contract.Metadata, ifMatch *string) wallet.Movement {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/approval"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/drawing"
@@ -83,9 +84,11 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 			payment.Prunes(db),
 			[]sweep.Prune{sweep.OlderThan("balance_deleted", db, keep.BalanceTransactions, reconciliation.DeleteOld)},
 			webhook.Prunes(db, keep.Webhooks),
+			approval.Prunes(db),
 		)),
 		NewAuditor(db, logger).Sweep(),
 		trail.Seals(db, logger),
+		approval.ExpiredRequests(db),
 	}
 	for i, one := range s.Sweeps {
 		s.Sweeps[i].Every = cmp.Or(settings.Sweeps.Every[one.Name], one.Every)

@@ -16,6 +16,7 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/drawing"
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
@@ -434,11 +435,14 @@ var each = map[string]swept{
 			fixture.Complete(p.t, p.db, fixture.ChosenRequest(p.t, id, "old", fixture.At(2, 1)))
 			p.jobsOver()
 			fixture.Complete(p.t, p.db, fixture.PurchaseRequest(p.t, id, "new", 0, 1))
+			insertApproval(p, "-31 days", "expired")
+			insertApproval(p, "-29 days", "expired")
+			servers.Exec(p.t, p.db, `INSERT INTO approval_movements SELECT 'ops', 'wallet.credit', 'o', 'JPY', 1, clock_timestamp() - n * interval '13 hours' FROM generate_series(1, 2) AS n`)
 			return ""
 		},
 		changes: `
 			- job 1 purchase old succeeded result={amount: 200, board_version: 1, positions: 2,1@200, purchase_id: purchase 1} attempts=1 expires_at=past`,
-		counts: sweep.Counts{"batches": 1, "jobs_deleted": 1},
+		counts: sweep.Counts{"batches": 3, "jobs_deleted": 1, "approval_bodies_deleted": 1, "approval_movements_deleted": 1},
 	},
 	"audit": {
 		due: func(p *setup) string {
@@ -450,6 +454,18 @@ var each = map[string]swept{
 			+ violation counters campaign campaign 1 counts 2 sold, 0 reserved, 0 blocked of 6; its rows are 0, 0, 0 of 6 walk=campaigns id=campaign 1`,
 		counts: sweep.Counts{"found": 1, "checked": 1, "passes": 7},
 	},
+	"expired-approvals": {
+		due: func(p *setup) string {
+			insertApproval(p, "-1 minute", "pending")
+			insertApproval(p, "1 hour", "pending")
+			return lockOf("approvals", insertApproval(p, "-1 minute", "pending"))
+		},
+		meets: `
+			~ approval 1: pending → expired; → decided`,
+		changes: `
+			~ approval 3: pending → expired; → decided`,
+		counts: sweep.Counts{"expired": 1},
+	},
 	"trail-seals": {
 		due: func(p *setup) string {
 			servers.NoError(p.t, trail.Write(trail.With(p.t.Context(), &trail.Actor{Client: "ops", Via: "cli", Operation: "migrate up", Target: "schema"}), p.db, nil, nil))
@@ -457,6 +473,13 @@ var each = map[string]swept{
 		},
 		counts: sweep.Counts{"seals": 1, "rows": 1},
 	},
+}
+
+// insertApproval inserts a request that expires at a time from now.
+func insertApproval(p *setup, expires, state string) uuid.UUID {
+	return servers.Value[uuid.UUID](p.t, p.db, `INSERT INTO approvals (id, asker, operation, target, path, body, requested_by, deciding, preview, state, expires_at, decided_at)
+		VALUES ($1, 'ops', 'wallet.credit', 't', '/v1/p', '{}', '{}', '{}', '[]', $3, clock_timestamp() + $2::interval, CASE WHEN $3 <> 'pending' THEN clock_timestamp() + $2::interval END) RETURNING id`,
+		uuidv7.New(), expires, state)
 }
 
 func lockOf(table string, id uuid.UUID) string {

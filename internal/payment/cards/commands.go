@@ -82,6 +82,9 @@ func (s *Service) Resolve(ctx context.Context, r job.Request, purchaseID uuid.UU
 	})
 }
 
+// insideTransaction is for how long a transaction waits for the provider: less than Postgres lets it be idle.
+const insideTransaction = 3 * time.Second
+
 // paidThere asks the provider about a payment. It returns an Error unless all of its money is there.
 func (s *Service) paidThere(ctx context.Context, purchaseID uuid.UUID) (there payprovider.Intent, err error) {
 	const otherwise = "; if the money came in another way, resolve it as paid-out-of-band"
@@ -95,6 +98,11 @@ func (s *Service) paidThere(ctx context.Context, purchaseID uuid.UUID) (there pa
 	})
 	if err != nil || known.IntentID == nil { // without one it cannot be resolved
 		return there, err
+	}
+	if postgres.Outer(ctx) != nil { // a transaction waits meanwhile
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, insideTransaction)
+		defer cancel()
 	}
 	there, err = s.provider.Intent(ctx, *known.IntentID)
 	switch {
@@ -145,7 +153,7 @@ func (s *Service) edit(ctx context.Context, r job.Request, purchaseID uuid.UUID,
 	}
 	edited, accepted, err := job.Edit(ctx, s.db, r, lock, decide, s.render)
 	if edited != nil {
-		s.dispatch([]lease.Item{edited.Ref().Item()})
+		postgres.AfterCommit(ctx, func() { s.dispatch([]lease.Item{edited.Ref().Item()}) })
 	}
 	return accepted, err
 }

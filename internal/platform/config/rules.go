@@ -54,7 +54,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkRedis(settings.Redis), checkStripe(settings.Payments), checkBeacon(settings.Beacon), checkConsole(settings.Console))
+		return errors.Join(checkRedis(settings.Redis), checkStripe(settings.Payments), checkBeacon(settings.Beacon), checkConsole(settings.Console), checkApprovals(settings.Approvals, settings.Console))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -92,6 +92,22 @@ func checkConsole(c Console) error {
 		return fault("console.oidc.roles", "give no role to any value of the claim %s, so nobody could sign in", c.OIDC.RolesClaim)
 	}
 	return nil
+}
+
+func checkApprovals(a Approvals, c Console) error {
+	for _, name := range a.Required {
+		if !slices.Contains(Approvable, name) {
+			return fault("approvals.required", "must be some of %s; got %q", strings.Join(Approvable, ", "), name)
+		}
+	}
+	if len(a.Required) > 0 && (!c.ByAccount() || len(c.OIDC.Roles.Approver) == 0) {
+		return fault("approvals.required", "needs persons who sign in (console.oidc.issuer, console.sign_in) and console.oidc.roles.approver: nobody could approve")
+	}
+	if a.Above != "" && !slices.ContainsFunc(a.Required, func(name string) bool { return strings.HasPrefix(name, "wallet.") }) {
+		return fault("approvals.above", "is for wallets, and approvals.required has neither wallet.credit nor wallet.debit")
+	}
+	_, err := a.Thresholds()
+	return err
 }
 
 func checkBeacon(b Beacon) error {

@@ -188,3 +188,19 @@ func TestTheGroupsOfARoleComeFromTheEnvironmentToo(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestApprovalsAreRefusedWithNameAndReason(t *testing.T) {
+	const accounts = "\nconsole:\n  oidc: {issuer: \"https://accounts.example\", client_id: triprize, roles: {operator: ops, approver: finance}}"
+	section(t, "approvals", map[string]row{
+		"some":                       {file: "required: [campaign.cancel, wallet.credit]\n  above: JPY 100000, EUR 1000\n  by: persons" + accounts},
+		"one text with commas":       {file: "required: campaign.cancel,draw.void" + accounts},
+		"an unknown name":            {file: "required: [campaign.pause]" + accounts, want: []string{"approvals.required", "campaign.cancel", `got "campaign.pause"`}},
+		"nobody approves":            {file: "required: [draw.void]", want: []string{"approvals.required", "nobody could approve"}},
+		"accounts do not sign in":    {file: "required: [draw.void]" + accounts + "\n  sign_in: key", want: []string{"nobody could approve"}},
+		"a threshold of nothing":     {file: "required: [draw.void]\n  above: JPY 1" + accounts, want: []string{"approvals.above", "neither"}},
+		"a threshold that is none":   {file: "required: [wallet.debit]\n  above: JPY" + accounts, want: []string{"approvals.above", `got "JPY"`}},
+		"an amount below one":        {file: "required: [wallet.debit]\n  above: JPY 0" + accounts, want: []string{"approvals.above"}},
+		"two thresholds of currency": {file: "required: [wallet.debit]\n  above: JPY 1, JPY 2" + accounts, want: []string{"approvals.above", "each once"}},
+		"somebody else":              {file: "by: nobody", want: []string{"approvals.by"}},
+	})
+}

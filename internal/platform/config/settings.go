@@ -25,6 +25,7 @@ type Settings struct {
 	Streams   Streams   `mapstructure:"streams"`
 	Tokens    Tokens    `mapstructure:"tokens"`
 	Console   Console   `mapstructure:"console"`
+	Approvals Approvals `mapstructure:"approvals"`
 	Limits    Limits    `mapstructure:"limits"`
 	Accept    Accept    `mapstructure:"accept"`
 	Worker    Worker    `mapstructure:"worker"`
@@ -148,6 +149,31 @@ func (c Console) ByKey() bool {
 
 // ByAccount reports whether accounts sign in to the console.
 func (c Console) ByAccount() bool { return c.OIDC.Issuer != "" && c.SignIn != "key" }
+
+// Approvals are the operations that need another person's approval when an operator asks for them.
+type Approvals struct {
+	Required []string `mapstructure:"required"` // of [Approvable]
+	Above    string   `mapstructure:"above"`    // thresholds of wallets: JPY 100000, EUR 1000; see [Approvals.Thresholds]
+	By       string   `mapstructure:"by"       validate:"oneof=all persons"`
+}
+
+// Approvable are the names of operations that may need an approval.
+var Approvable = []string{"campaign.cancel", "draw.void", "payment.resolve", "refund.resolve", "refunds.resolve-campaign", "wallet.credit", "wallet.debit"}
+
+// Thresholds returns the amounts in minor units, by currency, up to which wallets need no approval.
+func (a Approvals) Thresholds() (of map[string]int64, err error) {
+	of = make(map[string]int64)
+	for _, one := range listOf(a.Above) {
+		currency, text, _ := strings.Cut(one, " ")
+		amount, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		_, isTwice := of[currency]
+		if !matches(`[A-Z]{3}`)(currency, "") || err != nil || amount < 1 || isTwice {
+			return nil, fault("approvals.above", "must be currencies, each once with an amount in minor units, separated by commas, such as JPY 100000, EUR 1000; got %q", one)
+		}
+		of[currency] = amount
+	}
+	return of, nil
+}
 
 // OIDC is the OpenID provider of the company's accounts. Without an issuer there is none.
 type OIDC struct {

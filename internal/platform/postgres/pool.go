@@ -154,8 +154,8 @@ type Pool interface {
 // InTx runs do in one READ COMMITTED transaction and commits it if do returns nil; otherwise it rolls back. If
 // the commit fails the outcome is unknown, so do must be safe to repeat.
 func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
-	if outer := Outer(ctx); outer != nil {
-		return pgx.BeginFunc(ctx, outer, do)
+	if tx := Outer(ctx); tx != nil {
+		return pgx.BeginFunc(ctx, tx, do)
 	}
 	committing := false
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
@@ -171,15 +171,31 @@ func InTx(ctx context.Context, db Beginner, do func(tx pgx.Tx) error) error {
 
 type outerKey struct{}
 
-// Join returns a context whose transactions are part of tx: [InTx] makes them savepoints of it.
-func Join(ctx context.Context, tx pgx.Tx) context.Context {
-	return context.WithValue(ctx, outerKey{}, tx)
+// outer is a transaction that others are part of, and what follows its commit.
+type outer struct {
+	tx    pgx.Tx
+	after *[]func()
+}
+
+// Join returns a context whose transactions are part of tx: [InTx] makes them savepoints of it. What they do after their
+// commit ([AfterCommit]) is added to after: it is done when tx is committed.
+func Join(ctx context.Context, tx pgx.Tx, after *[]func()) context.Context {
+	return context.WithValue(ctx, outerKey{}, outer{tx, after})
 }
 
 // Outer returns the transaction that those of a context are part of; nil: none.
 func Outer(ctx context.Context) pgx.Tx {
-	tx, _ := ctx.Value(outerKey{}).(pgx.Tx)
-	return tx
+	o, _ := ctx.Value(outerKey{}).(outer)
+	return o.tx
+}
+
+// AfterCommit does what follows a commit: now, or after that of the transaction that ctx is part of.
+func AfterCommit(ctx context.Context, do func()) {
+	if o, ok := ctx.Value(outerKey{}).(outer); ok {
+		*o.after = append(*o.after, do)
+		return
+	}
+	do()
 }
 
 // commitError is the error of a commit. When its answer is lost, pgx calls it safe to retry, as if it had not been sent.

@@ -143,6 +143,9 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"explainPaymentDiscrepancy": func() any { return new(contract.PaymentDiscrepancyExplanationRequest) },
 		"resolveRefunds":            func() any { return new(contract.RefundResolutionRequest) },
 		"revokeKey":                 func() any { return new(contract.KeyRevocation) },
+		"approveRequest":            func() any { return new(contract.ApprovalDecision) },
+		"rejectRequest":             func() any { return new(contract.ApprovalDecision) },
+		"withdrawRequest":           func() any { return new(contract.ApprovalDecision) },
 		"stripeWebhook":             func() any { return new(map[string]any) },
 	}
 	for i := range document.Operations {

@@ -21,11 +21,22 @@ const (
 	AboutKindWallet   AboutKind = "wallet"
 )
 
+// Defines values for ApprovalState.
+const (
+	ApprovalStateApproved  ApprovalState = "approved"
+	ApprovalStateExpired   ApprovalState = "expired"
+	ApprovalStateOutdated  ApprovalState = "outdated"
+	ApprovalStatePending   ApprovalState = "pending"
+	ApprovalStateRejected  ApprovalState = "rejected"
+	ApprovalStateWithdrawn ApprovalState = "withdrawn"
+)
+
 // Defines values for AuditTrailEntryVia.
 const (
 	API     AuditTrailEntryVia = "api"
 	Cli     AuditTrailEntryVia = "cli"
 	Console AuditTrailEntryVia = "console"
+	System  AuditTrailEntryVia = "system"
 )
 
 // Defines values for AuthorizationState.
@@ -363,6 +374,7 @@ const (
 
 // Defines values for WebhookEventType.
 const (
+	WebhookEventTypeApprovalRequested          WebhookEventType = "approval.requested"
 	WebhookEventTypeCampaignCancelled          WebhookEventType = "campaign.cancelled"
 	WebhookEventTypeCampaignDrawing            WebhookEventType = "campaign.drawing"
 	WebhookEventTypeCampaignDrawn              WebhookEventType = "campaign.drawn"
@@ -400,6 +412,8 @@ const (
 
 // Defines values for WebhookFilter.
 const (
+	WebhookFilterApproval                   WebhookFilter = "approval.*"
+	WebhookFilterApprovalRequested          WebhookFilter = "approval.requested"
 	WebhookFilterAsterisk                   WebhookFilter = "*"
 	WebhookFilterCampaign                   WebhookFilter = "campaign.*"
 	WebhookFilterCampaignCancelled          WebhookFilter = "campaign.cancelled"
@@ -476,6 +490,91 @@ type AboutKind string
 // Amount In minor units of the currency (cents; yen).
 type Amount = int64
 
+// Approval A request that another person must approve.
+type Approval struct {
+	// ID A UUID.
+	ID ID `json:"id"`
+
+	// State `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+	State ApprovalState `json:"state"`
+
+	// Operation What is asked for, such as `campaign.cancel`, as `approvals.required` names it.
+	Operation string `json:"operation"`
+
+	// Target The id of what it is about; of a new wallet its owner.
+	Target string `json:"target"`
+
+	// RequestedBy Who asks or decides, as the audit trail names it.
+	RequestedBy ApprovalActor `json:"requested_by"`
+
+	// RequestedAt RFC 3339.
+	RequestedAt Time `json:"requested_at"`
+
+	// ExpiresAt RFC 3339.
+	ExpiresAt Time `json:"expires_at"`
+
+	// Preview What the request is about, and what it does. Empty in the webhook.
+	Preview []ApprovalFact `json:"preview"`
+
+	// DecidedBy Who has approved, rejected or withdrawn it; null: nobody.
+	DecidedBy *ApprovalActor `json:"decided_by"`
+
+	// DecidedAt When it has ended.
+	DecidedAt *time.Time `json:"decided_at"`
+
+	// Result What became of the request; null: it was not sent. One of the members is there.
+	Result *ApprovalResult `json:"result"`
+}
+
+// ApprovalActor Who asks or decides, as the audit trail names it.
+type ApprovalActor struct {
+	Operator *string `json:"operator"`
+
+	// Verified A person who has signed in with an account. Otherwise the name was given beside a key, and proves nothing.
+	Verified  bool    `json:"verified"`
+	Issuer    *string `json:"issuer"`
+	Subject   *string `json:"subject"`
+	Email     *string `json:"email"`
+	Client    string  `json:"client"`
+	KeyPrefix *string `json:"key_prefix"`
+	Reason    *string `json:"reason"`
+}
+
+// ApprovalDecision defines model for ApprovalDecision.
+type ApprovalDecision struct {
+	// Reason For the audit trail, and for who asked.
+	Reason string `json:"reason"`
+}
+
+// ApprovalFact defines model for ApprovalFact.
+type ApprovalFact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// ApprovalPage defines model for ApprovalPage.
+type ApprovalPage struct {
+	Approvals []Approval `json:"approvals"`
+
+	// NextCursor The cursor of the next page; null on the last page.
+	NextCursor *NextCursor `json:"next_cursor"`
+}
+
+// ApprovalResult defines model for ApprovalResult.
+type ApprovalResult struct {
+	// Job The job as it was accepted; GET it for what became of it.
+	Job json.RawMessage `json:"job,omitempty"`
+
+	// Answer The document that the request was answered with.
+	Answer json.RawMessage `json:"answer,omitempty"`
+
+	// Problem Why it was refused. It is not tried again.
+	Problem json.RawMessage `json:"problem,omitempty"`
+}
+
+// ApprovalState `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+type ApprovalState string
+
 // AuditTrailEntry defines model for AuditTrailEntry.
 type AuditTrailEntry struct {
 	// ID A UUID.
@@ -519,6 +618,12 @@ type AuditTrailEntry struct {
 
 	// Seal The seal that covers it; null: the next one.
 	Seal *int64 `json:"seal"`
+
+	// ApprovalID The approval request of a change that another person has approved.
+	ApprovalID *openapi_types.UUID `json:"approval_id"`
+
+	// ApprovedBy Who has approved it, and why; null: nobody had to.
+	ApprovedBy *ApprovalActor `json:"approved_by"`
 }
 
 // AuditTrailEntryVia defines model for AuditTrailEntry.Via.
@@ -2828,6 +2933,9 @@ type WithJob string
 // WithPurchase A resource to include with a purchase.
 type WithPurchase string
 
+// ApprovalID A UUID.
+type ApprovalID = ID
+
 // AuthorizationID A UUID.
 type AuthorizationID = ID
 
@@ -2905,6 +3013,39 @@ type UserParam = UserID
 
 // WalletID A UUID.
 type WalletID = ID
+
+// AwaitsApproval A request that another person must approve.
+type AwaitsApproval = Approval
+
+// ListApprovalsParams defines parameters for ListApprovals.
+type ListApprovalsParams struct {
+	// State Only requests in this state.
+	State *ApprovalState `form:"state,omitempty" json:"state,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page of the same list.
+	Cursor *ListCursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit The maximum number of elements per page.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ApproveRequestParams defines parameters for ApproveRequest.
+type ApproveRequestParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// RejectRequestParams defines parameters for RejectRequest.
+type RejectRequestParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// WithdrawRequestParams defines parameters for WithdrawRequest.
+type WithdrawRequestParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
 
 // ListAuditTrailParams defines parameters for ListAuditTrail.
 type ListAuditTrailParams struct {
@@ -3484,6 +3625,15 @@ type TestWebhookEndpointParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
+
+// ApproveRequestJSONRequestBody defines body for ApproveRequest for application/json ContentType.
+type ApproveRequestJSONRequestBody = ApprovalDecision
+
+// RejectRequestJSONRequestBody defines body for RejectRequest for application/json ContentType.
+type RejectRequestJSONRequestBody = ApprovalDecision
+
+// WithdrawRequestJSONRequestBody defines body for WithdrawRequest for application/json ContentType.
+type WithdrawRequestJSONRequestBody = ApprovalDecision
 
 // CreateCampaignJSONRequestBody defines body for CreateCampaign for application/json ContentType.
 type CreateCampaignJSONRequestBody = CampaignDraft

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"triprize/internal/approval"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/uuidv7"
@@ -135,6 +136,12 @@ func (d WebhookDocuments) read(ctx context.Context, kind string, events []webhoo
 	case "job":
 		jobs, err := job.GetAll(ctx, d.DB, subjects)
 		return bySubject(jobs, func(j job.Job) (uuid.UUID, any) { return j.ID, Job(j) }), err
+	case "approval":
+		requests, err := approval.GetAll(ctx, d.DB, subjects)
+		return bySubject(requests, func(r approval.Request) (uuid.UUID, any) {
+			r.Preview = nil // it has parts of the body
+			return r.ID, Approval(r)
+		}), err
 	case "wallet":
 		return d.wallets(ctx, events, subjects)
 	}

@@ -83,6 +83,29 @@ func serve[R any](operation func(context.Context, R) (Answer, error), read func(
 
 // Register calls register with the handler of every operation of si, by its method and its path in the contract.
 func Register(si StrictServerInterface, register func(method, path string, handler fiber.Handler)) {
+	register("GET", "/v1/approvals", serve(si.ListApprovals, func(b *binder, r *ListApprovalsRequestObject) {
+		b.query("state", false, true, &r.Params.State, "string", "")
+		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
+		b.query("limit", false, true, &r.Params.Limit, "integer", "")
+	}))
+	register("GET", "/v1/approvals/{approval}", serve(si.GetApproval, func(b *binder, r *GetApprovalRequestObject) {
+		b.path("approval", &r.Approval, "string", "uuid")
+	}))
+	register("POST", "/v1/approvals/{approval}/approve", serve(si.ApproveRequest, func(b *binder, r *ApproveRequestRequestObject) {
+		b.path("approval", &r.Approval, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	register("POST", "/v1/approvals/{approval}/reject", serve(si.RejectRequest, func(b *binder, r *RejectRequestRequestObject) {
+		b.path("approval", &r.Approval, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
+	register("POST", "/v1/approvals/{approval}/withdraw", serve(si.WithdrawRequest, func(b *binder, r *WithdrawRequestRequestObject) {
+		b.path("approval", &r.Approval, "string", "uuid")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
 	register("GET", "/v1/audit-trail", serve(si.ListAuditTrail, func(b *binder, r *ListAuditTrailRequestObject) {
 		b.query("target", false, true, &r.Params.Target, "string", "")
 		b.query("key", false, true, &r.Params.Key, "string", "")
@@ -486,6 +509,47 @@ type document struct{ body any }
 
 // Send implements Answer.
 func (d document) Send(c *fiber.Ctx) error { return c.JSON(d.body) }
+
+type ListApprovalsRequestObject struct {
+	Params ListApprovalsParams
+}
+
+// ListApprovals200 answers with a document, unless there is an error.
+func ListApprovals200(body ApprovalPage, err error) (Answer, error) { return document{&body}, err }
+
+type GetApprovalRequestObject struct {
+	Approval ApprovalID
+}
+
+// GetApproval200 answers with a document, unless there is an error.
+func GetApproval200(body Approval, err error) (Answer, error) { return document{&body}, err }
+
+type ApproveRequestRequestObject struct {
+	Approval ApprovalID
+	Params   ApproveRequestParams
+	Body     *ApproveRequestJSONRequestBody
+}
+
+// ApproveRequest200 answers with a document, unless there is an error.
+func ApproveRequest200(body Approval, err error) (Answer, error) { return document{&body}, err }
+
+type RejectRequestRequestObject struct {
+	Approval ApprovalID
+	Params   RejectRequestParams
+	Body     *RejectRequestJSONRequestBody
+}
+
+// RejectRequest200 answers with a document, unless there is an error.
+func RejectRequest200(body Approval, err error) (Answer, error) { return document{&body}, err }
+
+type WithdrawRequestRequestObject struct {
+	Approval ApprovalID
+	Params   WithdrawRequestParams
+	Body     *WithdrawRequestJSONRequestBody
+}
+
+// WithdrawRequest200 answers with a document, unless there is an error.
+func WithdrawRequest200(body Approval, err error) (Answer, error) { return document{&body}, err }
 
 type ListAuditTrailRequestObject struct {
 	Params ListAuditTrailParams
@@ -1134,6 +1198,16 @@ func GetWebhookEvent200(body WebhookEvent, err error) (Answer, error) { return d
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListApprovals List approval requests
+	ListApprovals(ctx context.Context, request ListApprovalsRequestObject) (Answer, error)
+	// GetApproval Read an approval request
+	GetApproval(ctx context.Context, request GetApprovalRequestObject) (Answer, error)
+	// ApproveRequest Approve a request
+	ApproveRequest(ctx context.Context, request ApproveRequestRequestObject) (Answer, error)
+	// RejectRequest Reject a request
+	RejectRequest(ctx context.Context, request RejectRequestRequestObject) (Answer, error)
+	// WithdrawRequest Withdraw a request
+	WithdrawRequest(ctx context.Context, request WithdrawRequestRequestObject) (Answer, error)
 	// ListAuditTrail List changes by operators
 	ListAuditTrail(ctx context.Context, request ListAuditTrailRequestObject) (Answer, error)
 	// ListCampaigns List campaigns, newest first
