@@ -182,7 +182,7 @@ func (s *Sessions) Find(ctx context.Context, cookie string, byOperator bool) (Se
 	const valid = ` s.token_hash = $1 AND (s.key_prefix IS NULL OR k.prefix IS NOT NULL)
 		AND s.seen_at > clock_timestamp() - $2 * interval '1 second' AND s.created_at > clock_timestamp() - $3 * interval '1 second'`
 	const columns = ` s.operator, coalesce(s.key_prefix, ''), coalesce(k.client, '` + trail.Persons + `'), coalesce(s.issuer, ''), coalesce(s.subject, ''), coalesce(s.email, ''),
-		coalesce(s.roles, ARRAY[k.role]), s.checked_at, s.created_at, s.seen_at`
+		coalesce(s.roles, ARRAY[k.role]), extract(epoch FROM clock_timestamp() - s.checked_at)::float8, s.created_at, s.seen_at`
 	const key = ` LEFT JOIN api_keys k ON k.prefix = s.key_prefix AND k.revoked_at IS NULL`
 	sql := `SELECT` + columns + ` FROM console_sessions s` + key + ` WHERE` + valid
 	if renew {
@@ -195,8 +195,10 @@ func (s *Sessions) Find(ctx context.Context, cookie string, byOperator bool) (Se
 		defer cancel()
 	}
 	var found Session
+	var checked float64 // seconds ago, by the database's clock
 	err := s.db.QueryRow(ctx, sql, hash[:], SessionIdle.Seconds(), SessionLength.Seconds()).
-		Scan(&found.Operator, &found.KeyPrefix, &found.Client, &found.Issuer, &found.Subject, &found.Email, &found.Roles, &found.CheckedAt, &found.CreatedAt, &found.SeenAt)
+		Scan(&found.Operator, &found.KeyPrefix, &found.Client, &found.Issuer, &found.Subject, &found.Email, &found.Roles, &checked, &found.CreatedAt, &found.SeenAt)
+	found.CheckedAt = time.Now().Add(-time.Duration(checked * float64(time.Second)))
 	switch {
 	case err == nil:
 		s.known.Add(hash, cachedSession{found, time.Now()})
@@ -231,7 +233,11 @@ func (s *Sessions) Renew(ctx context.Context, cookie string, p Person) (renewed 
 
 // NoteRoles records which roles the provider says that a person has now, none as well: see [MayOperate].
 func (s *Sessions) NoteRoles(ctx context.Context, p Person) error {
-	_, err := s.db.Exec(ctx, `INSERT INTO console_persons (issuer, subject, roles) VALUES ($1, $2, coalesce($3::text[], '{}'))
+	if len(p.Roles) == 0 { // whoever has an account at the provider leaves no row
+		_, err := s.db.Exec(ctx, `UPDATE console_persons SET roles = '{}', checked_at = clock_timestamp() WHERE issuer = $1 AND subject = $2`, p.Issuer, p.Subject)
+		return fault.At(err, "key.Sessions.NoteRoles")
+	}
+	_, err := s.db.Exec(ctx, `INSERT INTO console_persons (issuer, subject, roles) VALUES ($1, $2, $3)
 		ON CONFLICT (issuer, subject) DO UPDATE SET roles = excluded.roles, checked_at = clock_timestamp()`, p.Issuer, p.Subject, p.Roles)
 	return fault.At(err, "key.Sessions.NoteRoles")
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -84,8 +85,12 @@ func (c *console) beginSignIn(f *fiber.Ctx) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
+	if err := c.Charge(ctx, f, errNotBegun); fault.CodeOf(err) == fault.RateLimited {
+		return err
+	}
 	made := attempt{To: local(f.Query("to"), Path+"/now"), Silent: f.Query("silent") != "", Until: time.Now().Add(attemptFor)}
-	location, begun, err := c.Accounts.Begin(ctx, origin(f, secure)+callbackPath, made.Silent)
+	session, _ := c.Session(f, false) // of nobody there is no hint
+	location, begun, err := c.Accounts.Begin(ctx, origin(f, secure)+callbackPath, made.Silent, session.Email)
 	if err != nil {
 		return c.notSignedIn(err)
 	}
@@ -134,9 +139,14 @@ func (c *console) endSignIn(f *fiber.Ctx) error {
 	begun := c.attemptOf(f, name)
 	if begun.State != "" {
 		c.setCookie(f, name, secure, "", -1)
+	} else if session, err := c.Session(f, false); err == nil && !IsStale(f, session) { // another tab, or this callback before, has done it
+		return f.Redirect(Path+"/now", http.StatusSeeOther)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
+	if err := c.Charge(ctx, f, errNotBegun); fault.CodeOf(err) == fault.RateLimited { // each costs requests to the provider
+		return err
+	}
 	found, err := c.Accounts.Finish(ctx, origin(f, secure)+callbackPath, begun.Attempt, query)
 	if refused, isRefused := errors.AsType[*oidc.Refused](err); isRefused && begun.Silent {
 		c.Logger.Info("a session is not renewed", "reason", refused.Error())
@@ -157,31 +167,39 @@ func (c *console) endSignIn(f *fiber.Ctx) error {
 		_ = c.Sessions.Close(ctx, cookie) // otherwise it ends by itself
 		return c.noRole(found)
 	}
-	renewed := false
-	if begun.Silent { // who signs in has a new session: the cookie may be known to others
-		if renewed, err = c.Sessions.Renew(ctx, cookie, person); err != nil {
-			return err
+	if begun.Silent { // it opens nothing: the session may have ended meanwhile, or be another person's
+		renewed, err := c.Sessions.Renew(ctx, cookie, person)
+		if err == nil && !renewed {
+			begun.To = Path + "/sign-in?to=" + url.QueryEscape(begun.To)
 		}
+		return cmp.Or(err, f.Redirect(begun.To, http.StatusSeeOther))
 	}
-	if !renewed {
-		_ = c.Sessions.Close(ctx, cookie)
-		opened, fresh, err := c.Sessions.OpenFor(ctx, person)
-		if err != nil {
-			return err
-		}
-		c.setCookie(f, cookieName[secure], secure, fresh, int(key.SessionLength.Seconds()))
-		c.Logger.Info("a person has signed in to the console", "person", opened.Operator, "subject", opened.Subject, "roles", opened.Roles)
+	_ = c.Sessions.Close(ctx, cookie) // who signs in has a new session: the cookie may be known to others
+	opened, fresh, err := c.Sessions.OpenFor(ctx, person)
+	if err != nil {
+		return err
 	}
+	c.setCookie(f, cookieName[secure], secure, fresh, int(key.SessionLength.Seconds()))
+	c.Logger.Info("a person has signed in to the console", "person", opened.Operator, "subject", opened.Subject, "roles", opened.Roles)
 	return f.Redirect(begun.To, http.StatusSeeOther)
+}
+
+// errNotBegun is charged to the address of whoever begins or ends a sign-in.
+var errNotBegun = fault.New(fault.Forbidden, "this sign-in was not begun in this browser")
+
+// cut is the beginning of an error: that of a provider may have all of its answer.
+func cut(err error) string {
+	text := fmt.Sprint(err)
+	return text[:min(len(text), 300)]
 }
 
 // notSignedIn says why nobody is signed in, and never what the provider's answer had.
 func (c *console) notSignedIn(err error) error {
 	if refused, ok := errors.AsType[*oidc.Refused](err); ok {
-		c.Logger.Info("a sign-in is refused", "reason", refused.Error(), "error", errors.Unwrap(err))
+		c.Logger.Info("a sign-in is refused", "reason", refused.Error(), "error", cut(errors.Unwrap(err)))
 		return fault.New(fault.Forbidden, "%s", refused.Error())
 	}
-	c.Logger.Warn("the provider of accounts does not answer", "issuer", c.Accounts.settings.Issuer, "error", err)
+	c.Logger.Warn("the provider of accounts does not answer", "issuer", c.Accounts.settings.Issuer, "error", cut(err))
 	return fault.New(fault.Unavailable, "the provider of accounts (%s) does not answer as it should; try again in a moment. Sessions that exist go on", c.Accounts.settings.Issuer)
 }
 

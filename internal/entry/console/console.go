@@ -168,11 +168,14 @@ func (c *console) showProblem(f *fiber.Ctx, err error) error {
 // isFragment reports whether a script of a page asks for a part of it.
 func isFragment(f *fiber.Ctx) bool { return f.Get("HX-Request") == "true" }
 
+// mostPath is the longest path to which a sign-in leads back: it travels in a cookie.
+const mostPath = 1024
+
 // local returns a path of this server, or another one.
 func local(path, otherwise string) string {
 	u, err := url.Parse(path)
 	isOurs := strings.HasPrefix(path, Path+"/") || strings.HasPrefix(path, "/asynqmon")
-	if err != nil || u.IsAbs() || u.Host != "" || !isOurs || strings.Contains(path, `\`) {
+	if err != nil || len(path) > mostPath || u.IsAbs() || u.Host != "" || !isOurs || strings.Contains(path, `\`) {
 		return otherwise
 	}
 	return path

@@ -27,7 +27,11 @@ func (o Options) Session(f *fiber.Ctx, byOperator bool) (key.Session, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), o.Timeout)
 	defer cancel()
-	return o.Sessions.Find(ctx, cookie, byOperator)
+	session, err := o.Sessions.Find(ctx, cookie, byOperator)
+	if err == nil && !session.IsPerson() && !o.ByKey { // keys have signed in until the settings changed
+		return key.Session{}, errSignedOut
+	}
+	return session, err
 }
 
 type sessionKey struct{}

@@ -130,7 +130,7 @@ func (s *server) authenticateBrowser(c *fiber.Ctx) error {
 	byAccount := s.settings.Console.ByAccount()
 	if byAccount || c.Get(fiber.HeaderAuthorization) == "" {
 		polls := c.Method() == fiber.MethodGet && strings.HasPrefix(c.Path(), asynqmonPath+"/api/") // by itself: it keeps no session alive
-		session, err := console.Options{Sessions: s.sessions, Secure: s.isSecure, Timeout: s.settings.API.RequestTimeout}.Session(c, !polls)
+		session, err := console.Options{Sessions: s.sessions, ByKey: s.settings.Console.ByKey(), Secure: s.isSecure, Timeout: s.settings.API.RequestTimeout}.Session(c, !polls)
 		to := console.Path + "/sign-in?to=" + url.QueryEscape(c.OriginalURL())
 		switch {
 		case err == nil && !console.IsStale(c, session):

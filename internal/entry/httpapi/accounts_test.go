@@ -393,3 +393,14 @@ func TestASignInByKeyBesideAccountsIsRecordedAndCounted(t *testing.T) {
 	wantAnswer(t, "a sign-in whose row cannot be written", b.post("/sign-in", "/key", s.Operator, "/operator", "Mina"), 503, without("Set-Cookie"))
 	wantEqual(t, "sessions", count(s, `SELECT count(*) FROM console_sessions`), sessions)
 }
+
+// A renewal renews the session that there is, and opens none: it may have ended meanwhile, and nobody was asked.
+func TestARenewalOpensNoSession(t *testing.T) {
+	t.Parallel()
+	s, at := withAccounts(t)
+	signedInAs(at, "ada", "ops")
+	v := visitor{s, make(map[string]string)}
+	wantAnswer(t, "the callback", v.get(v.begin("/console/sign-in/oidc?silent=1&to=/console/campaigns")), 303, valued{"Location", "/console/sign-in?to=%2Fconsole%2Fcampaigns"})
+	wantEqual(t, "cookies", len(v.jar), 0)
+	wantEqual(t, "sessions", count(s, `SELECT count(*) FROM console_sessions WHERE issuer = $1`, at.URL), 0)
+}

@@ -129,7 +129,7 @@ type Tokens struct {
 	Audience    string        `mapstructure:"audience"              validate:"required_with=HS256Secret JWKSURL,max=255"`
 	HS256Secret string        `mapstructure:"hs256_secret"          validate:"omitempty,secret=32"`
 	JWKSURL     string        `mapstructure:"jwks_url"              validate:"omitempty,excluded_with=HS256Secret,http_url"`
-	Client      string        `mapstructure:"client"                validate:"omitempty,excluded_without_all=HS256Secret JWKSURL,client,ne=system"`
+	Client      string        `mapstructure:"client"                validate:"omitempty,excluded_without_all=HS256Secret JWKSURL,client,ne=system,ne=oidc"`
 	RoleClaim   string        `mapstructure:"role_claim"            validate:"required,max=255"`
 	MaxLifetime time.Duration `mapstructure:"max_lifetime"          validate:"min=0,max=8760h"`
 

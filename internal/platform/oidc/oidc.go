@@ -86,6 +86,8 @@ type discovery struct {
 	claim struct {
 		EndSession string `json:"end_session_endpoint"` // where it has RP-initiated logout
 		SendsIss   bool   `json:"authorization_response_iss_parameter_supported"`
+
+		Methods []string `json:"token_endpoint_auth_methods_supported"` // none: client_secret_basic
 	}
 }
 
@@ -150,13 +152,18 @@ func (p *Provider) discover(ctx context.Context) (*discovery, error) {
 }
 
 func (p *Provider) oauth(found *discovery, redirect string) *oauth2.Config {
-	return &oauth2.Config{ClientID: p.settings.ClientID, ClientSecret: p.settings.ClientSecret, Endpoint: found.Endpoint(), RedirectURL: redirect,
+	endpoint := found.Endpoint()
+	endpoint.AuthStyle = oauth2.AuthStyleInHeader // to try both would redeem a code twice
+	if takesBasic := len(found.claim.Methods) == 0 || slices.Contains(found.claim.Methods, "client_secret_basic"); p.settings.ClientSecret == "" || !takesBasic {
+		endpoint.AuthStyle = oauth2.AuthStyleInParams
+	}
+	return &oauth2.Config{ClientID: p.settings.ClientID, ClientSecret: p.settings.ClientSecret, Endpoint: endpoint, RedirectURL: redirect,
 		Scopes: strings.Fields(p.settings.Scopes)}
 }
 
 // Begin returns where the browser signs in, and what to seal for [Provider.Finish]. redirect is the address of the callback.
-// silent: without asking the person anything. The errors are ErrAway.
-func (p *Provider) Begin(ctx context.Context, redirect string, silent bool) (location string, begun Attempt, err error) {
+// silent: without asking the person anything; hint is then the e-mail of who is meant. The errors are ErrAway.
+func (p *Provider) Begin(ctx context.Context, redirect string, silent bool, hint string) (location string, begun Attempt, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	found, err := p.discover(ctx)
@@ -167,6 +174,9 @@ func (p *Provider) Begin(ctx context.Context, redirect string, silent bool) (loc
 	options := []oauth2.AuthCodeOption{oidc.Nonce(begun.Nonce), oauth2.S256ChallengeOption(begun.Verifier)}
 	if silent {
 		options = append(options, oauth2.SetAuthURLParam("prompt", "none"))
+		if hint != "" {
+			options = append(options, oauth2.SetAuthURLParam("login_hint", hint))
+		}
 	}
 	return p.oauth(found, redirect).AuthCodeURL(begun.State, options...), begun, nil
 }
@@ -204,6 +214,9 @@ func (p *Provider) Finish(ctx context.Context, redirect string, begun Attempt, c
 		return person, &Refused{why: "the provider of accounts sent no ID token; the scope openid is missing, perhaps"}
 	}
 	token, err := found.Verifier(&oidc.Config{ClientID: p.settings.ClientID, Now: func() time.Time { return p.now().Add(-leeway) }}).Verify(ctx, text)
+	if err != nil && (ctx.Err() != nil || strings.Contains(err.Error(), "fetching keys")) { // it has no other sign
+		return person, errors.Join(ErrAway, err)
+	}
 	if err != nil {
 		return person, &Refused{why: "the ID token is not valid", err: err}
 	}
@@ -229,8 +242,9 @@ func (p *Provider) personOf(token *oidc.IDToken) (Person, error) {
 	if known.For != "" && known.For != p.settings.ClientID {
 		return Person{}, &Refused{why: "the ID token was issued to another client"}
 	}
-	person := Person{Issuer: token.Issuer, Subject: token.Subject, Email: known.Email, Claim: string(claims[p.settings.RolesClaim])}
+	person := Person{Issuer: p.settings.Issuer, Subject: token.Subject, Email: known.Email, Claim: string(claims[p.settings.RolesClaim])}
 	if p.settings.RolesClaim == "email" && known.Verified != true {
+		person.Claim += ", and email_verified is not true"
 		return person, nil
 	}
 	var one string
