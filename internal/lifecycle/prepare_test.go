@@ -68,7 +68,7 @@ func complete(t *testing.T, db *pgxpool.Pool, id uuid.UUID, baseLength int) {
 		i++
 	}
 	ranks := servers.Value[[]int](t, db, `SELECT array_agg(rank ORDER BY layer, col) FROM positions WHERE campaign_id = $1`, id)
-	if slices.IsSorted(ranks) {
+	if len(ranks) > 20 && slices.IsSorted(ranks) { // of six, one order in 720 is that
 		t.Error("the ranks are in order")
 	}
 	if fills := servers.Value[int](t, db, `SELECT count(*) FROM position_fills`); fills != 0 {
