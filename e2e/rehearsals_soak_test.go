@@ -61,11 +61,15 @@ func rehearse(t *testing.T, o fleet.Options, workerEnv ...string) *rehearsal {
 	o.Binaries, o.Workers, o.Schedulers = true, -1, -1
 	o.Env = slices.Concat(hasty, often, o.Env)
 	r := &rehearsal{System: fleet.Start(t, o), listen: make(map[string][]string), dir: t.TempDir()}
-	r.listen["api"] = []string{strings.TrimSuffix(strings.TrimPrefix(r.MetricsURL(0), "http://"), "/metrics")}
+	r.listen["api"] = []string{metricsAddress(r.System, 0)}
 	r.worker(workerEnv...)
 	r.RunScheduler("TRIPRIZE_SCHEDULER_LISTEN=" + r.address("scheduler"))
 	r.startPrometheus()
 	return r
+}
+
+func metricsAddress(s *fleet.System, api int) string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.MetricsURL(api), "http://"), "/metrics")
 }
 
 // worker starts a worker that Prometheus finds.
@@ -550,7 +554,9 @@ func TestTheAlertsOfMoneyAndWebhooksAreHeard(t *testing.T) {
 	}, func() {}, "TriprizeSignInByKey")
 	var other *devstack.Child
 	r.provoke(func() {
-		other = r.RunAPI("TRIPRIZE_API_METRICS_LISTEN="+r.address("api"), "TRIPRIZE_APPROVALS_REQUIRED=draw.void", "TRIPRIZE_CONSOLE_OIDC_ROLES_APPROVER=finance")
+		other = r.RunAPI("TRIPRIZE_APPROVALS_REQUIRED=draw.void", "TRIPRIZE_CONSOLE_OIDC_ROLES_APPROVER=finance")
+		r.listen["api"] = append(r.listen["api"], metricsAddress(r.System, len(r.URLs)-1))
+		r.target("api")
 	}, func() {
 		other.Kill()
 		r.URLs, r.listen["api"] = r.URLs[:1], r.listen["api"][:1]
