@@ -455,7 +455,7 @@ type Approval struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// State `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+	// State `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its requester may not do it any more: ask again.
 	State ApprovalState `json:"state"`
 
 	// Operation What is asked for, such as `campaign.cancel`, as `approvals.required` names it.
@@ -532,7 +532,7 @@ type ApprovalResult struct {
 	Problem json.RawMessage `json:"problem,omitempty,omitzero"`
 }
 
-// ApprovalState `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+// ApprovalState `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its requester may not do it any more: ask again.
 type ApprovalState string
 
 // AuditTrailEntry defines model for AuditTrailEntry.
@@ -3302,7 +3302,7 @@ func (c *Client) GetApproval(ctx context.Context, approval ApprovalID, options .
 
 // ApproveRequest is POST /v1/approvals/{approval}/approve: approve a request.
 //
-// Sends what was asked for, exactly as it was asked, and answers with the request and its `result`. Only a person who has signed in to the console and has the role approver can approve, and nobody their own request. If what the request is about has changed since it was asked (the state, pause or end of sale of a campaign, the phase or amount of a payment, the state or amount of a refund), or its asker may not do it any more, the request becomes `outdated` and nothing is sent.
+// Sends what was asked for, exactly as it was asked, and answers with the request and its `result`. Only a person who has signed in to the console and has the role approver can approve, and nobody their own request. If what the request is about has changed since it was asked (the state, pause or end of sale of a campaign, the phase or amount of a payment, the state or amount of a refund), or its requester may not do it any more, the request becomes `outdated` and nothing is sent.
 //
 // For approver.
 func (c *Client) ApproveRequest(ctx context.Context, approval ApprovalID, body ApprovalDecision, options ...CallOption) (Approval, error) {

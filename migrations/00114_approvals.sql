@@ -5,7 +5,7 @@
 -- that says so; the idempotency key of the request is that of its job.
 CREATE TABLE approvals (
     id           uuid        PRIMARY KEY,
-    asker        text        NOT NULL,                                     -- the client of a key; of a person issuer and subject
+    requester        text        NOT NULL,                                     -- the client of a key; of a person issuer and subject
     operation    text        NOT NULL,                                     -- as in approvals.required
     target       text        NOT NULL,                                     -- id of what it is about; of a new wallet its owner
     path         text        NOT NULL,                                     -- the request as it was sent, but for its headers
@@ -28,7 +28,7 @@ CREATE TABLE approvals (
 CREATE INDEX approvals_state ON approvals (state, id);
 CREATE INDEX approvals_body ON approvals (decided_at) WHERE body IS NOT NULL;
 
-CREATE TRIGGER approvals_stay_as_asked BEFORE UPDATE OF id, asker, operation, target, path, requested_by, deciding, preview, requested_at, expires_at ON approvals
+CREATE TRIGGER approvals_stay_as_asked BEFORE UPDATE OF id, requester, operation, target, path, requested_by, deciding, preview, requested_at, expires_at ON approvals
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER approvals_keep_their_body BEFORE UPDATE OF body ON approvals FOR EACH ROW WHEN (OLD.state = 'pending' OR NEW.body IS NOT NULL) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER approvals_end_once BEFORE UPDATE OF state, decided_by, decided_at, result ON approvals
@@ -36,16 +36,16 @@ CREATE TRIGGER approvals_end_once BEFORE UPDATE OF state, decided_by, decided_at
 CREATE TRIGGER approvals_are_kept BEFORE DELETE ON approvals FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER approvals_are_never_emptied BEFORE TRUNCATE ON approvals FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
--- What an asker has moved at wallets of an owner: many amounts below a threshold are one above it. Kept for a day.
+-- What a requester has moved at wallets of an owner: many amounts below a threshold are one above it. Kept for a day.
 CREATE TABLE approval_movements (
-    asker     text        NOT NULL,
+    requester     text        NOT NULL,
     operation text        NOT NULL,
     owner     text        NOT NULL,                                        -- client and owner of the wallet
     currency  text        NOT NULL,
     amount    bigint      NOT NULL CHECK (amount > 0),                     -- minor units
     at        timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-CREATE INDEX approval_movements_of ON approval_movements (asker, owner, at);
+CREATE INDEX approval_movements_of ON approval_movements (requester, owner, at);
 CREATE INDEX approval_movements_at ON approval_movements (at);
 
 -- The event goes to the endpoints of operators' clients only: what is asked is no app's business.

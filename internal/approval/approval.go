@@ -1,9 +1,9 @@
 // Package approval owns approval requests: what an operator asks for, and another person agrees to.
 //
 //	pending ─▶ approved    its request was sent: the result has what became of it
-//	      ├──▶ outdated    what it is about has changed, or the asker has lost the right
+//	      ├──▶ outdated    what it is about has changed, or the requester has lost the right
 //	      ├──▶ rejected
-//	      ├──▶ withdrawn   by the asker
+//	      ├──▶ withdrawn   by the requester
 //	      └──▶ expired     24 hours after it was asked, by the database's clock
 //
 // A request ends once, in the transaction of the command that ends it. An approved one has its effect in the same
@@ -39,9 +39,9 @@ const (
 )
 
 const (
-	// MaxPending is how many requests of an asker may be pending.
+	// MaxPending is how many requests of a requester may be pending.
 	MaxPending = 100
-	// MaxPendingInAll is how many requests of all askers may be pending.
+	// MaxPendingInAll is how many requests of all requesters may be pending.
 	MaxPendingInAll = 1000
 	// keepBody is how long the body of a request that has ended is kept.
 	keepBody = 30 * 24 * time.Hour
@@ -63,7 +63,7 @@ type Result struct {
 // Request is what was asked for.
 type Request struct {
 	ID          uuid.UUID
-	Asker       string // whose it is: see [AskerOf]
+	Requester   string // whose it is: see [RequesterOf]
 	Operation   string // as in approvals.required
 	Target      string // the id of what it is about; of a new wallet its owner
 	Path        string // of the request
@@ -79,8 +79,8 @@ type Request struct {
 	Result      *Result
 }
 
-// AskerOf identifies who asks: a person by issuer and subject, and otherwise the client of the key.
-func AskerOf(a trail.Actor) string {
+// RequesterOf identifies who asks: a person by issuer and subject, and otherwise the client of the key.
+func RequesterOf(a trail.Actor) string {
 	if a.Subject != "" {
 		return a.Issuer + "\n" + a.Subject
 	}
@@ -90,7 +90,7 @@ func AskerOf(a trail.Actor) string {
 // state is the state of a row, swept or not.
 const state = `CASE WHEN t.state = 'pending' AND t.expires_at <= clock_timestamp() THEN 'expired' ELSE t.state END`
 
-const columns = `t.id, t.asker, t.operation, t.target, t.path, t.body, t.requested_by, t.deciding, t.preview, ` + state + `, t.requested_at, t.expires_at,
+const columns = `t.id, t.requester, t.operation, t.target, t.path, t.body, t.requested_by, t.deciding, t.preview, ` + state + `, t.requested_at, t.expires_at,
 	t.decided_by, coalesce(t.decided_at, CASE WHEN t.expires_at <= clock_timestamp() THEN t.expires_at END), t.result`
 
 // Insert stores a request as pending, with its id and times. With too many pending ones it is a state-conflict Error.
@@ -98,7 +98,7 @@ func Insert(ctx context.Context, tx pgx.Tx, r *Request) error {
 	var own, all int
 	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended('approvals', 0))`) // or two would count at once
 	if err == nil {
-		err = tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE asker = $1), count(*) FROM approvals WHERE state = 'pending' AND expires_at > clock_timestamp()`, r.Asker).Scan(&own, &all)
+		err = tx.QueryRow(ctx, `SELECT count(*) FILTER (WHERE requester = $1), count(*) FROM approvals WHERE state = 'pending' AND expires_at > clock_timestamp()`, r.Requester).Scan(&own, &all)
 	}
 	switch {
 	case err != nil:
@@ -110,8 +110,8 @@ func Insert(ctx context.Context, tx pgx.Tx, r *Request) error {
 	}
 	r.ID = uuidv7.New()
 	made, err := postgres.CollectOne(ctx, tx, pgx.RowToStructByPos[Request], `
-		INSERT INTO approvals AS t (id, asker, operation, target, path, body, requested_by, deciding, preview) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		RETURNING `+columns, r.ID, r.Asker, r.Operation, r.Target, r.Path, r.Body, r.RequestedBy, r.Deciding, r.Preview)
+		INSERT INTO approvals AS t (id, requester, operation, target, path, body, requested_by, deciding, preview) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+		RETURNING `+columns, r.ID, r.Requester, r.Operation, r.Target, r.Path, r.Body, r.RequestedBy, r.Deciding, r.Preview)
 	*r = made
 	return fault.At(err, "approval.Insert")
 }
@@ -170,29 +170,29 @@ func (r *Request) End(ctx context.Context, tx pgx.Tx, as State, by trail.Actor, 
 	return fault.At(err, "approval.End")
 }
 
-// Movement is money that an asker moves at wallets of an owner.
+// Movement is money that a requester moves at wallets of an owner.
 type Movement struct {
-	Asker, Operation string
-	Owner            string // client and owner of the wallet
-	Currency         string
-	Amount           int64 // minor units
+	Requester, Operation string
+	Owner                string // client and owner of the wallet
+	Currency             string
+	Amount               int64 // minor units
 }
 
 // Add records a movement in the transaction that makes it.
 func (m Movement) Add(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `INSERT INTO approval_movements (asker, operation, owner, currency, amount) VALUES ($1, $2, $3, $4, $5)`, m.Asker, m.Operation, m.Owner, m.Currency, m.Amount)
+	_, err := tx.Exec(ctx, `INSERT INTO approval_movements (requester, operation, owner, currency, amount) VALUES ($1, $2, $3, $4, $5)`, m.Requester, m.Operation, m.Owner, m.Currency, m.Amount)
 	return fault.At(err, "approval.Movement.Add")
 }
 
 // Fits reports whether a movement is at most a sum together with those of the last 24 hours. Until tx ends, no other
-// movement by the asker at this owner is judged.
+// movement by the requester at this owner is judged.
 func (m Movement) Fits(ctx context.Context, tx pgx.Tx, most int64) (fits bool, err error) {
-	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 1))`, m.Asker+"\n"+m.Owner)
+	_, err = tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1, 1))`, m.Requester+"\n"+m.Owner)
 	if err == nil {
 		err = tx.QueryRow(ctx, `
 			SELECT coalesce(sum(amount), 0) + $5 <= $6 FROM approval_movements
-			WHERE asker = $1 AND operation = $2 AND owner = $3 AND currency = $4 AND at > clock_timestamp() - interval '24 hours'`,
-			m.Asker, m.Operation, m.Owner, m.Currency, m.Amount, most).Scan(&fits)
+			WHERE requester = $1 AND operation = $2 AND owner = $3 AND currency = $4 AND at > clock_timestamp() - interval '24 hours'`,
+			m.Requester, m.Operation, m.Owner, m.Currency, m.Amount, most).Scan(&fits)
 	}
 	return fits, fault.At(err, "approval.Movement.Fits")
 }

@@ -1423,7 +1423,7 @@ export interface paths {
         put?: never;
         /**
          * Approve a request
-         * @description Sends what was asked for, exactly as it was asked, and answers with the request and its `result`. Only a person who has signed in to the console and has the role approver can approve, and nobody their own request. If what the request is about has changed since it was asked (the state, pause or end of sale of a campaign, the phase or amount of a payment, the state or amount of a refund), or its asker may not do it any more, the request becomes `outdated` and nothing is sent.
+         * @description Sends what was asked for, exactly as it was asked, and answers with the request and its `result`. Only a person who has signed in to the console and has the role approver can approve, and nobody their own request. If what the request is about has changed since it was asked (the state, pause or end of sale of a campaign, the phase or amount of a payment, the state or amount of a refund), or its requester may not do it any more, the request becomes `outdated` and nothing is sent.
          */
         post: operations["approveRequest"];
         delete?: never;
@@ -3805,7 +3805,7 @@ export interface components {
             jobs: components["schemas"]["ID"][];
         };
         /**
-         * @description `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+         * @description `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its requester may not do it any more: ask again.
          * @enum {string}
          */
         ApprovalState: "pending" | "approved" | "rejected" | "outdated" | "expired" | "withdrawn";

@@ -169,10 +169,13 @@ func (c *console) endSignIn(f *fiber.Ctx) error {
 	}
 	if begun.Silent { // it opens nothing: the session may have ended meanwhile, or be another person's
 		renewed, err := c.Sessions.Renew(ctx, cookie, person)
-		if err == nil && !renewed {
+		if err != nil {
+			return err
+		}
+		if !renewed {
 			begun.To = Path + "/sign-in?to=" + url.QueryEscape(begun.To)
 		}
-		return cmp.Or(err, f.Redirect(begun.To, http.StatusSeeOther))
+		return f.Redirect(begun.To, http.StatusSeeOther)
 	}
 	_ = c.Sessions.Close(ctx, cookie) // who signs in has a new session: the cookie may be known to others
 	opened, fresh, err := c.Sessions.OpenFor(ctx, person)

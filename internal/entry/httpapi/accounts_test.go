@@ -404,3 +404,23 @@ func TestARenewalOpensNoSession(t *testing.T) {
 	wantEqual(t, "cookies", len(v.jar), 0)
 	wantEqual(t, "sessions", count(s, `SELECT count(*) FROM console_sessions WHERE issuer = $1`, at.URL), 0)
 }
+
+// Whoever begins and ends sign-ins at will is refused by the limit of its address before the provider is asked.
+func TestAFloodOfSignInsDoesNotReachTheProvider(t *testing.T) {
+	t.Parallel()
+	s, at := withAccounts(t, "TRIPRIZE_LIMITS_ADDRESS_RATE=1", "TRIPRIZE_LIMITS_ADDRESS_BURST=5")
+	signedInAs(at, "ada", "ops")
+	v := visitor{s, make(map[string]string)}
+	callback, err := url.Parse(v.begin("/console/sign-in/oidc"))
+	servers.NoError(t, err)
+	query := callback.Query()
+	query.Set("code", "invented")
+	began := time.Now()
+	fleet.AtOnce(100, func(int) fleet.Answer {
+		one := visitor{s, maps.Clone(v.jar)}
+		return one.get(callback.Path + "?" + query.Encode())
+	})
+	if asked, most := at.Count("/token"), 5+int(time.Since(began).Seconds())+2; asked > most {
+		t.Errorf("the provider was asked %d times, and at most %d are left by the limit", asked, most)
+	}
+}

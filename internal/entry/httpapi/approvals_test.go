@@ -169,11 +169,11 @@ func TestEachOperationThatNeedsAnApprovalWaitsForIt(t *testing.T) {
 	wantAnswer(t, "what would be refused", sendOrder(s, s.Operator, "/v1/wallets/"+uuid.NewString()+"/credit", fleet.Fields{"amount": 1}), http.StatusNotFound)
 	wantAnswer(t, "what is not valid", sendOrder(s, s.Operator, s.Wallet("poor", 1)+"/debit", fleet.Fields{"amount": 2}), coded("insufficient-funds"))
 
-	// A hundred requests of an asker wait, and a thousand in all.
+	// A hundred requests of a requester wait, and a thousand in all.
 	wallet := s.Wallet("many", 1) + "/credit"
-	fill := func(n int, asker string) {
-		exec(s, `INSERT INTO approvals (id, asker, operation, target, path, requested_by, deciding, preview)
-			SELECT gen_random_uuid(), $2, 'wallet.credit', '', '', '{}', '{}', '[]' FROM generate_series(1, $1)`, n, asker)
+	fill := func(n int, requester string) {
+		exec(s, `INSERT INTO approvals (id, requester, operation, target, path, requested_by, deciding, preview)
+			SELECT gen_random_uuid(), $2, 'wallet.credit', '', '', '{}', '{}', '[]' FROM generate_series(1, $1)`, n, requester)
 	}
 	fill(99, s.Client("ops"))
 	requested(s, wallet, fleet.Fields{"amount": 1})
@@ -198,7 +198,7 @@ func TestManyAmountsBelowAThresholdAreOneAboveIt(t *testing.T) {
 	wantAnswer(t, "the rest of the threshold", sendOrder(s, s.Operator, wallet+"/credit", fleet.Fields{"amount": 100}), http.StatusOK)
 	requested(s, wallet+"/credit", fleet.Fields{"amount": 1})
 	wantAnswer(t, "at another owner's", sendOrder(s, s.Operator, other+"/credit", fleet.Fields{"amount": 1000}), http.StatusOK)
-	wantAnswer(t, "by another asker", submit(person(s, "ops", key.Operator), strings.TrimPrefix(wallet, "/v1")+"/credit", map[string]string{"/amount": "1000", "/version": "5", "/reason": "r"}), http.StatusSeeOther, having("Location"))
+	wantAnswer(t, "by another requester", submit(person(s, "ops", key.Operator), strings.TrimPrefix(wallet, "/v1")+"/credit", map[string]string{"/amount": "1000", "/version": "5", "/reason": "r"}), http.StatusSeeOther, having("Location"))
 	wantAnswer(t, "the other way", sendOrder(s, s.Operator, wallet+"/debit", fleet.Fields{"amount": 600}), http.StatusOK)
 	requested(s, "/v1/transfers", fleet.Fields{"from": fleet.WalletID(wallet), "to": fleet.WalletID(other), "amount": 401})
 	held := s.Execute(wallet+"/authorizations", fleet.Fields{"amount": 400})
@@ -206,10 +206,10 @@ func TestManyAmountsBelowAThresholdAreOneAboveIt(t *testing.T) {
 	requested(s, wallet+"/debit", fleet.Fields{"amount": 1})
 	approved := requested(s, wallet+"/authorizations/"+s.Execute(wallet+"/authorizations", fleet.Fields{"amount": 1}).ID.String()+"/capture", nil)
 	wantAnswer(t, "approved", person(s, "finance", key.Approver).post(requestPage(approved)+"/approve", "/reason", "yes"), http.StatusSeeOther)
-	wantEqual(t, "what was debited, with what was approved", count(s, `SELECT sum(amount) FROM approval_movements WHERE asker = $1 AND operation = 'wallet.debit'`, s.Client("ops")), 1001)
+	wantEqual(t, "what was debited, with what was approved", count(s, `SELECT sum(amount) FROM approval_movements WHERE requester = $1 AND operation = 'wallet.debit'`, s.Client("ops")), 1001)
 	wantAnswer(t, "a currency without a threshold", sendOrder(s, s.Operator, "/v1/wallets", fleet.Fields{"owner_id": s.User("usa"), "currency": "USD", "initial_balance": 1}), http.StatusAccepted)
 	wantAnswer(t, "a new wallet within the threshold", sendOrder(s, s.Operator, "/v1/wallets", fleet.Fields{"owner_id": s.User("eva"), "currency": "EUR", "initial_balance": 5}), http.StatusCreated)
-	exec(s, `UPDATE approval_movements SET at = at - interval '1 day' WHERE asker = $1`, s.Client("ops"))
+	exec(s, `UPDATE approval_movements SET at = at - interval '1 day' WHERE requester = $1`, s.Client("ops"))
 	for range 2 { // it counts once
 		wantAnswer(t, "a day later, with one key", sendOrder(s, s.Operator, wallet+"/credit", fleet.Fields{"amount": 600}, "Idempotency-Key", "later"), http.StatusOK, having("ETag"))
 	}
@@ -419,7 +419,7 @@ func TestWhatWasAskedForStaysAsItWas(t *testing.T) {
 	t.Parallel()
 	s := withApprovals(t, quiet, "wallet.credit")
 	id := pendingApproval(s)
-	for _, change := range []string{`body = '{}'`, `body = NULL`, `asker = 'x'`, `preview = '[]'`, `deciding = '{}'`, `path = '/'`, `expires_at = expires_at + interval '1 day'`, `id = gen_random_uuid()`, `requested_by = '{}'`,
+	for _, change := range []string{`body = '{}'`, `body = NULL`, `requester = 'x'`, `preview = '[]'`, `deciding = '{}'`, `path = '/'`, `expires_at = expires_at + interval '1 day'`, `id = gen_random_uuid()`, `requested_by = '{}'`,
 		`state = 'approved', decided_at = clock_timestamp(), decided_by = requested_by`, `state = 'approved', decided_at = clock_timestamp(), decided_by = '{"client":"ops"}'`} {
 		if _, err := s.DB.Exec(t.Context(), `UPDATE approvals SET `+change+` WHERE id = $1`, id); err == nil {
 			t.Errorf("%s is done", change)

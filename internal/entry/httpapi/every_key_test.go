@@ -159,7 +159,7 @@ func newCommand(s *fleet.System, operation, app string) (c command) {
 // pendingApproval inserts a request of the test's operator.
 func pendingApproval(s *fleet.System) string {
 	s.T.Helper()
-	return servers.Value[uuid.UUID](s.T, s.DB, `INSERT INTO approvals (id, asker, operation, target, path, body, requested_by, deciding, preview)
+	return servers.Value[uuid.UUID](s.T, s.DB, `INSERT INTO approvals (id, requester, operation, target, path, body, requested_by, deciding, preview)
 		VALUES ($1, $2, 'wallet.credit', 'mina', '/v1/wallets', '{"owner_id":"mina","currency":"JPY","initial_balance":5}', json_build_object('client', $2::text, 'operation', 'openWallet', 'target', 'mina'), '{}', '[]') RETURNING id`,
 		uuidv7.New(), s.Client("ops")).String()
 }

@@ -477,7 +477,7 @@ var each = map[string]swept{
 
 // insertApproval inserts a request that expires at a time from now.
 func insertApproval(p *setup, expires, state string) uuid.UUID {
-	return servers.Value[uuid.UUID](p.t, p.db, `INSERT INTO approvals (id, asker, operation, target, path, body, requested_by, deciding, preview, state, expires_at, decided_at)
+	return servers.Value[uuid.UUID](p.t, p.db, `INSERT INTO approvals (id, requester, operation, target, path, body, requested_by, deciding, preview, state, expires_at, decided_at)
 		VALUES ($1, 'ops', 'wallet.credit', 't', '/v1/p', '{}', '{}', '{}', '[]', $3, clock_timestamp() + $2::interval, CASE WHEN $3 <> 'pending' THEN clock_timestamp() + $2::interval END) RETURNING id`,
 		uuidv7.New(), expires, state)
 }

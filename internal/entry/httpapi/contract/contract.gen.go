@@ -495,7 +495,7 @@ type Approval struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// State `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+	// State `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its requester may not do it any more: ask again.
 	State ApprovalState `json:"state"`
 
 	// Operation What is asked for, such as `campaign.cancel`, as `approvals.required` names it.
@@ -572,7 +572,7 @@ type ApprovalResult struct {
 	Problem json.RawMessage `json:"problem,omitempty"`
 }
 
-// ApprovalState `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its asker may not do it any more: ask again.
+// ApprovalState `expired`: nobody has decided within 24 hours. `outdated`: what it is about has changed, or its requester may not do it any more: ask again.
 type ApprovalState string
 
 // AuditTrailEntry defines model for AuditTrailEntry.
