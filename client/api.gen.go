@@ -104,6 +104,14 @@ const (
 	CheckStateWarning  CheckState = "warning"
 )
 
+// Defines values for DisputeFilter.
+const (
+	DisputeFilterAny  DisputeFilter = "any"
+	DisputeFilterLost DisputeFilter = "lost"
+	DisputeFilterOpen DisputeFilter = "open"
+	DisputeFilterWon  DisputeFilter = "won"
+)
+
 // Defines values for DrawProofTrust.
 const (
 	DrawProofTrustBeacon   DrawProofTrust = "beacon"
@@ -176,6 +184,12 @@ const (
 	PaymentOutcomePaid          PaymentOutcome = "paid"
 	PaymentOutcomePaidOutOfBand PaymentOutcome = "paid-out-of-band"
 	PaymentOutcomeUnpaid        PaymentOutcome = "unpaid"
+)
+
+// Defines values for PoliciesDraftDisputes.
+const (
+	PoliciesDraftDisputesKeep    PoliciesDraftDisputes = "keep"
+	PoliciesDraftDisputesRelease PoliciesDraftDisputes = "release"
 )
 
 // Defines values for PoliciesDraftUnsold.
@@ -1122,7 +1136,13 @@ type Dispute struct {
 
 	// At When Triprize received it.
 	At time.Time `json:"at"`
+
+	// ClosedAt When Triprize received how it has ended; null: it is open.
+	ClosedAt time.Time `json:"closed_at"`
 }
+
+// DisputeFilter defines model for DisputeFilter.
+type DisputeFilter string
 
 // Draw defines model for Draw.
 type Draw struct {
@@ -1800,7 +1820,10 @@ type Policies struct {
 
 	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil time.Time `json:"cancellation_until"`
-	Unsold            string    `json:"unsold"`
+
+	// Disputes What happens to a purchase whose dispute is lost.
+	Disputes string `json:"disputes"`
+	Unsold   string `json:"unsold"`
 }
 
 // PoliciesDraft Rules for special cases. Omitted members have their defaults.
@@ -1811,9 +1834,15 @@ type PoliciesDraft struct {
 	// CancellationUntil Until when apps and users may cancel purchases (server clock). Null: as long as the campaign is active, as operators always may.
 	CancellationUntil time.Time `json:"cancellation_until,omitempty,omitzero"`
 
+	// Disputes What happens to a purchase by card when the buyer's bank has taken back its money for good, in a dispute that is lost. `keep`: it stays `completed`. `release`: while the campaign is active it is cancelled without a refund, with the reason `disputed`, if all that was paid is lost or refunded; its positions are free again.
+	Disputes PoliciesDraftDisputes `json:"disputes,omitempty,omitzero"`
+
 	// Unsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 	Unsold PoliciesDraftUnsold `json:"unsold,omitempty,omitzero"`
 }
+
+// PoliciesDraftDisputes What happens to a purchase by card when the buyer's bank has taken back its money for good, in a dispute that is lost. `keep`: it stays `completed`. `release`: while the campaign is active it is cancelled without a refund, with the reason `disputed`, if all that was paid is lost or refunded; its positions are free again.
+type PoliciesDraftDisputes string
 
 // PoliciesDraftUnsold What happens if the sale ends before everything is sold. `stay`: nothing. `cancel`: the campaign is cancelled and every purchase refunded. `draw`: the sold positions are drawn. `cancel` and `draw` need `sale_ends_at`. With `draw` the end is part of the rules and cannot change after publication.
 type PoliciesDraftUnsold string
@@ -2057,7 +2086,7 @@ type Purchase struct {
 	// Currency An ISO 4217 code (list one) with minor units.
 	Currency Currency `json:"currency"`
 
-	// Dispute The dispute of the payment; null if there is none. The positions stay sold. If there are several, one that forbids a refund comes first.
+	// Dispute The dispute of the payment; null if there is none. The positions stay sold, unless `policies.disputes` of the campaign is `release` and all of the money is lost. If there are several, one that forbids a refund comes first.
 	Dispute *Dispute `json:"dispute"`
 
 	// Failure The problem code with which it ended; null if none.
@@ -3067,6 +3096,7 @@ type ListCampaignPurchasesParams struct {
 	UserID    OfUser           // Only those of this user.
 	Reference PaymentReference // Only purchases with this `payment.reference`.
 	Method    PaymentMethod    // Only purchases with this payment method.
+	Dispute   DisputeFilter    // Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. Not with `reference`, and not for `text/csv`.
 	Cursor    ListCursor       // The `next_cursor` of the previous page of the same list.
 	Limit     Limit            // The maximum number of elements per page.
 }
@@ -3609,6 +3639,7 @@ func (c *Client) ListCampaignPurchases(ctx context.Context, campaign CampaignID,
 	put(query, "user_id", params.UserID)
 	put(query, "reference", params.Reference)
 	put(query, "method", params.Method)
+	put(query, "dispute", params.Dispute)
 	put(query, "cursor", params.Cursor)
 	put(query, "limit", params.Limit)
 	return send[PurchaseList](ctx, c, request{method: http.MethodGet, path: path("/v1/campaigns/%s/purchases", campaign), query: query}, options)

@@ -48,7 +48,7 @@ CREATE TABLE payments (
     resolve_reference text     CHECK (char_length(resolve_reference) BETWEEN 1 AND 255), -- of money that was paid out of band
     paid           bigint      NOT NULL GENERATED ALWAYS AS (CASE resolved_as WHEN 'paid-out-of-band' THEN amount ELSE received END) STORED,
     disputed_at    timestamptz,
-    dispute        json,                                                   -- {id, status, reason, refundable, amount, currency, fee, fee_currency} of its relevant dispute
+    dispute        json,                                                   -- {id, status, reason, refundable, amount, currency, fee, fee_currency, opened_at, closed_at} of its relevant dispute
     amount_disputed bigint     NOT NULL DEFAULT 0 CHECK (amount_disputed >= 0), -- of its lost disputes in its currency
     created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at    timestamptz,
@@ -161,12 +161,15 @@ CREATE TABLE disputes (
     reason      text        NOT NULL,
     refundable  boolean     NOT NULL,                                      -- the bank does not have the money
     lost        boolean     NOT NULL,                                      -- the buyer has the money, for good
+    opened_at   timestamptz NOT NULL DEFAULT clock_timestamp(),            -- when it was recorded first, by our clock
+    closed_at   timestamptz,                                               -- when its present end was recorded; null: it is open
     changed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     amount      bigint      NOT NULL CHECK (amount >= 0),                  -- minor units
     currency    text        NOT NULL,
     fee         bigint      NOT NULL,                                      -- the provider's fee, minor units; 0: none yet
     fee_currency text       NOT NULL,                                      -- of the provider's balance; empty without a fee
-    closed      boolean     NOT NULL GENERATED ALWAYS AS (status IN ('warning_closed', 'won', 'lost', 'prevented')) STORED
+    closed      boolean     NOT NULL GENERATED ALWAYS AS (status IN ('warning_closed', 'won', 'lost', 'prevented')) STORED,
+    CHECK (closed = (closed_at IS NOT NULL))
 );
 
 CREATE INDEX disputes_of_purchase ON disputes (purchase_id);

@@ -94,7 +94,8 @@ func (c Counts) Available() int { return c.Total - c.Reserved - c.Sold - c.Block
 type Policies struct {
 	Unsold            string     `json:"unsold"` // stay, cancel or draw
 	CancellationUntil *time.Time `json:"cancellation_until,omitempty"`
-	Beacon            bool       `json:"beacon"` // the draw waits for public randomness
+	Beacon            bool       `json:"beacon"`             // the draw waits for public randomness
+	Disputes          string     `json:"disputes,omitempty"` // keep or release; empty: keep
 }
 
 // What becomes of unsold positions; the first is the default.
@@ -102,6 +103,12 @@ const (
 	UnsoldStay   = "stay"
 	UnsoldCancel = "cancel"
 	UnsoldDraw   = "draw"
+)
+
+// What becomes of a purchase whose money the buyer's bank has taken back for good.
+const (
+	DisputesKeep    = "keep"    // it stays completed
+	DisputesRelease = "release" // it is cancelled while the campaign is active, see package sale
 )
 
 // Layer is one layer of a campaign: how many positions it has, what they cost, and what can

@@ -84,6 +84,9 @@ func (p Policies) check(bounds Bounds, bad func(string, string, ...any)) {
 	if p.Unsold != UnsoldStay && p.Unsold != UnsoldCancel && p.Unsold != UnsoldDraw {
 		bad("/policies/unsold", "must be %s, %s or %s", UnsoldStay, UnsoldCancel, UnsoldDraw)
 	}
+	if p.Disputes != "" && p.Disputes != DisputesKeep && p.Disputes != DisputesRelease {
+		bad("/policies/disputes", "must be %s or %s", DisputesKeep, DisputesRelease)
+	}
 	if p.Beacon && !bounds.Beacon {
 		bad("/policies/beacon", "this installation draws without a public beacon (its setting beacon.relays is empty); leave it out")
 	}

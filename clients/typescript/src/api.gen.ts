@@ -2082,6 +2082,12 @@ export interface components {
             cancellation_until?: string | null;
             /** @description Whether the draw waits for public randomness (drand) that nobody can choose or predict, published after the list of buyers is frozen. Without it, participants must trust the operator. Default: the setting of the installation, normally true. An installation without a beacon rejects true. */
             beacon?: boolean;
+            /**
+             * @description What happens to a purchase by card when the buyer's bank has taken back its money for good, in a dispute that is lost. `keep`: it stays `completed`. `release`: while the campaign is active it is cancelled without a refund, with the reason `disputed`, if all that was paid is lost or refunded; its positions are free again.
+             * @default keep
+             * @enum {string}
+             */
+            disputes?: "keep" | "release";
         };
         /** @description A campaign to be created. */
         CampaignDraft: {
@@ -2156,6 +2162,11 @@ export interface components {
             cancellation_until: string | null;
             /** @description Whether the draw waits for public randomness. */
             beacon: boolean;
+            /**
+             * @description What happens to a purchase whose dispute is lost.
+             * @enum {string}
+             */
+            disputes: "keep" | "release";
         };
         Layer: {
             layer: number;
@@ -2493,7 +2504,7 @@ export interface components {
             amount_disputed: number;
             /** @description All refunds, the oldest first: those of Triprize, and those made at the provider by others (`out-of-band`). Each cancellation of a paid purchase, or of a part of it, creates one. */
             refunds: components["schemas"]["Refund"][];
-            /** @description The dispute of the payment; null if there is none. The positions stay sold. If there are several, one that forbids a refund comes first. */
+            /** @description The dispute of the payment; null if there is none. The positions stay sold, unless `policies.disputes` of the campaign is `release` and all of the money is lost. If there are several, one that forbids a refund comes first. */
             dispute: components["schemas"]["Dispute"] | null;
             /** @description Proves which leaf of the published list belongs to the owner; hex. */
             nonce: string;
@@ -2552,7 +2563,14 @@ export interface components {
              * @description When Triprize received it.
              */
             at: string;
+            /**
+             * Format: date-time
+             * @description When Triprize received how it has ended; null: it is open.
+             */
+            closed_at: string | null;
         };
+        /** @enum {string} */
+        DisputeFilter: "open" | "lost" | "won" | "any";
         TimelineEntry: {
             at: components["schemas"]["Time"];
             /** @enum {string} */
@@ -4448,6 +4466,7 @@ export type Purchase = components['schemas']['Purchase'];
 export type Payment = components['schemas']['Payment'];
 export type Decline = components['schemas']['Decline'];
 export type Dispute = components['schemas']['Dispute'];
+export type DisputeFilter = components['schemas']['DisputeFilter'];
 export type TimelineEntry = components['schemas']['TimelineEntry'];
 export type RefundReason = components['schemas']['RefundReason'];
 export type RefundState = components['schemas']['RefundState'];
@@ -5443,6 +5462,8 @@ export interface operations {
                 reference?: components["schemas"]["PaymentReference"];
                 /** @description Only purchases with this payment method. */
                 method?: components["schemas"]["PaymentMethod"];
+                /** @description Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. Not with `reference`, and not for `text/csv`. */
+                dispute?: components["schemas"]["DisputeFilter"];
                 /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
                 /** @description The maximum number of elements per page. */
@@ -5457,7 +5478,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One page. `next_cursor` is null on the last page. A page scans at most 10,000 purchases: with a state or a method it may be short or empty without being the last. */
+            /** @description One page. `next_cursor` is null on the last page. A page scans at most 10,000 purchases: with a state, a method or a dispute it may be short or empty without being the last. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

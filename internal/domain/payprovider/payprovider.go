@@ -187,6 +187,8 @@ type Dispute struct {
 	Lost       bool   `json:"-"`          // the buyer has the money, for good
 	Unclear    bool   `json:"-"`          // it is over, or in a status that is not known, and the provider does not say who has the money
 	Disputed
+	OpenedAt *time.Time `json:"opened_at"` // of what is stored: when it was recorded first
+	ClosedAt *time.Time `json:"closed_at"` // likewise, when its end was recorded; nil: it is open
 }
 
 // HoldsMoney reports whether the bank has the money of the charge, or has given it back to

@@ -34,6 +34,7 @@ var draftTexts = []struct{ pointer, label, hint string }{
 	{"/sale_ends_at", "Sale ends (UTC)", "empty: when everything is sold"},
 	{"/policies/unsold", "Unsold at the end", "stay: nothing happens; cancel: everything is refunded; draw: the sold positions are drawn"},
 	{"/policies/beacon", "Beacon", "the draw waits for public randomness; default: as this installation does"},
+	{"/policies/disputes", "Lost disputes", "keep: the buyer keeps the positions; release: the purchase is cancelled without a refund while the campaign is active"},
 	{"/policies/cancellation_until", "Users cancel until (UTC)", "empty: as long as the campaign is active"},
 	{"/public_page", "Public page", "page: anybody can watch the campaign once it is published; embed: pages of the origins below can also show it in a frame"},
 	{"/embed_origins", "Origins that can frame it", "such as https://shop.example, separated by spaces"},
@@ -332,7 +333,7 @@ func summary(d client.CampaignDraft) []fact {
 		{"Prices", moneyText(lowest, d.Currency) + " to " + moneyText(highest, d.Currency)},
 		{"Income if everything is sold", moneyText(income, d.Currency)}, {"Prizes", strconv.Itoa(prizes)},
 		{"Sale (UTC)", utc(d.SaleStartsAt, "from the publication") + " to " + utc(d.SaleEndsAt, "no end")},
-		{"Policies", fmt.Sprintf("unsold: %s; users cancel until: %s; beacon: %s", d.Policies.Unsold, utc(d.Policies.CancellationUntil, "the end"), beacon)}}
+		{"Policies", fmt.Sprintf("unsold: %s; users cancel until: %s; beacon: %s; lost disputes: %s", d.Policies.Unsold, utc(d.Policies.CancellationUntil, "the end"), beacon, d.Policies.Disputes)}}
 }
 
 // utc writes a time, or what is said without one.

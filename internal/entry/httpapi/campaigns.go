@@ -158,7 +158,7 @@ func (s *server) positionsIn(ctx context.Context, id uuid.UUID, chosen []contrac
 // defaultPolicies are those of a request that does not say, in an installation with these
 // settings.
 func defaultPolicies(settings config.Settings) campaign.Policies {
-	return campaign.Policies{Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default}
+	return campaign.Policies{Unsold: campaign.UnsoldStay, Beacon: settings.Beacon.Default, Disputes: campaign.DisputesKeep}
 }
 
 // draftOf is a requested campaign. Policies that it does not name are as in defaults.
@@ -211,6 +211,9 @@ func policiesOf(draft *contract.PoliciesDraft, policies campaign.Policies) campa
 	}
 	if draft.Beacon != nil {
 		policies.Beacon = *draft.Beacon
+	}
+	if draft.Disputes != nil {
+		policies.Disputes = string(*draft.Disputes)
 	}
 	policies.CancellationUntil = draft.CancellationUntil
 	return policies

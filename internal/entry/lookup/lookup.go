@@ -131,7 +131,8 @@ func wallets(where string) string {
 }
 
 func disputes(where string) string {
-	return `SELECT d.id, d.status, ` + facts(`'purchase', d.purchase_id, 'reason', d.reason, 'amount', d.amount, 'fee', d.fee`) + ` FROM disputes d WHERE ` + where + ` LIMIT $2`
+	return `SELECT d.id, d.status, ` + facts(`'purchase', d.purchase_id, 'reason', d.reason, 'amount', d.amount, 'currency', d.currency, 'fee', d.fee,
+		'fee_currency', nullif(d.fee_currency, ''), 'opened', d.opened_at, 'closed', d.closed_at`) + ` FROM disputes d WHERE ` + where + ` LIMIT $2`
 }
 
 func discrepancies(where string) string {

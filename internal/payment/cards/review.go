@@ -78,10 +78,11 @@ func (r *run) recordDisputes(ctx context.Context, tx pgx.Tx, all []payprovider.D
 	for _, d := range all {
 		d.Status, d.Reason = clean(d.Status), clean(d.Reason)
 		b.Queue(`
-			INSERT INTO disputes AS d (id, purchase_id, status, reason, refundable, lost, amount, currency, fee, fee_currency)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+			INSERT INTO disputes AS d (id, purchase_id, status, reason, refundable, lost, amount, currency, fee, fee_currency, closed_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, CASE WHEN $3 IN ('warning_closed', 'won', 'lost', 'prevented') THEN clock_timestamp() END)
 			ON CONFLICT (id) DO UPDATE SET status = excluded.status, reason = excluded.reason, refundable = excluded.refundable, lost = excluded.lost,
-			    amount = excluded.amount, currency = excluded.currency, fee = excluded.fee, fee_currency = excluded.fee_currency, changed_at = excluded.changed_at
+			    amount = excluded.amount, currency = excluded.currency, fee = excluded.fee, fee_currency = excluded.fee_currency, changed_at = excluded.changed_at,
+			    closed_at = CASE WHEN d.status = excluded.status THEN d.closed_at ELSE excluded.closed_at END
 			WHERE (d.purchase_id, d.status, d.reason, d.refundable, d.lost, d.amount, d.currency, d.fee, d.fee_currency) IS DISTINCT FROM
 			      (d.purchase_id, excluded.status, excluded.reason, excluded.refundable, excluded.lost, excluded.amount, excluded.currency, excluded.fee, excluded.fee_currency)
 			RETURNING closed, coalesce((SELECT o.status FROM disputes o WHERE o.id = d.id), ''), coalesce((SELECT o.closed FROM disputes o WHERE o.id = d.id), false)`,
@@ -129,7 +130,8 @@ func queueDisputed(b *pgx.Batch, p *payment.Payment) {
 	b.Queue(`
 		UPDATE payments p SET disputed_at = coalesce(p.disputed_at, clock_timestamp()), dispute = (
 			SELECT json_build_object('id', d.id, 'status', d.status, 'reason', d.reason, 'refundable', d.refundable,
-			    'amount', d.amount, 'currency', d.currency, 'fee', d.fee, 'fee_currency', d.fee_currency) FROM disputes d WHERE d.purchase_id = p.purchase_id
+			    'amount', d.amount, 'currency', d.currency, 'fee', d.fee, 'fee_currency', d.fee_currency,
+			    'opened_at', d.opened_at, 'closed_at', d.closed_at) FROM disputes d WHERE d.purchase_id = p.purchase_id
 			ORDER BY d.refundable, d.closed, d.changed_at DESC, d.id LIMIT 1),
 		    amount_disputed = (SELECT coalesce(sum(d.amount), 0) FROM disputes d WHERE d.purchase_id = p.purchase_id AND d.lost AND d.currency = p.currency)
 		WHERE p.purchase_id = $1`, p.PurchaseID).Exec(postgres.Exactly(1, "disputed payments"))

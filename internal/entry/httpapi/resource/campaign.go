@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 
@@ -21,7 +22,8 @@ import (
 func CampaignSummary(c campaign.Campaign, who Role) contract.CampaignSummary {
 	d := contract.CampaignSummary{ID: c.ID, Name: c.Name, BaseLength: postgres.Nullable(c.BaseLength), Currency: string(c.Currency), PurchaseLimit: c.PurchaseLimit,
 		State: contract.CampaignState(c.State), Paused: c.PausedAt != nil, SaleStartsAt: c.SaleStartsAt, SaleEndsAt: c.SaleEndsAt,
-		DrawsAt: c.DrawsAt, Policies: contract.Policies{Unsold: c.Policies.Unsold, CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon},
+		DrawsAt: c.DrawsAt, Policies: contract.Policies{Unsold: c.Policies.Unsold, CancellationUntil: c.Policies.CancellationUntil, Beacon: c.Policies.Beacon,
+			Disputes: cmp.Or(c.Policies.Disputes, campaign.DisputesKeep)},
 		Positions: counts(c.Counts),
 		CreatedAt: c.CreatedAt, PublishedAt: c.PublishedAt, DrawStartedAt: c.DrawStartedAt, DrawCompletedAt: c.DrawCompletedAt,
 		CancelledAt: c.CancelledAt, CancelReason: c.CancelReason, Metadata: metadataFor(c.Metadata, who), Waiting: waitOf(c.Waiting),

@@ -99,7 +99,7 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 // disputeJSON shows users not what the provider takes for it. An event without a currency is about that of the payment.
 func disputeJSON(p payment.Payment, who Role) *contract.Dispute {
 	of := p.Dispute
-	d := &contract.Dispute{ID: of.ID, Status: of.Status, Reason: of.Reason, Amount: int64(of.Amount), Currency: cmp.Or(of.Currency, p.Currency), At: *p.DisputedAt}
+	d := &contract.Dispute{ID: of.ID, Status: of.Status, Reason: of.Reason, Amount: int64(of.Amount), Currency: cmp.Or(of.Currency, p.Currency), At: *cmp.Or(of.OpenedAt, p.DisputedAt), ClosedAt: of.ClosedAt}
 	if fee := int64(of.Fee); who != User && of.FeeCurrency != "" {
 		d.Fee, d.FeeCurrency = &fee, &of.FeeCurrency
 	}

@@ -220,6 +220,7 @@ func Register(si StrictServerInterface, register func(method, path string, handl
 		b.query("user_id", false, true, &r.Params.UserID, "string", "")
 		b.query("reference", false, true, &r.Params.Reference, "string", "")
 		b.query("method", false, true, &r.Params.Method, "string", "")
+		b.query("dispute", false, true, &r.Params.Dispute, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
