@@ -121,8 +121,9 @@ const refundColumns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, 
 var scanRefund = pgx.RowToStructByPos[Refund]
 
 // DebtSQL is how much of what a card purchase r.purchase_id has paid is to be refunded: the price
-// of what was cancelled in part, while it keeps the rest, otherwise all.
-const DebtSQL = `coalesce((SELECT CASE WHEN p.state = 'completed' THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.paid END
+// of what was cancelled in part, while it keeps the rest or since a dispute has taken the rest, otherwise all. What is lost in
+// disputes is not subtracted: nothing is refunded by us then, and what is resolved by hand may stand for it.
+const DebtSQL = `coalesce((SELECT CASE WHEN p.state = 'completed' OR ` + released + ` THEN p.amount - (SELECT sum(i.price) FROM purchase_items i WHERE i.purchase_id = p.id)::bigint ELSE y.paid END
 	FROM payments y JOIN purchases p ON p.id = y.purchase_id WHERE y.purchase_id = r.purchase_id), 0)`
 
 // LeftSQL is how much is left of the debt for a refund r: what others of the purchase, ours and

@@ -2,8 +2,10 @@ package sale
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +13,7 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/shape"
+	"triprize/internal/domain/uuidv7"
 	"triprize/internal/job"
 	"triprize/internal/payment"
 	"triprize/internal/platform/failpoint"
@@ -26,6 +29,18 @@ type Cancellation struct {
 	By         string           `json:"by"`                  // role:client, and /user when one was signed in
 	Reason     string           `json:"reason,omitempty"`
 	AnyTime    bool             `json:"any_time,omitempty"` // ignore the policy's deadline, and disputes, as for operators
+	Disputed   bool             `json:"disputed,omitempty"` // by the system, without a refund: the buyer's bank has taken the money back
+}
+
+// Disputed is the reason of a cancellation by the system since the dispute of the purchase is lost.
+const Disputed = "disputed"
+
+// Release returns the request for the job that cancels a purchase whose dispute is lost. There is one for a purchase.
+func (s *Seller) Release(p payment.Ref) (job.Request, error) {
+	key := Disputed + "-" + p.PurchaseID.String()
+	payload, err := json.Marshal(Cancellation{PurchaseID: p.PurchaseID, By: job.System, Reason: Disputed, AnyTime: true, Disputed: true})
+	return job.Request{ID: uuidv7.New(), Client: job.System, Key: key, Hash: sha256.Sum256([]byte(key)), Kind: job.KindCancellation, CampaignID: p.CampaignID,
+		Payload: payload, Retention: s.jobRetention}, err
 }
 
 // Cancel completes cancellation jobs in one transaction: it cancels the purchases, frees
@@ -36,7 +51,7 @@ type Cancellation struct {
 // longer than wait.
 //
 // A cancellation of some positions leaves the purchase completed, with the others; that of all
-// that are left is one of the purchase. While the bank has the money, because the charge is
+// that are left is one of the purchase. One since a dispute is lost refunds nothing. While the bank has the money, because the charge is
 // disputed, only operators cancel the purchase. A purchase that is being paid is not cancelled
 // here: its payment is cancelled before its capture, and refunded after it, and its end
 // completes the cancellation (see [Seller.SettlePayments]).
@@ -75,6 +90,7 @@ type cancellation struct {
 	bought   *purchase.Purchase // nil: there is none; shared by all cancellations of it
 	payment  *payment.Payment   // of a purchase by card that is open or completed; shared like bought
 	locked   bool               // this transaction has locked the payment
+	unpaid   bool               // nothing is left of what was paid, see [payment.QueueTakenBack]
 }
 
 // cancellations is what a transaction of cancellations has locked and read, and its effects.
@@ -153,11 +169,15 @@ func (in *cancellations) lockOpen(ctx context.Context, tx pgx.Tx, bought map[uui
 	locked, payments := make(map[uuid.UUID]bool, len(ids)), make(map[uuid.UUID]*payment.Payment, len(ids))
 	var b pgx.Batch
 	payment.QueueLock(&b, ids, queueLimit(&b, wait.Wallets), locked, payments)
+	unpaid := make(map[uuid.UUID]bool)
+	if slices.ContainsFunc(in.wanted, func(c *cancellation) bool { return c.Disputed }) {
+		payment.QueueTakenBack(&b, ids, unpaid)
+	}
 	if err := tx.SendBatch(ctx, &b).Close(); err != nil {
 		return fmt.Errorf("lockCancellations: %w", err)
 	}
 	for _, c := range in.wanted {
-		c.payment, c.locked = payments[c.PurchaseID], locked[c.PurchaseID]
+		c.payment, c.locked, c.unpaid = payments[c.PurchaseID], locked[c.PurchaseID], unpaid[c.PurchaseID]
 	}
 	return nil
 }

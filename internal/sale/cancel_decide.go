@@ -19,7 +19,7 @@ import (
 // stops the batch; a refusal is a decision.
 func (e *effects) decideOne(c *cancellation) error {
 	err := c.check()
-	if fault.CodeOf(err) == fault.PurchaseDisputed && c.busy() {
+	if (fault.CodeOf(err) == fault.PurchaseDisputed || c.Disputed) && c.busy() {
 		err = nil // it was read without its lock
 	}
 	byWallet := err == nil && c.bought.PaymentMethod == purchase.Wallet
@@ -69,12 +69,14 @@ func (e *effects) cancel(c *cancellation) error {
 		e.cancelPart(c, done.Positions, done.Amount)
 	} else {
 		p.State = purchase.Cancelled // for further cancellations of it
-		if p.PaymentMethod == purchase.Card {
+		if p.PaymentMethod == purchase.Card && !c.Disputed {
 			p.State = purchase.Refunding
 		}
 		e.cancelled = append(e.cancelled, purchase.End{ID: p.ID, State: p.State, By: c.By, Reason: c.Reason})
 	}
-	e.refund(p, done.Amount, payment.RefundPurchaseCancelled)
+	if !c.Disputed {
+		e.refund(p, done.Amount, payment.RefundPurchaseCancelled)
+	}
 	e.freedSold = append(e.freedSold, inventory.Allocation{CampaignID: p.CampaignID, PurchaseID: p.ID, Items: done.Positions})
 	e.changes.Add(p.CampaignID, campaign.Counts{Sold: -len(done.Positions)})
 	done.State = p.State
@@ -159,6 +161,8 @@ func (c *cancellation) check() error {
 		return fault.New(fault.StateConflict, "the campaign is %s: its sale has ended, and the list of buyers is final", *c.campaign)
 	case *c.campaign != campaign.Active:
 		return fault.New(fault.StateConflict, "the campaign is %s; purchases can be cancelled while it is active", *c.campaign)
+	case c.Disputed && !c.unpaid:
+		return fault.New(fault.StateConflict, "the dispute of the purchase has not taken back all that was paid")
 	case c.payment != nil && c.payment.Dispute.HoldsMoney() && !c.AnyTime:
 		d := c.payment.Dispute
 		return fault.New(fault.PurchaseDisputed, "the buyer has disputed the charge (%s, %s) and the bank decides about the money; an operator can still cancel the purchase", d.ID, d.Status)

@@ -28,6 +28,7 @@ type campaignPage struct {
 	Winners   []client.Winner // the first ones
 	Holds     client.HoldList
 	Purchases client.PurchaseList
+	Dispute   client.DisputeFilter // of the purchases; empty: all
 }
 
 // title is that of the page.
@@ -43,13 +44,13 @@ func incomeOf(layers ...client.Layer) (sum client.Money) {
 	return sum
 }
 
-func readCampaign(ctx context.Context, api *client.Client, id uuid.UUID, _ url.Values) (any, error) {
-	var p campaignPage
+func readCampaign(ctx context.Context, api *client.Client, id uuid.UUID, query url.Values) (any, error) {
+	p := campaignPage{Dispute: client.DisputeFilter(query.Get("dispute"))}
 	var errs [5]error
 	p.Campaign, errs[0] = api.GetCampaign(ctx, id)
 	p.Draw, errs[1] = api.GetDraw(ctx, id)
 	p.Holds, errs[2] = api.ListHolds(ctx, client.ListHoldsParams{CampaignID: id, State: client.HoldStateActive, Limit: shownRows})
-	p.Purchases, errs[3] = api.ListCampaignPurchases(ctx, id, client.ListCampaignPurchasesParams{Limit: shownRows})
+	p.Purchases, errs[3] = api.ListCampaignPurchases(ctx, id, client.ListCampaignPurchasesParams{Dispute: p.Dispute, Cursor: query.Get("cursor"), Limit: shownRows})
 	if p.State == client.CampaignStateCancelled || !p.Draw.VoidsAt.IsZero() {
 		var ends client.JobList
 		if ends, errs[4] = api.ListJobs(ctx, client.ListJobsParams{CampaignID: id, Kind: "campaign-cancellation", Limit: 1}); len(ends.Jobs) > 0 {

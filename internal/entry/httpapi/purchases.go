@@ -200,6 +200,17 @@ func (s *server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 	if err := s.ofReference(ctx, &f, response.ValueOf(r.Params.Reference)); err != nil {
 		return nil, err
 	}
+	if r.Params.Dispute != nil {
+		if r.Params.Reference != nil || who.WantsCSV {
+			return nil, fault.Invalid(fault.Field{Pointer: "?dispute", Detail: "selects neither by reference nor for text/csv"})
+		}
+		list, next, err := payment.ListDisputed(ctx, s.db, string(*r.Params.Dispute), f, page)
+		if err != nil {
+			return nil, err
+		}
+		documents, err := s.purchaseDocuments(ctx, who.Caller, list, false)
+		return operations.ListCampaignPurchases200(contract.PurchaseList{Purchases: documents, NextCursor: response.ListCursor(next)}, err)
+	}
 	if who.WantsCSV {
 		if r.Params.Cursor != nil || r.Params.Limit != nil {
 			return nil, fault.Invalid(fault.Field{Pointer: "?cursor", Detail: "and limit are for JSON: text/csv has all pages"})

@@ -61,7 +61,7 @@ func (w *Worker) TakeCards(provider payprovider.Provider, db *pgxpool.Pool, sett
 	w.cards = &cardTasks{
 		db: db,
 		runner: cards.NewRunner(db, provider, cards.Settings{Lease: leaseFor, CallTimeout: cmp.Or(settings.Stripe.Timeout, payprovider.CallTimeout) + callMargin,
-			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live()}, w.logger, registry),
+			Recheck: recheck, ReturnURL: settings.ReturnURL, Livemode: settings.Stripe.Live(), Release: w.seller.Release}, w.logger, registry),
 		events:      cards.NewEvents(db, provider, w.logger, registry),
 		settlements: w.processor.Batcher(job.KindPayment, slots, settleInterval, w.batch(w.seller.SettlePayments)),
 	}
@@ -81,6 +81,7 @@ func (w *Worker) processPayment(ctx context.Context, item lease.Item) error {
 	if err != nil {
 		return err
 	}
+	w.dispatcher.Dispatch(job.Tasks(result.Messages)...)
 	if result.Announce {
 		w.processor.Announce(result.Ref.PurchaseID)
 	}

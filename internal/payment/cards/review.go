@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/domain/payprovider"
+	"triprize/internal/job"
 	"triprize/internal/lease"
 	"triprize/internal/payment"
 	"triprize/internal/payment/reconciliation"
@@ -30,6 +31,7 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 	r.hit("review.called")
 	var others []refunds.OutOfBandChange
 	var changed []payprovider.Dispute
+	var released []job.Message
 	err := postgres.InTx(ctx, r.db, func(tx pgx.Tx) error {
 		p, err := payment.Lock(ctx, tx, r.p.PurchaseID)
 		if err == nil && p.Version != r.p.Version {
@@ -41,11 +43,17 @@ func (r *run) look(ctx context.Context) (Outcome, error) {
 		if err == nil && noDisputes == nil {
 			changed, err = r.recordDisputes(ctx, tx, disputes)
 		}
+		if err == nil && (len(others) > 0 || len(changed) > 0) {
+			released, err = r.judge(ctx, tx)
+		}
+		r.hit("review.store")
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
+	r.messages = released
+	r.hit("review.stored")
 	r.logReview(others, changed)
 	if err := cmp.Or(noRefunds, noDisputes); err != nil { // there is nothing to resolve: it is asked again
 		failed, changed := payprovider.AsError(err, string(review)), r.p
@@ -121,6 +129,29 @@ func (r *run) recordDisputes(ctx context.Context, tx pgx.Tx, all []payprovider.D
 	}
 	_, err = reconciliation.RecordReported(ctx, tx, unclear, false)
 	return changed, err
+}
+
+// judge makes the job that cancels the purchase when its dispute is lost and its campaign wants that. There is one for a purchase. What
+// the provider has given back beyond what was paid, or without reason, is a discrepancy for operators.
+func (r *run) judge(ctx context.Context, tx pgx.Tx) ([]job.Message, error) {
+	wrong, err := payment.TooMuchBack(ctx, tx, r.p.PurchaseID)
+	if err == nil && wrong != "" {
+		paid := int64(r.p.Received)
+		_, err = reconciliation.RecordReported(ctx, tx, []reconciliation.Discrepancy{{Kind: reconciliation.Differs, ObjectID: *r.p.IntentID, PurchaseID: &r.p.PurchaseID,
+			HereAmount: &paid, HereCurrency: &r.p.Currency, Detail: wrong}}, false)
+	}
+	if err != nil || r.settings.Release == nil {
+		return nil, err
+	}
+	yes, err := payment.Releases(ctx, tx, r.p.PurchaseID)
+	if err != nil || !yes {
+		return nil, err
+	}
+	request, err := r.settings.Release(r.p.Ref())
+	if err != nil {
+		return nil, err
+	}
+	return job.Insert(ctx, tx, request)
 }
 
 // queueDisputed notes with a payment which of its disputes counts: one that forbids a refund before others, an open one

@@ -38,6 +38,7 @@
 //	                                                  (with a further key), confirming, action,
 //	                                                  processing, capturing, captured, expiring, ended
 //	payments.<call>.call, payments.<call>.called      around a call: create, fetch, confirm, capture, cancel, review
+//	payments.review.store, payments.review.stored     around the commit of disputes and of refunds by others
 //	payments.events.store, payments.events.stored     around the write of events; about nothing
 //	payments.events.work, payments.events.worked      around the commit of what events do; about nothing
 package cards
@@ -93,8 +94,9 @@ type Result struct {
 	Outcome  Outcome
 	Ref      payment.Ref // with the version after the run
 	Phase    payment.Phase
-	Announce bool   // its job says something new of itself
-	Trace    string // the traceparent of the run; empty: none
+	Announce bool          // its job says something new of itself
+	Messages []job.Message // of a job that it has made, to be dispatched
+	Trace    string        // the traceparent of the run; empty: none
 }
 
 // Job returns the job of the payment, for shards.
@@ -109,6 +111,9 @@ type Settings struct {
 	Recheck     time.Duration // a payment that is not final is checked this often at least
 	ReturnURL   string        // where an authentication ends, if the purchase does not say
 	Livemode    bool          // what everything from the provider must say
+
+	// Release returns the request for the job that cancels a purchase whose dispute is lost, see [payment.Releases]; nil: none is cancelled.
+	Release func(payment.Ref) (job.Request, error)
 }
 
 // Recheck is how often a payment that is not final is fetched from the provider at least.
@@ -152,7 +157,7 @@ func (rn *Runner) Run(ctx context.Context, item lease.Item) (Result, error) {
 		return Result{}, fmt.Errorf("cards.Run(%s): %w", item.ID, err)
 	}
 	rn.metrics.runs.WithLabelValues(string(outcome)).Inc()
-	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced, Trace: span.Traceparent()}, nil
+	return Result{Outcome: outcome, Ref: r.p.Ref(), Phase: r.p.Phase, Announce: r.announce && outcome != Fenced, Messages: r.messages, Trace: span.Traceparent()}, nil
 }
 
 // run is one run of a payment.
@@ -164,6 +169,7 @@ type run struct {
 	leased    time.Time            // when the lease was renewed last, by the clock of this process
 	decline   *payprovider.Decline // why a call of this run was declined or refused
 	announce  bool                 // the job shows something new
+	messages  []job.Message        // of the job that cancels the purchase
 }
 
 // now is the present moment by the clock of the database, about.
