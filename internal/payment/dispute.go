@@ -70,12 +70,14 @@ var disputed = map[string]string{"open": `NOT d.closed`, "lost": `d.lost`, "won"
 func ListDisputed(ctx context.Context, db postgres.DB, outcome string, f purchase.Filter, p postgres.ListPage) (list []purchase.Purchase, next uuid.UUID, err error) {
 	l := postgres.List[uuid.UUID]{From: `(SELECT DISTINCT d.purchase_id AS id FROM disputes d WHERE ` + disputed[outcome] + `)`, Alias: "d", Columns: "d.id",
 		Scan: pgx.RowTo[uuid.UUID], ID: func(id uuid.UUID) uuid.UUID { return id }}
-	const of = `EXISTS (SELECT FROM purchases p WHERE p.id = d.id AND `
-	l.OnlyOf(f.Who, `(SELECT p.client FROM purchases p WHERE p.id = d.id)`, `(SELECT p.user_id FROM purchases p WHERE p.id = d.id)`)
-	l.Also(of+`p.campaign_id = ?)`, f.CampaignID)
-	for _, c := range [][2]string{{`p.user_id = ?)`, f.UserID}, {`p.state = ?)`, string(f.State)}, {`p.payment_method = ?)`, string(f.Method)}} {
+	of := func(column string) string { // a join would not keep the order
+		return `(SELECT p.` + column + ` FROM purchases p WHERE p.id = d.id)`
+	}
+	l.OnlyOf(f.Who, of("client"), of("user_id"))
+	l.Also(of("campaign_id")+` = ?`, f.CampaignID)
+	for _, c := range [][2]string{{"user_id", f.UserID}, {"state", string(f.State)}, {"payment_method", string(f.Method)}} {
 		if c[1] != "" {
-			l.Also(of+c[0], c[1])
+			l.Also(of(c[0])+` = ?`, c[1])
 		}
 	}
 	ids, next, err := l.Page(ctx, db, p)
