@@ -93,15 +93,15 @@ func lockSteps(t *testing.T, statement string) (steps []int) {
 // lock order. What is written later of campaigns and wallets was locked before, as
 // their versions show. Rows of a campaign, its draw's job and new payments and refunds
 // among them, are free to be written whenever the campaign is locked: nobody else can
-// wait for them. A purchase may also be written, and a refund made, by the transaction that has locked its payment or a
-// refund of it.
+// wait for them. A purchase may also be written, and a refund or the job of a lost dispute made, by the transaction that
+// has locked its payment or a refund of it.
 func outOfOrder(t *testing.T, transaction []string) string {
 	t.Helper()
 	last, taken := 0, make(map[int]bool)
 	for _, statement := range transaction {
 		for _, step := range lockSteps(t, statement) {
 			switch {
-			case taken[step], taken[campaigns] && (step == ofACampaign || step == ofAPurchase || step == newJobs):
+			case taken[step], taken[campaigns] && (step == ofACampaign || step == ofAPurchase || step == newJobs), taken[payments] && step == newJobs:
 			case step < last, step == ofACampaign, step == ofAPurchase && !taken[payments] && !taken[refunds]:
 				return statement
 			default:

@@ -66,7 +66,7 @@ func TooMuchBack(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID) (wrong st
 var disputed = map[string]string{"open": `NOT d.closed`, "lost": `d.lost`, "won": `d.closed AND NOT d.lost`, "any": `true`}
 
 // ListDisputed is [purchase.List] of purchases with a dispute of an outcome: open, lost, won or any. It goes along the disputes, which are few;
-// the fields of the filter, but reference and id, are looked up by purchase.
+// the other fields of the filter are looked up by purchase.
 func ListDisputed(ctx context.Context, db postgres.DB, outcome string, f purchase.Filter, p postgres.ListPage) (list []purchase.Purchase, next uuid.UUID, err error) {
 	l := postgres.List[uuid.UUID]{From: `(SELECT DISTINCT d.purchase_id AS id FROM disputes d WHERE ` + disputed[outcome] + `)`, Alias: "d", Columns: "d.id",
 		Scan: pgx.RowTo[uuid.UUID], ID: func(id uuid.UUID) uuid.UUID { return id }}
@@ -75,7 +75,10 @@ func ListDisputed(ctx context.Context, db postgres.DB, outcome string, f purchas
 	}
 	l.OnlyOf(f.Who, of("client"), of("user_id"))
 	l.Also(of("campaign_id")+` = ?`, f.CampaignID)
-	for _, c := range [][2]string{{"user_id", f.UserID}, {"state", string(f.State)}, {"payment_method", string(f.Method)}} {
+	if f.ID != uuid.Nil {
+		l.Only(`d.id = ?`, f.ID)
+	}
+	for _, c := range [][2]string{{"user_id", f.UserID}, {"payment_reference", f.Reference}, {"state", string(f.State)}, {"payment_method", string(f.Method)}} {
 		if c[1] != "" {
 			l.Also(of(c[0])+` = ?`, c[1])
 		}

@@ -61,7 +61,7 @@ var Invariants = []audit.Invariant{
 		SELECT format('payment %s is %s, its purchase is %s, completed at %s', y.purchase_id, y.phase, p.state, p.completed_at)
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id
 		WHERE NOT CASE y.phase
-			WHEN 'settled' THEN (p.state IN ('completed', 'refunding', 'refunded') OR `+released+` AND p.cancelled_by = 'system' AND y.disputed_at IS NOT NULL) AND p.completed_at IS NOT NULL
+			WHEN 'settled' THEN (p.state IN ('completed', 'refunding', 'refunded') OR ` + released + ` AND p.cancelled_by = 'system' AND y.disputed_at IS NOT NULL) AND p.completed_at IS NOT NULL
 			WHEN 'refund_due' THEN p.state IN ('refunding', 'refunded') AND p.completed_at IS NULL
 			WHEN 'cancelled' THEN p.state IN ('failed', 'cancelled') AND p.completed_at IS NULL
 			WHEN 'captured' THEN p.state <> 'completed' AND p.completed_at IS NULL
@@ -105,7 +105,7 @@ var Invariants = []audit.Invariant{
 		SELECT format('purchase %s is %s, its refund %s is %s', p.id, p.state, r.id, r.state)
 		FROM (SELECT *, bool_and(state IN ('succeeded', 'resolved')) OVER (PARTITION BY purchase_id) AS finished FROM refunds
 		      WHERE method = 'card' AND number IS NOT NULL) r JOIN purchases p ON p.id = r.purchase_id
-		WHERE (p.state = 'refunded') <> r.finished AND p.state <> 'completed' AND NOT (`+released+`)`},
+		WHERE (p.state = 'refunded') <> r.finished AND p.state <> 'completed' AND NOT (` + released + `)`},
 	// Money is given back twice only when somebody has said so of a refund that was then made, too. What is
 	// not asked for is a refund of others that has failed since.
 	{Check: "captured_money", Name: "what a card has paid is kept, given back by us, or given back out of band", SQL: `
@@ -121,7 +121,7 @@ var Invariants = []audit.Invariant{
 		WHERE y.paid < r.ours + r.others AND NOT r.by_hand
 		   OR p.state = 'refunded' AND y.paid > r.ours + r.others
 		   OR p.state = 'refunding' AND y.paid > r.asked + r.others
-		   OR (p.state = 'completed' OR `+released+`) AND (r.asked > i.debt OR i.debt > r.asked + r.others)`},
+		   OR (p.state = 'completed' OR ` + released + `) AND (r.asked > i.debt OR i.debt > r.asked + r.others)`},
 	{Check: "refunded_payments", Name: "only captured money is refunded by card", SQL: `
 		SELECT format('refund %s of purchase %s: its payment is %s', r.id, r.purchase_id, y.phase)
 		FROM refunds r LEFT JOIN payments y ON y.purchase_id = r.purchase_id

@@ -5462,7 +5462,7 @@ export interface operations {
                 reference?: components["schemas"]["PaymentReference"];
                 /** @description Only purchases with this payment method. */
                 method?: components["schemas"]["PaymentMethod"];
-                /** @description Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. Not with `reference`, and not for `text/csv`. */
+                /** @description Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. Not for `text/csv`. */
                 dispute?: components["schemas"]["DisputeFilter"];
                 /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];

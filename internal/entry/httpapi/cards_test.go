@@ -252,3 +252,57 @@ func TestAPurchaseByCardShowsItsPaymentItsRefundAndWhatHappened(t *testing.T) {
 		wantEqual(t, "resolved "+when+" the dispute", fmt.Sprint(decoded[amounts](s, s.Do(0, s.Operator, http.MethodGet, "/v1/purchases/"+id.String(), nil, nil))), want)
 	}
 }
+
+// A dispute has its amount, fee and dates, and purchases are found by it, over the API and in the console.
+func TestADisputeIsShownAndFindsItsPurchase(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, cardsTaken)
+	id := s.Campaign(3)
+	lost, _ := fixture.BuyByCard(t, s.DB, id, s.User("mina"), 3, 1)
+	kept, _ := fixture.BuyByCard(t, s.DB, id, s.User("otto"), 2, 1)
+	adopted(s, lost)
+	adopted(s, kept)
+	dispute := "du_" + lost.String()
+	exec(s, `INSERT INTO disputes (id, purchase_id, status, reason, refundable, lost, amount, currency, fee, fee_currency, opened_at, closed_at)
+		VALUES ($1, $2, 'lost', 'fraudulent', false, true, 300, 'JPY', 1550, 'EUR', '2026-11-03T10:00:00Z', '2026-12-24T18:30:00Z')`, dispute, lost)
+	exec(s, `UPDATE payments SET amount_disputed = 300, disputed_at = clock_timestamp(), dispute = (SELECT json_build_object('id', id, 'status', status, 'reason', reason, 'refundable', refundable,
+		'amount', amount, 'currency', currency, 'fee', fee, 'fee_currency', fee_currency, 'opened_at', opened_at, 'closed_at', closed_at) FROM disputes d WHERE d.id = $1) WHERE purchase_id = $2`, dispute, lost)
+	wantAnswer(t, "the purchase", s.Do(0, s.Operator, http.MethodGet, "/v1/purchases/"+lost.String(), nil, nil), 200,
+		`"amount":300,"currency":"JPY","fee":1550,"fee_currency":"EUR","at":"2026-11-03T10:00:00Z","closed_at":"2026-12-24T18:30:00Z"`)
+	list := func(query string) fleet.Answer {
+		return s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases?"+query, nil, nil)
+	}
+	for filter, found := range map[string]bool{"lost": true, "any": true, "open": false, "won": false} {
+		wantEqual(t, filter, fleet.Contains(list("dispute="+filter).Body, lost.String()), found)
+	}
+	wantAnswer(t, "what is not disputed", list("dispute=any"), 200, without(kept.String()))
+	wantAnswer(t, "of a state", list("dispute=any&state=refunded"), 200, without(lost.String()))
+	wantAnswer(t, "an outcome that is none", list("dispute=drawn"), 400)
+	wantAnswer(t, "by its intent", list("dispute=any&reference=pi_"+lost.String()), 200, lost.String())
+	wantAnswer(t, "by that of another", list("dispute=any&reference=pi_"+kept.String()), 200, without(lost.String()))
+	wantAnswer(t, "by a reference of nobody", list("dispute=any&reference=order-1"), 200, without(lost.String()))
+	wantAnswer(t, "as CSV", s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases?dispute=any", map[string]string{"Accept": "text/csv"}, nil), 400, "?dispute")
+	b := signIn(s)
+	wantAnswer(t, "its page", b.get("/purchases/"+lost.String()), 200, dispute+"</code> lost, <bdi>fraudulent</bdi>: 300 JPY, fee 15.50 EUR; opened", "2026-11-03 10:00:00Z", ", closed", "2026-12-24 18:30:00Z")
+	wantAnswer(t, "the list", b.get("/campaigns/"+id.String()+"?dispute=lost"), 200, `/console/purchases/`+lost.String(), without(`/console/purchases/`+kept.String()), `?dispute=lost" aria-current="page"`)
+	wantAnswer(t, "an empty list", b.get("/campaigns/"+id.String()+"?dispute=open"), 200, "None of these.", without(`/console/purchases/`+lost.String()))
+}
+
+func TestAPolicySaysWhatALostDisputeDoes(t *testing.T) {
+	t.Parallel()
+	s := fleet.Shared(t, cardsTaken)
+	for policy, want := range map[string]string{"": "keep", "keep": "keep", "release": "release"} {
+		body := fleet.CampaignBody(3)
+		if policy != "" {
+			body["policies"] = fleet.Fields{"disputes": policy}
+		}
+		made := s.Post("/v1/campaigns", body)
+		mustAnswer(t, policy, made, http.StatusCreated, `"disputes":"`+want+`"`)
+		path := "/v1/campaigns/" + made.ID.String()
+		mustAnswer(t, "published", s.Post(path+"/publish", nil), http.StatusOK)
+		wantAnswer(t, "changed afterwards", s.Do(0, s.Operator, http.MethodPatch, path, map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.Fields{"policies": fleet.Fields{"disputes": "release"}}), http.StatusConflict)
+	}
+	body := fleet.CampaignBody(3)
+	body["policies"] = fleet.Fields{"disputes": "burn"}
+	wantAnswer(t, "another word", s.Post("/v1/campaigns", body), http.StatusBadRequest, "/policies/disputes")
+}

@@ -201,8 +201,8 @@ func (s *server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 		return nil, err
 	}
 	if r.Params.Dispute != nil {
-		if r.Params.Reference != nil || who.WantsCSV {
-			return nil, fault.Invalid(fault.Field{Pointer: "?dispute", Detail: "selects neither by reference nor for text/csv"})
+		if who.WantsCSV {
+			return nil, fault.Invalid(fault.Field{Pointer: "?dispute", Detail: "is for JSON"})
 		}
 		list, next, err := payment.ListDisputed(ctx, s.db, string(*r.Params.Dispute), f, page)
 		if err != nil {

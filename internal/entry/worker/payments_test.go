@@ -319,3 +319,29 @@ func TestATaskOfAnItemThatFailsIsNotTriedAgain(t *testing.T) {
 		}
 	}
 }
+
+// From the lost dispute to the free positions, by tasks alone.
+func TestAWorkerReleasesWhatALostDisputeHasTaken(t *testing.T) {
+	t.Parallel()
+	bank := provider.New()
+	w := withCards(t, bank)
+	stop := runs(t, w)
+	draft := fixture.Draft(4)
+	draft.Policies.Disputes = campaign.DisputesRelease
+	id := fixture.Campaign(t, w.db, draft)
+	bought, _ := fixture.BuyByCard(t, w.db, id, "mina", 2, 2) // 400 JPY
+	bank.Disputes = []payprovider.Dispute{{ID: "du_1", Status: "lost", Reason: "fraudulent", Lost: true, Disputed: payprovider.Disputed{Amount: 400, Currency: "JPY"}}}
+	intent := *fixture.Payment(t, w.db, bought).IntentID
+	_, err := w.cards.events.Store(t.Context(), []payprovider.Event{{ID: "evt_1", Type: "charge.dispute.closed", ObjectID: "du_1", IntentID: intent, Status: "lost"}})
+	servers.NoError(t, err)
+	w.dispatcher.Dispatch(cards.EventsTask())
+	servers.Eventually(t, "the purchase is cancelled", func() bool {
+		p, err := purchase.Get(t.Context(), w.db, access.Everything(), bought)
+		return err == nil && p.State == purchase.Cancelled
+	})
+	servers.NoError(t, stop())
+	if c, err := campaign.Get(t.Context(), w.db, id); err != nil || c.Counts.Sold != 0 || len(bank.Refunds) != 0 {
+		t.Errorf("%+v, %d refunds, %v", c.Counts, len(bank.Refunds), err)
+	}
+	fixture.Sound(t, w.db)
+}
