@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -23,6 +24,7 @@ import (
 	"triprize/internal/payment"
 	"triprize/internal/payment/cards"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/payment/refunds"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
@@ -306,6 +308,25 @@ func TestMoneyThatIsGivenBackTwiceOrReturnedLaterIsADiscrepancy(t *testing.T) {
 	if got := found(); got != "pi_"+twice.String()+" the buyer has 801 of 800 back: 300 was refunded, and 501 lost in disputes" {
 		t.Errorf("what is given back twice: %s", got)
 	}
+}
+
+// A refund by hand fails after the release: what the bank has taken is not owed for that.
+func TestAReleasedPurchaseOwesOnlyWhatWasCancelledBefore(t *testing.T) {
+	t.Parallel()
+	c := newCourt(t, campaign.DisputesRelease)
+	bought := c.buy("mina")
+	cancel(t, c.db, partOf(t, c.id, bought, purchaseOf(t, c.db, bought).Items[0].Position))
+	c.hear(bought, over(400, "lost"))
+	complete(t, fixture.Seller(c.db), c.releases()...)
+	err := postgres.InTx(t.Context(), c.db, func(tx pgx.Tx) error {
+		_, err := refunds.RecordOutOfBand(t.Context(), tx, []refunds.OutOfBand{{ProviderID: "re_hand", PurchaseID: bought, Amount: 100, Currency: "JPY", State: payment.RefundFailed, Made: true}})
+		return err
+	})
+	if n := servers.Value[int](t, c.db, `SELECT sum(amount) FROM refunds WHERE number IS NOT NULL`); err != nil || n != 400 || purchaseOf(t, c.db, bought).State != purchase.Cancelled {
+		t.Errorf("%d are to be refunded: %v", n, err)
+	}
+	servers.Exec(t, c.db, `UPDATE refunds SET state = 'succeeded', provider_id = 're_ours', finished_at = clock_timestamp() WHERE number = 1`)
+	fixture.Sound(t, c.db)
 }
 
 func TestPurchasesAreFoundByTheirDisputes(t *testing.T) {
