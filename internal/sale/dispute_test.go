@@ -162,8 +162,9 @@ func TestALostDisputeFreesPositionsOnlyWithThePolicyAndWhenNothingIsLeftOfTheMon
 // The worker dies before and after the record of the dispute, and that of the job before its commit: there is one job, and one end.
 func TestAPurchaseIsReleasedOnceWhereverAWorkerDies(t *testing.T) {
 	t.Parallel()
+	const buyer = "of a worker that dies" // failpoints are those of all tests here
 	c := newCourt(t, campaign.DisputesRelease)
-	bought := c.buy("mina")
+	bought := c.buy(buyer)
 	servers.Exec(t, c.db, `INSERT INTO webhook_endpoints (id, client, url, events) SELECT gen_random_uuid(), client, 'https://shop.example', '{dispute.*,purchase.*}' FROM purchases WHERE id = $1`, bought)
 	dies := func(point, about string, do func()) {
 		t.Helper()
@@ -193,7 +194,7 @@ func TestAPurchaseIsReleasedOnceWhereverAWorkerDies(t *testing.T) {
 	lost() // it is asked again, and after another change
 	c.hear(bought, over(800, "won"))
 	lost()
-	dies("cancellation.commit", "mina", func() { complete(t, fixture.Seller(c.db), refs...) })
+	dies("cancellation.commit", buyer, func() { complete(t, fixture.Seller(c.db), refs...) })
 	if p := purchaseOf(t, c.db, bought); p.State != purchase.Completed {
 		t.Errorf("it is %s before the commit", p.State)
 	}
@@ -203,7 +204,7 @@ func TestAPurchaseIsReleasedOnceWhereverAWorkerDies(t *testing.T) {
 	if n := len(c.releases()); n != 1 || counts(t, c.db, c.id).Sold != 0 {
 		t.Errorf("%d jobs, %+v", n, counts(t, c.db, c.id))
 	}
-	again := c.buy("mina") // the positions are free again
+	again := c.buy(buyer) // the positions are free again
 	if again == bought {
 		t.Error("a new sale is the old purchase")
 	}
