@@ -11,7 +11,8 @@
 //
 // An external or wallet purchase is stored when it is completed. A card purchase is
 // pending while its payment goes on, and awaiting_action while that needs the buyer. A
-// failed or unpaid cancelled one becomes refunding when money arrives after all.
+// failed or unpaid cancelled one becomes refunding when money arrives after all. A completed one whose money the buyer's
+// bank has taken back may be cancelled, without a refund.
 //
 // Positions of a completed purchase can be cancelled while others are left: it stays completed,
 // with a [PartialCancellation].

@@ -2828,7 +2828,7 @@ export interface components {
          */
         PlainKey: string;
         /**
-         * @description pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
+         * @description pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded (cancelled, if its dispute is lost and the campaign has `policies.disputes` `release`); a late payment of a failed card purchase: failed → refunding.
          * @enum {string}
          */
         PurchaseState: "pending" | "awaiting_action" | "completed" | "failed" | "cancelled" | "refunding" | "refunded";

@@ -2072,7 +2072,7 @@ type Purchase struct {
 	CampaignID ID     `json:"campaign_id"`
 	UserID     string `json:"user_id"`
 
-	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
+	// State pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded (cancelled, if its dispute is lost and the campaign has `policies.disputes` `release`); a late payment of a failed card purchase: failed → refunding.
 	State PurchaseState `json:"state"`
 
 	// Amount In minor units of the currency (cents; yen).
@@ -2174,7 +2174,7 @@ type PurchaseResult struct {
 	BoardVersion int64 `json:"board_version"`
 }
 
-// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded; a late payment of a failed card purchase: failed → refunding.
+// PurchaseState pending → awaiting_action → completed, failed or cancelled; completed → cancelled, or by card refunding → refunded (cancelled, if its dispute is lost and the campaign has `policies.disputes` `release`); a late payment of a failed card purchase: failed → refunding.
 type PurchaseState string
 
 // Readiness defines model for Readiness.
