@@ -50,6 +50,19 @@ const (
 	AuthorizationStateVoided   AuthorizationState = "voided"
 )
 
+// Defines values for BookMonthState.
+const (
+	BookMonthStateClosed  BookMonthState = "closed"
+	BookMonthStateClosing BookMonthState = "closing"
+	BookMonthStateOpen    BookMonthState = "open"
+)
+
+// Defines values for BookMonthEarnedAt.
+const (
+	BookMonthEarnedAtResult  BookMonthEarnedAt = "result"
+	BookMonthEarnedAtSaleEnd BookMonthEarnedAt = "sale_end"
+)
+
 // Defines values for CampaignCancellationResultState.
 const (
 	CampaignCancellationResultStateCancelled CampaignCancellationResultState = "cancelled"
@@ -156,6 +169,13 @@ const (
 const (
 	NextActionTypePaymentMethod NextActionType = "payment_method"
 	NextActionTypeRedirect      NextActionType = "redirect"
+)
+
+// Defines values for OpenItemKind.
+const (
+	OpenItemKindDay     OpenItemKind = "day"
+	OpenItemKindPayment OpenItemKind = "payment"
+	OpenItemKindRefund  OpenItemKind = "refund"
 )
 
 // Defines values for PaymentDiscrepancyState.
@@ -699,6 +719,49 @@ type Board struct {
 	Positions []Position `json:"positions"`
 }
 
+// BookMonth A month of the books.
+type BookMonth struct {
+	Month string         `json:"month"`
+	State BookMonthState `json:"state"`
+
+	// StartsAt RFC 3339.
+	StartsAt Time `json:"starts_at"`
+
+	// EndsAt RFC 3339.
+	EndsAt Time `json:"ends_at"`
+
+	// Zone IANA, such as Asia/Tokyo.
+	Zone string `json:"zone"`
+
+	// EarnedAt When the sales of a campaign are earned: at the result of its draw, or when its sale has ended.
+	EarnedAt BookMonthEarnedAt `json:"earned_at"`
+
+	// Open What can still change money of the month; of a closed one what was carried as open.
+	Open []OpenItem `json:"open"`
+
+	// ClosedBy `role:client` of who has closed it.
+	ClosedBy string    `json:"closed_by"`
+	ClosedAt time.Time `json:"closed_at"`
+
+	// DoneUntil While it is being closed: its days before this moment are read.
+	DoneUntil time.Time `json:"done_until"`
+
+	// Entries Entries of its journal.
+	Entries int64 `json:"entries"`
+
+	// Hash SHA-256 of its journal as CSV with commas, in hexadecimal digits: the bytes of `GET /v1/exports/journal` from its first day to the first of the next month, in its zone.
+	Hash string `json:"hash"`
+
+	// Statement Its sums; null while it is being closed.
+	Statement *MonthStatement `json:"statement"`
+}
+
+// BookMonthState defines model for BookMonth.State.
+type BookMonthState string
+
+// BookMonthEarnedAt When the sales of a campaign are earned: at the result of its draw, or when its sale has ended.
+type BookMonthEarnedAt string
+
 // Campaign A campaign in full.
 type Campaign struct {
 	// ID A UUID.
@@ -1075,6 +1138,18 @@ type CardPaymentPage struct {
 
 // CheckState `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 type CheckState string
+
+// CloseMonth defines model for CloseMonth.
+type CloseMonth struct {
+	// Reason For the audit trail.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// WithOpen Payments and refunds that are open are carried, by name, and do not prevent it.
+	WithOpen bool `json:"with_open,omitempty,omitzero"`
+
+	// Zone The IANA time zone, such as Asia/Tokyo. Required for the first month; later ones must have the same.
+	Zone string `json:"zone,omitempty,omitzero"`
+}
 
 // Counts Positions by state.
 type Counts struct {
@@ -1583,6 +1658,110 @@ type Metadata map[string]string
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
+// MonthBalance The debit balance of an account; a liability is negative.
+type MonthBalance struct {
+	Account  string `json:"account"`
+	Currency string `json:"currency"`
+
+	// Opening Minor units.
+	Opening int64 `json:"opening"`
+
+	// Debit Minor units.
+	Debit int64 `json:"debit"`
+
+	// Credit Minor units.
+	Credit int64 `json:"credit"`
+
+	// Closing opening + debit − credit.
+	Closing int64 `json:"closing"`
+}
+
+// MonthList Months, the newest first.
+type MonthList struct {
+	Months []BookMonth `json:"months"`
+}
+
+// MonthMethod What was sold by a payment method: sold = kept + given back + disputed. What is given back or disputed may have been sold earlier.
+type MonthMethod struct {
+	Method   string `json:"method"`
+	Currency string `json:"currency"`
+
+	// Sold Minor units.
+	Sold int64 `json:"sold"`
+
+	// GivenBack Minor units.
+	GivenBack int64 `json:"given_back"`
+
+	// Disputed Minor units.
+	Disputed int64 `json:"disputed"`
+
+	// Kept Minor units.
+	Kept int64 `json:"kept"`
+}
+
+// MonthProvider The provider's balance in a currency, as our journal has it.
+type MonthProvider struct {
+	Currency string `json:"currency"`
+
+	// Opening Minor units.
+	Opening int64 `json:"opening"`
+
+	// Activity Payments, refunds, disputes, exchanges and adjustments.
+	Activity int64 `json:"activity"`
+
+	// Fees Negative.
+	Fees int64 `json:"fees"`
+
+	// Payouts Minor units.
+	Payouts int64 `json:"payouts"`
+
+	// Closing opening + activity + fees − payouts.
+	Closing int64 `json:"closing"`
+
+	// Reported The same as the provider's balance transactions have it, by its clock. What the two record on different sides of midnight differs.
+	Reported MonthReport `json:"reported"`
+}
+
+// MonthReport The same as the provider's balance transactions have it, by its clock. What the two record on different sides of midnight differs.
+type MonthReport struct {
+	// Opening Minor units.
+	Opening int64 `json:"opening"`
+
+	// Activity Payments, refunds, disputes, exchanges and adjustments.
+	Activity int64 `json:"activity"`
+
+	// Fees Negative.
+	Fees int64 `json:"fees"`
+
+	// Payouts Minor units.
+	Payouts int64 `json:"payouts"`
+
+	// Closing opening + activity + fees − payouts.
+	Closing int64 `json:"closing"`
+}
+
+// MonthStatement The sums of a month.
+type MonthStatement struct {
+	Totals   []MonthTotal    `json:"totals"`
+	Methods  []MonthMethod   `json:"methods"`
+	Balances []MonthBalance  `json:"balances"`
+	Provider []MonthProvider `json:"provider"`
+}
+
+// MonthTotal The lines of a kind of document, an account and a method.
+type MonthTotal struct {
+	DocumentKind string `json:"document_kind"`
+	Account      string `json:"account"`
+	Method       string `json:"method"`
+	Currency     string `json:"currency"`
+
+	// Debit Minor units.
+	Debit int64 `json:"debit"`
+
+	// Credit Minor units.
+	Credit int64 `json:"credit"`
+}
+
 // Movement Money to move.
 type Movement struct {
 	// Amount In minor units of the currency (cents; yen).
@@ -1621,6 +1800,23 @@ type NextActionType string
 
 // NextCursor The cursor of the next page; null on the last page.
 type NextCursor = string
+
+// OpenItem What is open of a month.
+type OpenItem struct {
+	// Kind A day (UTC) of the provider that is not compared yet, a card payment or a refund by card.
+	Kind OpenItemKind `json:"kind"`
+
+	// ID The day, the purchase, or the refund.
+	ID    string `json:"id"`
+	State string `json:"state"`
+
+	// Amount Minor units; of a day 0.
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// OpenItemKind A day (UTC) of the provider that is not compared yet, a card payment or a refund by card.
+type OpenItemKind string
 
 // PartialCancellation The cancellation of some positions of a purchase.
 type PartialCancellation struct {
@@ -2983,6 +3179,9 @@ type Limit = int
 // ListCursor defines model for ListCursor.
 type ListCursor = string
 
+// Month defines model for Month.
+type Month = string
+
 // OfUser The app's own id of a user: 1 to 128 characters, no control characters.
 type OfUser = UserID
 
@@ -3072,6 +3271,11 @@ type ListAuditTrailParams struct {
 	Limit     Limit      // The maximum number of elements per page.
 }
 
+// GetMonthParams is the query of GetMonth.
+type GetMonthParams struct {
+	Zone string // The IANA time zone of a month that is not closed. Default: that of the books, or UTC.
+}
+
 // ListCampaignsParams is the query of ListCampaigns.
 type ListCampaignsParams struct {
 	State  CampaignState // Only campaigns in this state.
@@ -3106,6 +3310,15 @@ type ListRefundsParams struct {
 	State  RefundState // Only refunds in this state.
 	Cursor Cursor      // The `next_cursor` of the previous page.
 	Limit  Limit       // The maximum number of elements per page.
+}
+
+// GetExportParams is the query of GetExport.
+type GetExportParams struct {
+	From      string // The first day of the period, in the zone. Only for wallets it may be left out.
+	To        string // The day after the last, 100 years later at most; it may be in the future. Wallets are shown as of its beginning.
+	Zone      string // The IANA name of the time zone of days and times. Default: UTC.
+	AsOf      string // Of wallets, instead of a period: the day at whose beginning they are shown.
+	Separator string // What is between the cells of CSV: `comma` (default) or `semicolon`.
 }
 
 // ListFailuresParams is the query of ListFailures.
@@ -3385,6 +3598,35 @@ func (c *Client) AuditTrail(ctx context.Context, params ListAuditTrailParams) it
 	})
 }
 
+// ListMonths is GET /v1/books/months: list closed months.
+//
+// Every month of the books that is closed or being closed, the newest first.
+//
+// For operator, viewer.
+func (c *Client) ListMonths(ctx context.Context, options ...CallOption) (MonthList, error) {
+	return send[MonthList](ctx, c, request{method: http.MethodGet, path: "/v1/books/months"}, options)
+}
+
+// GetMonth is GET /v1/books/months/{month}: read a month of the books.
+//
+// A closed month as it was stored. Of one that is not closed: its sums as they are now, and what is open. That reads its journal since the last closed month, and counts as an export: 503 if it takes longer than a request may.
+//
+// For operator, viewer.
+func (c *Client) GetMonth(ctx context.Context, month Month, params GetMonthParams, options ...CallOption) (BookMonth, error) {
+	query := make(url.Values)
+	put(query, "zone", params.Zone)
+	return send[BookMonth](ctx, c, request{method: http.MethodGet, path: path("/v1/books/months/%s", month), query: query}, options)
+}
+
+// CloseMonth is POST /v1/books/months/{month}/close: close a month of the books.
+//
+// Closes the month for ever. From the answer on nothing is dated in it any more; a scheduler then reads its journal and stores hash and sums: GET the month until it is `closed`. 409 if it is not over (with cards: for 48 hours), does not follow the last closed month, or payments, refunds or days of the provider are open: `errors` lists them. The first month fixes the zone, and when sales are earned.
+//
+// For operator.
+func (c *Client) CloseMonth(ctx context.Context, month Month, body CloseMonth, options ...CallOption) (BookMonth, error) {
+	return send[BookMonth](ctx, c, request{method: http.MethodPost, path: path("/v1/books/months/%s/close", month), body: body}, options)
+}
+
 // ListCampaigns is GET /v1/campaigns: list campaigns, newest first.
 //
 // All campaigns, or those in one state. Operators get the current state; for other callers the first page may be up to half a second old.
@@ -3627,10 +3869,8 @@ func (c *Client) PublishCampaign(ctx context.Context, campaign CampaignID, optio
 
 // ListCampaignPurchases is GET /v1/campaigns/{campaign}/purchases: list the purchases of a campaign, newest first.
 //
-// All purchases, or those that match a state, user, reference and payment method. With `Accept: text/csv` the
-// response streams all pages: a header line, then one line per purchase (RFC 4180). If the stream fails, the
-// server closes the connection: the list is incomplete. A server limits how many such streams it sends at the
-// same time.
+// All purchases, or those that match a state, user, reference and payment method. `GET /v1/exports/purchases`
+// has those of a period as CSV.
 //
 // For operator, app, viewer.
 func (c *Client) ListCampaignPurchases(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams, options ...CallOption) (PurchaseList, error) {
@@ -3733,6 +3973,17 @@ func (c *Client) ResolveRefunds(ctx context.Context, campaign CampaignID, body R
 // For operator.
 func (c *Client) ResumeCampaign(ctx context.Context, campaign CampaignID, options ...CallOption) (Campaign, error) {
 	return send[Campaign](ctx, c, request{method: http.MethodPost, path: path("/v1/campaigns/%s/resume", campaign)}, options)
+}
+
+// getExport is GET /v1/exports/{kind}.
+func getExport(kind string, params GetExportParams) request {
+	query := make(url.Values)
+	put(query, "from", params.From)
+	put(query, "to", params.To)
+	put(query, "zone", params.Zone)
+	put(query, "as_of", params.AsOf)
+	put(query, "separator", params.Separator)
+	return request{method: http.MethodGet, path: path("/v1/exports/%s", kind), query: query}
 }
 
 // ListFailures is GET /v1/failures: list failures by cause.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -24,16 +23,21 @@ func (c *Client) DrawList(ctx context.Context, campaign CampaignID) (io.ReadClos
 	return c.long(ctx, getDrawList(campaign))
 }
 
-// PurchasesCSV opens a table of the purchases of a campaign that params select, without
-// Cursor and Limit: a header and a line for each, for package encoding/csv. As with Proof,
-// a read that fails means that the table is not complete. Close it.
-func (c *Client) PurchasesCSV(ctx context.Context, campaign CampaignID, params ListCampaignPurchasesParams) (io.ReadCloser, error) {
-	query := make(url.Values)
-	put(query, "state", params.State)
-	put(query, "user_id", params.UserID)
-	put(query, "reference", params.Reference)
-	put(query, "method", params.Method)
-	return c.long(ctx, request{method: http.MethodGet, path: path("/v1/campaigns/%s/purchases", campaign), query: query, accept: "text/csv, application/problem+json"})
+// Export opens an export of a kind, such as purchases, as CSV: a header and a line for each row, for package encoding/csv.
+// As with Proof, a read that fails means that the table is not complete. Close it.
+func (c *Client) Export(ctx context.Context, kind string, params GetExportParams) (io.ReadCloser, error) {
+	return c.export(ctx, kind, params, "text/csv")
+}
+
+// ExportLines is Export as JSON lines: an object for each row, whose members are the columns of the CSV.
+func (c *Client) ExportLines(ctx context.Context, kind string, params GetExportParams) (io.ReadCloser, error) {
+	return c.export(ctx, kind, params, "application/x-ndjson")
+}
+
+func (c *Client) export(ctx context.Context, kind string, params GetExportParams, media string) (io.ReadCloser, error) {
+	r := getExport(kind, params)
+	r.accept = media + ", application/problem+json"
+	return c.long(ctx, r)
 }
 
 // long opens an answer that may be long, and is read by the caller.

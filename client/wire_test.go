@@ -34,7 +34,7 @@ func TestACallIsARequestThatSaysWhoAsksForWhat(t *testing.T) {
 		c, ctx := s.client(client.WithUserAgent("shop/1")), t.Context()
 		purchases := func(user string) error { return errOf(c.ListPurchases(ctx, user, client.ListPurchasesParams{})) }
 		byCard := client.PaymentDraft{Method: client.PaymentDraftMethodCard, PaymentMethod: "pm_card_visa", ReturnURL: "https://shop.example/back"}
-		const csv = "/v1/campaigns/CAMPAIGN/purchases?method=wallet&state=completed Accept: text/csv, application/problem+json"
+		november := client.GetExportParams{From: "2026-11-01", To: "2026-12-01", Zone: "Asia/Tokyo"}
 		for i, c := range []struct {
 			err        error
 			want, body string
@@ -53,7 +53,8 @@ func TestACallIsARequestThatSaysWhoAsksForWhat(t *testing.T) {
 			{errOf(c.ResolveRefund(ctx, jobID, client.RefundResolutionRequest{Amount: 500, Reason: "paid back in cash"})), "POST /v1/refunds/JOB/resolve", `{"amount":500,"reason":"paid back in cash"}`},
 			{errOf(c.RetryRefund(ctx, jobID)), "POST /v1/refunds/JOB/retry", ""},
 			{c.ReleaseHold(ctx, jobID), "DELETE /v1/holds/JOB", ""},
-			{errOf(read(c.PurchasesCSV(ctx, campaign, client.ListCampaignPurchasesParams{State: client.PurchaseStateCompleted, Method: client.PaymentMethodWallet, Limit: 7}))), "GET " + csv, ""},
+			{errOf(read(c.Export(ctx, "purchases", november))), "GET /v1/exports/purchases?from=2026-11-01&to=2026-12-01&zone=Asia%2FTokyo Accept: text/csv, application/problem+json", ""},
+			{errOf(read(c.ExportLines(ctx, "wallets", client.GetExportParams{AsOf: "2026-12-01"}))), "GET /v1/exports/wallets?as_of=2026-12-01 Accept: application/x-ndjson, application/problem+json", ""},
 			// A user stays in its segment of the path.
 			{purchases("user-1"), "GET /v1/users/user-1/purchases", ""},
 			{purchases("a/b"), "GET /v1/users/a%2Fb/purchases", ""},

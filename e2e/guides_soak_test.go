@@ -62,7 +62,7 @@ func TestTheGuidesWorkAsPasted(t *testing.T) {
 			"304 Not Modified", "8\n", // eight are sold
 			`"next_cursor"`,
 			`"kind":"purchase","state":"failed"`, `"code":"sold-out"`, `"jobs":[],"next_cursor":null`, `"reference":"order-1"`, `"state":"used"`, // found,
-			`"campaign":{"id":`, "id,created_at,", ",dora,", ",the buyer changed her mind,", // with what belongs to it, as a table
+			`"campaign":{"id":`, "id,created_at,completed_at,", "balance", // with what belongs to it, and the heads of tables
 			`"since":null,"positions":[`, // followed,
 			"event: campaign", `"state":"active"`, `"board":{"board_version":`,
 		}},

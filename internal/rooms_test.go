@@ -17,7 +17,7 @@ import (
 )
 
 // topics is the written order of the topics: each may import those before it.
-var topics = []string{"trail", "lease", "job", "campaign", "inventory", "purchase", "wallet", "payment", "sale", "drawing", "lifecycle"}
+var topics = []string{"trail", "lease", "job", "campaign", "inventory", "purchase", "wallet", "payment", "sale", "drawing", "lifecycle", "books"}
 
 // leaves are topics above job that no topic imports.
 var leaves = []string{"webhook", "key", "approval"}
@@ -33,6 +33,7 @@ var owners = map[string][]string{
 	"payment":           {"payments", "payment_steps", "payment_events", "payment_events_listed", "refunds", "disputes", "balance_transactions", "payment_discrepancies", "reconciled_days", "installation"},
 	"drawing":           {"draws", "draw_key_check", "draw_secrets", "draw_voids", "draw_waits", "freezes", "freeze_subtrees", "beacon_chains", "beacon_rounds"},
 	"webhook":           {"webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"},
+	"books":             {"book_facts", "book_periods"},
 	"approval":          {"approvals", "approval_movements"},
 	"key":               {"api_keys", "api_clients", "console_sessions", "console_persons"},
 	"platform/audit":    {"audit_checks", "audit_violations", "audit_walks"},

@@ -107,6 +107,7 @@ const (
 	KindPaymentResolve       Kind = "payment-resolve"
 	KindPaymentTry           Kind = "payment-try"
 	KindDiscrepancyExplain   Kind = "discrepancy-explain"
+	KindMonthClose           Kind = "month-close"
 	KindApproval             Kind = "approval" // a request for another person's approval, or what ends one
 
 	KindEndpointCreate   Kind = "webhook-endpoint-create"

@@ -132,9 +132,9 @@ const LeftSQL = `(` + DebtSQL + ` - coalesce((SELECT sum(o.amount) FROM refunds 
 	AND o.state IN ('pending', 'requires_action', 'succeeded', 'resolved')), 0)::bigint)`
 
 // DueSQL is Refund.Due in SQL. Of those of a purchase that wait for an operator, the first has what is left first.
-const DueSQL = `CASE WHEN ` + forOperator + ` THEN greatest(least(r.amount, ` + LeftSQL + ` -
+const DueSQL = `CASE WHEN ` + ForOperatorSQL + ` THEN greatest(least(r.amount, ` + LeftSQL + ` -
 	coalesce((SELECT sum(o.amount) FROM refunds o WHERE o.purchase_id = r.purchase_id AND o.number < r.number
-	AND ` + forOperator + ` AND o.state IN ('open', 'failed', 'canceled')), 0)::bigint), 0) ELSE r.amount END`
+	AND ` + ForOperatorSQL + ` AND o.state IN ('open', 'failed', 'canceled')), 0)::bigint), 0) ELSE r.amount END`
 
 // GetRefund returns a refund, or a not-found Error.
 func GetRefund(ctx context.Context, db postgres.DB, who access.Grant, id uuid.UUID) (Refund, error) {
@@ -172,7 +172,7 @@ func RefundsOfCampaign(ctx context.Context, db postgres.DB, who access.Grant, ca
 // campaigns, in the order of their ids, after the given one (zero: from the start).
 func RefundsWaitingForOperator(ctx context.Context, db postgres.DB, after uuid.UUID, limit int) ([]Refund, error) {
 	list, err := postgres.Collect(ctx, db, scanRefund, `
-		SELECT `+refundColumns+` FROM refunds r WHERE `+forOperator+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
+		SELECT `+refundColumns+` FROM refunds r WHERE `+ForOperatorSQL+` AND ($1::uuid IS NULL OR id > $1) ORDER BY id LIMIT $2`, postgres.Nullable(after), limit)
 	return list, fault.At(err, "payment.RefundsWaitingForOperator")
 }
 
@@ -205,14 +205,14 @@ type RefundCounts struct {
 // Total returns how many there are.
 func (c RefundCounts) Total() int { return c.Wallet + c.Card + c.External }
 
-// forOperator is Refund.ForOperator in SQL, and the condition of the index
+// ForOperatorSQL is Refund.ForOperator in SQL, and the condition of the index
 // refunds_for_operator.
-const forOperator = `method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'))`
+const ForOperatorSQL = `method = 'card' AND number IS NOT NULL AND (state IN ('failed', 'canceled') OR stuck AND state IN ('open', 'pending', 'requires_action'))`
 
 // CountRefundsForOperator counts the card refunds that wait for an operator, those of all
 // campaigns.
 func CountRefundsForOperator(ctx context.Context, db postgres.DB) (n int, err error) {
-	err = db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+forOperator).Scan(&n)
+	err = db.QueryRow(ctx, `SELECT count(*) FROM refunds WHERE `+ForOperatorSQL).Scan(&n)
 	return n, fault.At(err, "payment.CountRefundsForOperator")
 }
 
@@ -220,7 +220,7 @@ func CountRefundsForOperator(ctx context.Context, db postgres.DB) (n int, err er
 func CountCancelledRefunds(ctx context.Context, db postgres.DB, campaignID uuid.UUID) (RefundCounts, error) {
 	c, err := postgres.CollectOne(ctx, db, pgx.RowToStructByPos[RefundCounts], `
 		SELECT count(*) FILTER (WHERE method = 'wallet'), count(*) FILTER (WHERE method = 'card'), count(*) FILTER (WHERE method = 'external'),
-		       count(*) FILTER (WHERE state IN ('open', 'pending') AND NOT stuck), count(*) FILTER (WHERE `+forOperator+` OR method = 'card' AND state = 'requires_action')
+		       count(*) FILTER (WHERE state IN ('open', 'pending') AND NOT stuck), count(*) FILTER (WHERE `+ForOperatorSQL+` OR method = 'card' AND state = 'requires_action')
 		FROM refunds WHERE campaign_id = $1 AND reason = 'campaign-cancelled'`, campaignID)
 	return c, fault.At(err, "payment.CountCancelledRefunds(%s)", campaignID)
 }

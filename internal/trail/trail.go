@@ -28,7 +28,7 @@ var Operations = strings.Fields(`createCampaign patchCampaign publishCampaign pa
 	requestDraw submitDrawRound voidDraw requestPurchase cancelPurchase tryPayment createHold extendHold releaseHold retryPayment resolvePayment
 	retryRefund resolveRefund resolveRefunds explainPaymentDiscrepancy openWallet creditWallet debitWallet transfer authorize captureAuthorization
 	voidAuthorization createWebhookEndpoint patchWebhookEndpoint deleteWebhookEndpoint enableWebhookEndpoint disableWebhookEndpoint
-	rotateWebhookSecret testWebhookEndpoint replayWebhookDelivery replayWebhookDeliveries runSweep revokeKey approveRequest rejectRequest withdrawRequest`)
+	rotateWebhookSecret testWebhookEndpoint replayWebhookDelivery replayWebhookDeliveries runSweep revokeKey closeMonth approveRequest rejectRequest withdrawRequest`)
 
 // Persons is the client of those who sign in with accounts. No key's client may be called so.
 const Persons = "oidc"
@@ -37,7 +37,7 @@ const Persons = "oidc"
 const SignInByKey = "signInByKey"
 
 // OtherOperations are recorded beside [Operations] and the commands of the terminal.
-var OtherOperations = []string{"requestApproval", "outdateRequest", "expireRequest", SignInByKey}
+var OtherOperations = []string{"requestApproval", "outdateRequest", "expireRequest", "sealMonth", SignInByKey}
 
 // Actor is an operator who changes something, and how and why. What is not known is empty.
 type Actor struct {

@@ -390,10 +390,8 @@ export interface paths {
         };
         /**
          * List the purchases of a campaign, newest first
-         * @description All purchases, or those that match a state, user, reference and payment method. With `Accept: text/csv` the
-         *     response streams all pages: a header line, then one line per purchase (RFC 4180). If the stream fails, the
-         *     server closes the connection: the list is incomplete. A server limits how many such streams it sends at the
-         *     same time.
+         * @description All purchases, or those that match a state, user, reference and payment method. `GET /v1/exports/purchases`
+         *     has those of a period as CSV.
          */
         get: operations["listCampaignPurchases"];
         put?: never;
@@ -1364,6 +1362,91 @@ export interface paths {
          * @description Who changed what, when and why, the newest first: every change by an operator over the API, the console and the command line. It is written in the transaction of the change and is never changed afterwards; the sweep `trail-seals` seals it every hour. Applications are not in it.
          */
         get: operations["listAuditTrail"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/books/months": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List closed months
+         * @description Every month of the books that is closed or being closed, the newest first.
+         */
+        get: operations["listMonths"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/books/months/{month}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a month of the books
+         * @description A closed month as it was stored. Of one that is not closed: its sums as they are now, and what is open. That reads its journal since the last closed month, and counts as an export: 503 if it takes longer than a request may.
+         */
+        get: operations["getMonth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/books/months/{month}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Close a month of the books
+         * @description Closes the month for ever. From the answer on nothing is dated in it any more; a scheduler then reads its journal and stores hash and sums: GET the month until it is `closed`. 409 if it is not over (with cards: for 48 hours), does not follow the last closed month, or payments, refunds or days of the provider are open: `errors` lists them. The first month fixes the zone, and when sales are earned.
+         */
+        post: operations["closeMonth"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/exports/{kind}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export the rows of a period, or wallets as of a day
+         * @description One stream with all rows: CSV (RFC 4180, UTF-8, with a header line), or JSON lines with
+         *     `Accept: application/x-ndjson`, whose members are the columns of the CSV. Amounts are in minor units and as
+         *     decimals, times in the zone. If the stream fails, the server closes the connection: it is not complete.
+         *
+         *     Operators and viewers export everything; apps the `purchases`, `refunds`, `disputes` and `wallets` of their client. A server sends few exports at the same time, each for
+         *     an hour at most. With `postgres.read_url` they are read on a replica; 503 says that it is too far behind.
+         */
+        get: operations["getExport"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3091,12 +3174,12 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only if there is one. */
             purchase?: components["schemas"]["Purchase"];
-        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
          * @description What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "discrepancy-explain" | "approval" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "discrepancy-explain" | "month-close" | "approval" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -3827,6 +3910,202 @@ export interface components {
          * @enum {string}
          */
         ApprovalState: "pending" | "approved" | "rejected" | "outdated" | "expired" | "withdrawn";
+        /** @description A month of the books. */
+        BookMonth: {
+            month: string;
+            /** @enum {string} */
+            state: "open" | "closing" | "closed";
+            starts_at: components["schemas"]["Time"];
+            ends_at: components["schemas"]["Time"];
+            /** @description IANA, such as Asia/Tokyo. */
+            zone: string;
+            /**
+             * @description When the sales of a campaign are earned: at the result of its draw, or when its sale has ended.
+             * @enum {string}
+             */
+            earned_at: "result" | "sale_end";
+            /** @description What can still change money of the month; of a closed one what was carried as open. */
+            open: components["schemas"]["OpenItem"][];
+            /** @description `role:client` of who has closed it. */
+            closed_by: string | null;
+            /** Format: date-time */
+            closed_at: string | null;
+            /**
+             * Format: date-time
+             * @description While it is being closed: its days before this moment are read.
+             */
+            done_until: string | null;
+            /**
+             * Format: int64
+             * @description Entries of its journal.
+             */
+            entries: number | null;
+            /** @description SHA-256 of its journal as CSV with commas, in hexadecimal digits: the bytes of `GET /v1/exports/journal` from its first day to the first of the next month, in its zone. */
+            hash: string | null;
+            /** @description Its sums; null while it is being closed. */
+            statement: components["schemas"]["MonthStatement"] | null;
+        };
+        /** @description Months, the newest first. */
+        MonthList: {
+            months: components["schemas"]["BookMonth"][];
+        };
+        CloseMonth: {
+            /** @description The IANA time zone, such as Asia/Tokyo. Required for the first month; later ones must have the same. */
+            zone?: string;
+            /** @description Payments and refunds that are open are carried, by name, and do not prevent it. */
+            with_open?: boolean;
+            /** @description For the audit trail. */
+            reason?: string;
+        };
+        /** @description What is open of a month. */
+        OpenItem: {
+            /**
+             * @description A day (UTC) of the provider that is not compared yet, a card payment or a refund by card.
+             * @enum {string}
+             */
+            kind: "day" | "payment" | "refund";
+            /** @description The day, the purchase, or the refund. */
+            id: string;
+            state: string;
+            /**
+             * Format: int64
+             * @description Minor units; of a day 0.
+             */
+            amount: number;
+            currency: string;
+        };
+        /** @description The sums of a month. */
+        MonthStatement: {
+            totals: components["schemas"]["MonthTotal"][];
+            methods: components["schemas"]["MonthMethod"][];
+            balances: components["schemas"]["MonthBalance"][];
+            provider: components["schemas"]["MonthProvider"][];
+        };
+        /** @description The lines of a kind of document, an account and a method. */
+        MonthTotal: {
+            document_kind: string;
+            account: string;
+            method: string;
+            currency: string;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            debit: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            credit: number;
+        };
+        /** @description What was sold by a payment method: sold = kept + given back + disputed. What is given back or disputed may have been sold earlier. */
+        MonthMethod: {
+            method: string;
+            currency: string;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            sold: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            given_back: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            disputed: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            kept: number;
+        };
+        /** @description The debit balance of an account; a liability is negative. */
+        MonthBalance: {
+            account: string;
+            currency: string;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            opening: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            debit: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            credit: number;
+            /**
+             * Format: int64
+             * @description opening + debit − credit.
+             */
+            closing: number;
+        };
+        /** @description The provider's balance in a currency, as our journal has it. */
+        MonthProvider: {
+            currency: string;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            opening: number;
+            /**
+             * Format: int64
+             * @description Payments, refunds, disputes, exchanges and adjustments.
+             */
+            activity: number;
+            /**
+             * Format: int64
+             * @description Negative.
+             */
+            fees: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            payouts: number;
+            /**
+             * Format: int64
+             * @description opening + activity + fees − payouts.
+             */
+            closing: number;
+            reported: components["schemas"]["MonthReport"];
+        };
+        /** @description The same as the provider's balance transactions have it, by its clock. What the two record on different sides of midnight differs. */
+        MonthReport: {
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            opening: number;
+            /**
+             * Format: int64
+             * @description Payments, refunds, disputes, exchanges and adjustments.
+             */
+            activity: number;
+            /**
+             * Format: int64
+             * @description Negative.
+             */
+            fees: number;
+            /**
+             * Format: int64
+             * @description Minor units.
+             */
+            payouts: number;
+            /**
+             * Format: int64
+             * @description opening + activity + fees − payouts.
+             */
+            closing: number;
+        };
         /** @description A request that another person must approve. */
         Approval: {
             id: components["schemas"]["ID"];
@@ -4286,6 +4565,8 @@ export interface components {
         CampaignID: components["schemas"]["ID"];
         /** @description The id of a purchase. */
         PurchaseID: components["schemas"]["ID"];
+        /** @description A month of the books. */
+        Month: string;
         /** @description The id of an approval request. */
         ApprovalID: components["schemas"]["ID"];
         /** @description The id of a refund. */
@@ -4408,6 +4689,11 @@ export interface components {
          * @example Accept
          */
         Vary: string;
+        /**
+         * @description A name for the file.
+         * @example attachment; filename="triprize-purchases-2026-11-01-2026-12-01.csv"
+         */
+        ContentDisposition: string;
         /**
          * @description How to authenticate.
          * @example Bearer realm="Triprize"
@@ -4581,6 +4867,16 @@ export type ExecutionLock = components['schemas']['ExecutionLock'];
 export type FailureList = components['schemas']['FailureList'];
 export type Failure = components['schemas']['Failure'];
 export type ApprovalState = components['schemas']['ApprovalState'];
+export type BookMonth = components['schemas']['BookMonth'];
+export type MonthList = components['schemas']['MonthList'];
+export type CloseMonth = components['schemas']['CloseMonth'];
+export type OpenItem = components['schemas']['OpenItem'];
+export type MonthStatement = components['schemas']['MonthStatement'];
+export type MonthTotal = components['schemas']['MonthTotal'];
+export type MonthMethod = components['schemas']['MonthMethod'];
+export type MonthBalance = components['schemas']['MonthBalance'];
+export type MonthProvider = components['schemas']['MonthProvider'];
+export type MonthReport = components['schemas']['MonthReport'];
 export type Approval = components['schemas']['Approval'];
 export type ApprovalFact = components['schemas']['ApprovalFact'];
 export type ApprovalActor = components['schemas']['ApprovalActor'];
@@ -4625,6 +4921,7 @@ export type ResponseAuthorizationOver = components['responses']['AuthorizationOv
 export type ResponseVersionMismatch = components['responses']['VersionMismatch'];
 export type ParameterCampaignId = components['parameters']['CampaignID'];
 export type ParameterPurchaseId = components['parameters']['PurchaseID'];
+export type ParameterMonth = components['parameters']['Month'];
 export type ParameterApprovalId = components['parameters']['ApprovalID'];
 export type ParameterRefundId = components['parameters']['RefundID'];
 export type ParameterPaymentDiscrepancyId = components['parameters']['PaymentDiscrepancyID'];
@@ -4662,6 +4959,7 @@ export type HeaderCacheControl = components['headers']['CacheControl'];
 export type HeaderRateLimit = components['headers']['RateLimit'];
 export type HeaderRateLimitPolicy = components['headers']['RateLimitPolicy'];
 export type HeaderVary = components['headers']['Vary'];
+export type HeaderContentDisposition = components['headers']['ContentDisposition'];
 export type HeaderWwwAuthenticate = components['headers']['WWWAuthenticate'];
 export type $defs = Record<string, never>;
 export interface operations {
@@ -5482,12 +5780,10 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];
-                    Vary: components["headers"]["Vary"];
                     [name: string]: unknown;
                 };
                 content: {
                     "application/json": components["schemas"]["PurchaseList"];
-                    "text/csv": string;
                 };
             };
             400: components["responses"]["Invalid"];
@@ -7499,6 +7795,156 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listMonths: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The months. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MonthList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getMonth: {
+        parameters: {
+            query?: {
+                /** @description The IANA time zone of a month that is not closed. Default: that of the books, or UTC. */
+                zone?: string;
+            };
+            header?: never;
+            path: {
+                /** @description A month of the books. */
+                month: components["parameters"]["Month"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The month. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BookMonth"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    closeMonth: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description A month of the books. */
+                month: components["parameters"]["Month"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CloseMonth"];
+            };
+        };
+        responses: {
+            /** @description The month, which is being closed. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BookMonth"];
+                };
+            };
+            202: components["responses"]["AwaitsApproval"];
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
+        };
+    };
+    getExport: {
+        parameters: {
+            query?: {
+                /** @description The first day of the period, in the zone. Only for wallets it may be left out. */
+                from?: string;
+                /** @description The day after the last, 100 years later at most; it may be in the future. Wallets are shown as of its beginning. */
+                to?: string;
+                /** @description The IANA name of the time zone of days and times. Default: UTC. */
+                zone?: string;
+                /** @description Of wallets, instead of a period: the day at whose beginning they are shown. */
+                as_of?: string;
+                /** @description What is between the cells of CSV: `comma` (default) or `semicolon`. */
+                separator?: string;
+            };
+            header?: never;
+            path: {
+                /** @description What is exported: `journal`, `purchases`, `refunds`, `disputes`, `payouts`, `wallets` or `ledger`. */
+                kind: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rows, in the order of their ids. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Vary: components["headers"]["Vary"];
+                    "Content-Disposition": components["headers"]["ContentDisposition"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/csv": string;
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listApprovals: {
         parameters: {
             query?: {
@@ -8809,6 +9255,7 @@ export interface JobResults {
     "payment-resolve": CardPayment;
     "payment-try": Payment;
     "approval": Approval;
+    "month-close": BookMonth;
     "discrepancy-explain": PaymentDiscrepancy;
     "webhook-endpoint-create": WebhookEndpoint;
     "webhook-endpoint-enable": WebhookEndpoint;

@@ -115,7 +115,7 @@ export class Triprize {
   }
 
   /**
-   * Opens an answer that is long or not JSON: the proof of a draw, the frozen list, a table (accept: "text/csv"). Read its body to the
+   * Opens an answer that is long or not JSON: the proof of a draw, the frozen list, an export (accept: "text/csv" or "application/x-ndjson"). Read its body to the
    * end; a read that fails means that it is not complete. The bound of time is for its head only.
    */
   async open<P extends PathsWith<"get">>(path: P, ...[options]: Optional<Arguments<Operation<"get", P>> & { accept?: string }>): Promise<Response> {

@@ -31,12 +31,15 @@ func ParseCurrency(code string) (Currency, error) {
 func (c Currency) Digits() int { return minorUnits[c] }
 
 // Format writes an amount for people: "500 JPY", "5.00 EUR".
-func (c Currency) Format(amount Amount) string {
+func (c Currency) Format(amount Amount) string { return c.Decimal(amount) + " " + string(c) }
+
+// Decimal writes an amount for programs: "500", "5.00".
+func (c Currency) Decimal(amount Amount) string {
 	digits := c.Digits()
-	if digits == 0 {
-		return strconv.FormatInt(int64(amount), 10) + " " + string(c)
-	}
 	sign, text := "", strconv.FormatInt(int64(amount), 10)
+	if digits == 0 {
+		return text
+	}
 	if amount < 0 {
 		sign, text = "-", text[1:]
 	}
@@ -44,7 +47,7 @@ func (c Currency) Format(amount Amount) string {
 		text = strings.Repeat("0", digits+1-len(text)) + text
 	}
 	point := len(text) - digits
-	return sign + text[:point] + "." + text[point:] + " " + string(c)
+	return sign + text[:point] + "." + text[point:]
 }
 
 // listOne are the codes of ISO 4217 that have a minor unit, by its digits. Those without one,

@@ -28,7 +28,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true,
 	}
 	root.AddCommand(migrateCommand(), keyCommand(), withProgress(auditCommand()), findCommand(), readyCommand(), withProgress(command.New("verify")))
-	root.AddCommand(append(showCommands(), approvalsCommand(), statusCommand(), failedCommand(), doctorCommand())...)
+	root.AddCommand(append(showCommands(), approvalsCommand(), booksCommand(), statusCommand(), failedCommand(), doctorCommand(), exportCommand())...)
 	root.SetVersionTemplate(buildinfo.Line("triprize") + "\n")
 	root.SetArgs(args)
 	root.SetOut(stdout)

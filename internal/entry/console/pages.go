@@ -48,8 +48,7 @@ func (c *console) mountPages(r fiber.Router) {
 		}{page, state}, err
 	})
 	c.livePage(r, "/campaigns/:id", "campaign", "Campaign", readCampaign)
-	c.forward(r, "/campaigns/:id/board", "/positions", fiber.MIMEApplicationJSON)
-	c.forward(r, "/campaigns/:id/purchases.csv", "/purchases", "text/csv")
+	r.Get("/campaigns/:id/board", readBoard)
 
 	c.livePage(r, "/purchases/:id", "purchase", "Purchase", c.readPurchase)
 	c.livePage(r, "/jobs/:id", "job", "Job", func(ctx context.Context, api *client.Client, id uuid.UUID, _ url.Values) (any, error) {
@@ -105,6 +104,7 @@ func (c *console) mountPages(r fiber.Router) {
 		isOwn := by.Subject == session.Subject && by.Issuer == session.Issuer && by.Client == session.Client
 		return fiber.Map{"Approval": found, "Job": job.ID, "Withdraws": isOwn && session.Has(key.Operator), "Decides": session.Has(key.Approver), "Approves": session.Has(key.Approver) && !(isOwn && session.IsPerson())}, err
 	})
+	c.mountBooks(r)
 	c.page(r, "/trail", "trail", "Trail", readTrail)
 	c.page(r, "/find", "find", "Find", c.find)
 }
@@ -142,14 +142,12 @@ func (c *console) page(r fiber.Router, path, page, title string, read func(conte
 	})
 }
 
-// forward registers a path at which the API itself answers with a part of a campaign.
-func (c *console) forward(r fiber.Router, path, part, accept string) {
-	r.Get(path, func(f *fiber.Ctx) error {
-		defer f.Path(f.Path()) // a page that says why not leads here again
-		f.Path("/v1/campaigns/" + pathID(f.Params("id")).String() + part)
-		f.Request().Header.Set(fiber.HeaderAccept, accept)
-		return f.RestartRouting()
-	})
+// readBoard lets the API itself answer.
+func readBoard(f *fiber.Ctx) error {
+	defer f.Path(f.Path()) // a page that says why not leads here again
+	f.Path("/v1/campaigns/" + pathID(f.Params("id")).String() + "/positions")
+	f.Request().Header.Set(fiber.HeaderAccept, fiber.MIMEApplicationJSON)
+	return f.RestartRouting()
 }
 
 // purchasePage is what the page of a purchase shows.

@@ -33,6 +33,7 @@ const ownKeys = "approval:"
 const (
 	walletCredit, walletDebit = "wallet.credit", "wallet.debit"
 	paymentResolve            = "payment.resolve"
+	booksClose                = "books.close"
 )
 
 // approvable are the operations that may need an approval: by which name of approvals.required, and what they do.
@@ -42,6 +43,7 @@ var approvable = map[string]struct{ name, does string }{
 	"resolvePayment":       {paymentResolve, "Resolve the payment by hand"},
 	"resolveRefund":        {"refund.resolve", "Mark the refund as made by hand"},
 	"resolveRefunds":       {"refunds.resolve-campaign", "Mark refunds of the campaign as made by hand"},
+	"closeMonth":           {booksClose, "Close the month of the books, for ever"},
 	"openWallet":           {walletCredit, "Open a wallet with a balance"},
 	"creditWallet":         {walletCredit, "Credit the wallet"},
 	"debitWallet":          {walletDebit, "Debit the wallet"},
@@ -66,6 +68,8 @@ type approvableRequest struct {
 	Description    string    `json:"description"`
 	Reference      string    `json:"reference"`
 	Outcome        string    `json:"outcome"`
+	Zone           string    `json:"zone"`
+	WithOpen       bool      `json:"with_open"`
 	Reason         string    `json:"reason"`
 	Refunds        []struct {
 		Amount int64 `json:"amount"`

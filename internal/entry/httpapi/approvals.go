@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"triprize/internal/approval"
+	"triprize/internal/books"
 	"triprize/internal/domain/access"
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
@@ -34,7 +35,7 @@ import (
 )
 
 // describe returns the members of what a request is about that decide, and what its approver must know.
-func (s *server) describe(ctx context.Context, db postgres.DB, o approvableRequest) (deciding map[string]string, facts []approval.Fact, err error) {
+func (s *server) describe(ctx context.Context, db postgres.DB, o approvableRequest) (deciding map[string]string, facts []approval.Fact, err error) { //nolint:funlen // a case for each operation
 	add := func(name, format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); text != "" {
 			facts = append(facts, approval.Fact{Name: name, Value: text})
@@ -75,6 +76,14 @@ func (s *server) describe(ctx context.Context, db postgres.DB, o approvableReque
 		add("Phase", "%s", p.Phase)
 		add("Why it waits", "%s", response.ValueOf(p.Reason()))
 		add("Outcome", "%s", o.Outcome)
+	case booksClose:
+		zone, open, err := books.ToClose(ctx, db, o.by.Target, o.Zone, s.settings.Payments.Stripe.Enabled())
+		if err != nil {
+			return nil, nil, err
+		}
+		deciding["open"] = fmt.Sprint(open)
+		add("Month", "%s, %s", o.by.Target, zone)
+		add("Carried as open", "%d payments and refunds", len(open))
 	case "refund.resolve":
 		r, err := payment.GetRefund(ctx, db, access.Everything(), id)
 		if err != nil {

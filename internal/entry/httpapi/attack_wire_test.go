@@ -144,7 +144,7 @@ func TestTheFramingOfAnAnswerFitsTheVersionOfItsRequest(t *testing.T) {
 		"a long document":     {campaign + "/positions", "", 200, false},
 		"a file":              {"/openapi.json", "", 200, false},
 		"a file as before":    {"/openapi.json", "If-None-Match: " + contract.Header.Get("ETag") + "\r\n", 304, false},
-		"an export":           {campaign + "/purchases", "Accept: text/csv\r\n", 200, true},
+		"an export":           {"/v1/exports/purchases?from=2026-11-01&to=2090-01-01", "", 200, true},
 		"a stream":            {fleet.JobEvents(bought.ID), "", 200, true},
 		"a stream at its end": {fleet.JobEvents(bought.ID), "Last-Event-ID: succeeded\r\n", 204, false},
 		"a problem":           {"/v1/nothing", "", 404, false},

@@ -86,7 +86,7 @@ func TestEveryChangeByAnOperatorIsInTheTrail(t *testing.T) {
 		list, _, err := trail.List(t.Context(), s.DB, trail.Filter{}, postgres.ListPage{Limit: 1})
 		servers.NoError(t, err)
 		e := list[0]
-		about := strings.Split(strings.TrimPrefix(c.path, "/v1/"), "/") // its resource, or that which it makes
+		about := strings.Split(strings.TrimPrefix(strings.TrimPrefix(c.path, "/v1/"), "books/"), "/") // its resource, or that which it makes
 		if e.Operation != o.ID || e.Reason != "Grund: "+o.ID+" ü" || e.Operator != "Ada L." || e.KeyPrefix != prefix || e.Client != client || e.Via != "api" ||
 			e.Address != "127.0.0.1" || len(about) > 1 && e.Target != about[1] || len(about) == 1 && e.Target != a.ID.String() || (e.JobID != nil) != o.NeedsKey {
 			t.Errorf("%s: %+v", o.ID, e)

@@ -281,7 +281,6 @@ func TestADisputeIsShownAndFindsItsPurchase(t *testing.T) {
 	wantAnswer(t, "by its intent", list("dispute=any&reference=pi_"+lost.String()), 200, lost.String())
 	wantAnswer(t, "by that of another", list("dispute=any&reference=pi_"+kept.String()), 200, without(lost.String()))
 	wantAnswer(t, "by a reference of nobody", list("dispute=any&reference=order-1"), 200, without(lost.String()))
-	wantAnswer(t, "as CSV", s.Do(0, s.Operator, http.MethodGet, "/v1/campaigns/"+id.String()+"/purchases?dispute=any", map[string]string{"Accept": "text/csv"}, nil), 400, "?dispute")
 	b := signIn(s)
 	wantAnswer(t, "its page", b.get("/purchases/"+lost.String()), 200, dispute+"</code> lost, <bdi>fraudulent</bdi>: 300 JPY, fee 15.50 EUR; opened", "2026-11-03 10:00:00Z", ", closed", "2026-12-24 18:30:00Z")
 	wantAnswer(t, "the list", b.get("/campaigns/"+id.String()+"?dispute=lost"), 200, `/console/purchases/`+lost.String(), without(`/console/purchases/`+kept.String()), `?dispute=lost" aria-current="page"`)

@@ -46,7 +46,7 @@ func TestThePageOfACampaignShowsWhatTheAPISays(t *testing.T) {
 		`<code>`+id.String()+`</code>`, `data-from="/console/campaigns/`+id.String()+`/board" data-shape="triangle"`, `src="/console/static/board.js"`,
 		cells(1, 0, 0, 0, 1, "0 JPY"), cells(3, 2, 1, 0, 0, "0 JPY"), cells(4, 2, 0, 2, 0, "800 JPY"), cells(10, 6, 1, 2, 1, "800 JPY"),
 		`<a href="/console/purchases/`+bought.Result.PurchaseID.String()+`">`, `<a href="/console/find?q=`+held.ID.String()+`">`, "&lt;otto&gt;", without("<otto>"),
-		"/campaigns/"+id.String()+"/purchases.csv", without("/verify?"))
+		without("/verify?"))
 	if live := b.live("/campaigns/" + id.String()); !fleet.Contains(page.Body, string(live.Body)) {
 		t.Errorf("the part that moves is another than that of the page: %v\n%s\n\n%s", live, live.Body, page.Body)
 	}

@@ -228,16 +228,14 @@ func (s *server) sendDocument(ctx context.Context, id uuid.UUID, ifNoneMatch *st
 		}
 		release, err = s.proofs.enter(who.Caller, most)
 	}
-	return csvSender(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err //nolint:contextcheck // it is sent after the request
+	return sendFunc(func(c *fiber.Ctx) error { return s.sendProof(c, document, tagged, release) }), err //nolint:contextcheck // it is sent after the request
 }
 
 const (
 	mostProofs      = 64               // sent at once, per process; beyond it 503 overloaded. Callers without a key have half of them
 	proofsOfClient  = 2                // of these; beyond it 429 rate-limited
-	mostExports     = 4                // lists as CSV that are sent at once, per process
-	exportsOfClient = 2                // of these
 	proofsOfAddress = 1                // the same of one address without a key, if addresses have a rate (behind a proxy it is everybody's)
-	slowestDocument = 10 * time.Minute // a proof, or a list as CSV, that is not read completely within this is cut off
+	slowestDocument = 10 * time.Minute // a proof or a list that is not read completely within this is cut off
 )
 
 func (s *server) sendProof(c *fiber.Ctx, document *drawing.Proof, tagged response.Tagged, release func()) error {
@@ -306,7 +304,7 @@ func (s *server) GetPurchaseProof(ctx context.Context, r operations.GetPurchaseP
 		return nil, err
 	}
 	body, err := found.Canonical()
-	return csvSender(func(c *fiber.Ctx) error { // canonical JSON
+	return sendFunc(func(c *fiber.Ctx) error { // canonical JSON
 		c.Set(fiber.HeaderCacheControl, "private, no-cache")
 		return response.SendJSON(c, http.StatusOK, false, body)
 	}), err

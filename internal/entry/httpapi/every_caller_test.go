@@ -35,7 +35,7 @@ var rights = func() map[string]right {
 	for of, operations := range map[right]string{
 		{"operator", ""}: `createCampaign patchCampaign publishCampaign pauseCampaign resumeCampaign blockPositions unblockPositions requestDraw voidDraw listSweeps runSweep
 			cancelCampaign listPayments retryPayment resolvePayment listWaitingRefunds retryRefund listPaymentDiscrepancies explainPaymentDiscrepancy
-			getStatus listAuditTrail listFailures listKeys revokeKey listApprovals getApproval withdrawRequest`,
+			listMonths getMonth closeMonth getStatus listAuditTrail listFailures listKeys revokeKey listApprovals getApproval withdrawRequest`,
 		{"approver", ""}:                         `approveRequest rejectRequest`,
 		{"operator app user public", everybodys}: `listCampaigns getCampaign streamCampaign listPositions getPosition`,
 		{"operator app user", makes}:             `createHold requestPurchase`,
@@ -47,7 +47,7 @@ var rights = func() map[string]right {
 			deleteWebhookEndpoint enableWebhookEndpoint disableWebhookEndpoint rotateWebhookSecret testWebhookEndpoint listWebhookDeliveries getWebhookDelivery
 			replayWebhookDelivery replayWebhookDeliveries getWebhookEvent`,
 		{"operator app user public nobody", everybodys}: `getDraw getDrawProof submitDrawRound getDrawList streamDraw getDrawLabels`,
-		{"operator app", leftOut}:                       `listRefunds resolveRefunds listCampaignPurchases listWebhookEndpoints`,
+		{"operator app", leftOut}:                       `listRefunds resolveRefunds listCampaignPurchases listWebhookEndpoints getExport`,
 	} {
 		for operation := range strings.FieldsSeq(operations) {
 			all[operation] = of
@@ -82,7 +82,7 @@ func TestEveryOperationIsForItsRolesOnly(t *testing.T) {
 			may = append(may, "viewer")
 		}
 		path := strings.NewReplacer("{campaign}", uuid.NewString(), "{purchase}", uuid.NewString(), "{job}", uuid.NewString(),
-			"{endpoint}", uuid.NewString(), "{event}", uuid.NewString(), "{user}", "u", "{sweep}", "old-records", "{prefix}", "0123456789ab", "{approval}", uuid.NewString(), "{layer}", "1", "{column}", "1").Replace(o.Path)
+			"{endpoint}", uuid.NewString(), "{event}", uuid.NewString(), "{user}", "u", "{kind}", "purchases", "{month}", "2020-01", "{sweep}", "old-records", "{prefix}", "0123456789ab", "{approval}", uuid.NewString(), "{layer}", "1", "{column}", "1").Replace(o.Path)
 		for role, credential := range credentials {
 			methods := []string{o.Method}
 			if o.Method == http.MethodGet {
@@ -208,8 +208,8 @@ func TestNoClientSeesOrChangesWhatIsAnothers(t *testing.T) {
 		{"a viewer", s.NewKeyOf(key.Viewer, "bi"), 0, "viewer", true},
 	}
 	listed := map[string]string{"listRefunds": mine["refund"], "listCampaignPurchases": mine["purchase"], "listPurchases": mine["purchase"], "findPurchases": mine["purchase"],
-		"listHolds": mine["hold"], "listUserHolds": mine["hold"], "listWallets": mine["wallet"], "listJobs": mine["job"], "listWebhookEndpoints": mine["endpoint"]}
-	queries := map[string]string{"findPurchases": "?reference=order-1", "listHolds": "?campaign_id=" + open.String(), "listWallets": "?owner_id=alice", "listJobs": "?limit=200"}
+		"listHolds": mine["hold"], "listUserHolds": mine["hold"], "listWallets": mine["wallet"], "listJobs": mine["job"], "getExport": mine["purchase"], "listWebhookEndpoints": mine["endpoint"]}
+	queries := map[string]string{"findPurchases": "?reference=order-1", "listHolds": "?campaign_id=" + open.String(), "listWallets": "?owner_id=alice", "listJobs": "?limit=200", "getExport": "?from=2026-11-01&to=2090-01-01"}
 	now := func() string {
 		return servers.Value[string](t, s.DB, `
 			SELECT concat_ws(' ', w.balance, w.held, w.version, p.state, h.state, h.expires_at, r.state, e.description, e.disabled_at)
@@ -251,7 +251,7 @@ func TestNoClientSeesOrChangesWhatIsAnothers(t *testing.T) {
 			if caller.sees && (o.ID == "resolveRefunds" || o.ID == "deleteWebhookEndpoint") {
 				continue // what is found by the others would be gone
 			}
-			path := strings.ReplaceAll(o.Path, "{campaign}", campaign.String())
+			path := strings.NewReplacer("{campaign}", campaign.String(), "{kind}", "purchases").Replace(o.Path)
 			for name, id := range mine {
 				path = strings.ReplaceAll(path, "{"+name+"}", id)
 			}
@@ -270,7 +270,12 @@ func TestNoClientSeesOrChangesWhatIsAnothers(t *testing.T) {
 			}
 		}
 	}
-	wantAnswer(t, "the export of another app", s.Do(0, kiosk, http.MethodGet, "/v1/campaigns/"+open.String()+"/purchases", map[string]string{"Accept": "text/csv"}, nil), theirs["purchase"], without(mine["purchase"]))
+	for kind, what := range map[string]string{"purchases": "purchase", "refunds": "refund", "wallets": "wallet"} {
+		wantAnswer(t, "the export of another app", s.Do(0, kiosk, http.MethodGet, "/v1/exports/"+kind+"?from=2026-11-01&to=2090-01-01", nil, nil), theirs[what], without(mine[what]))
+	}
+	for _, kind := range []string{"journal", "payouts", "ledger"} {
+		refused(t, "an app exports the "+kind, s.Do(0, shop, http.MethodGet, "/v1/exports/"+kind+"?from=2026-11-01&to=2090-01-01", nil, nil), 403, "forbidden")
+	}
 	for what, body := range map[string]string{"in another's name": `{"user_id":"otto","selection":{"quantity":1},"payment":{"method":"wallet"}}`, "paid, she says": strings.Replace(goodPurchase, `"a"`, `"alice"`, 1)} {
 		a := s.Do(0, fleet.TokenFor(t, "alice", ""), http.MethodPost, "/v1/campaigns/"+open.String()+"/purchases", map[string]string{"Idempotency-Key": uuid.NewString()}, fleet.RawJSON(body))
 		refused(t, "a user buys "+what, a, 403, "forbidden")

@@ -29,7 +29,7 @@ import (
 // most stand in its descriptions, and the maker of requests does not read which fields
 // exclude each other.
 var serverLimits = regexp.MustCompile(`must be 3 to 1000, and a campaign has|positions at most in all|must say how many positions|leave out base_length|or number alone|the campaign has positions|was sent twice|positions per user|must have every layer|every layer 1 to|minor units|has room for|ISO 4217|must be after sale_starts_at|it needs sale_ends_at|keys and values together|` +
-	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must state the reason|must state how|must state where|a refund is named twice|must be the code of a problem|requires state failed|must be after from|must be types of events|is not of this stream|must be those of the stream|is not the signature of round|is no other key of the same client|must be before the end of the span|if public_page is embed`)
+	`must be in the years|without a public beacon|must be at most 100"|must be at most 20"|must have exactly one of|in all"|there is no position|the campaign has layers|goes with quantity only|has columns 1 to|must be 1 to 600|with the method card|must state the reason|must state how|must state where|a refund is named twice|must be the code of a problem|requires state failed|must be after from|must be types of events|is not of this stream|must be those of the stream|is not the signature of round|is no other key of the same client|must be before the end of the span|must be a day|is for wallets only|does not go with from and to|if public_page is embed`)
 
 // Every operation gets the same number of requests, and the same ones in every run.
 func TestGeneratedRequestsGetAnswersThatTheContractPromises(t *testing.T) {
@@ -168,6 +168,10 @@ type maker struct {
 	oddities    bool              // some parts of requests do not fit
 	ids         map[string][]string
 }
+
+// exported are parameters of an export, and of a month.
+var exported = map[string][]string{"month": {"2020-01", "2026-10"}, "kind": {"purchases", "wallets", "payouts"}, "from": {"2026-11-01"}, "to": {"2026-12-01"}, "zone": {"Asia/Tokyo", "Europe/Berlin"}, "as_of": {"2026-12-01"},
+	"separator": {"comma", "semicolon"}}
 
 type made struct {
 	*openapi3.Operation
@@ -327,6 +331,8 @@ func (m *maker) request(t *rapid.T, base string, o made) (request *http.Request,
 			text = rapid.OneOf(rapid.SampledFrom([]string{"a", `"a"`, "b"}), rapid.StringMatching(`[0-9a-f]{32}`)).Draw(t, p.Name)
 		case p.Name == "Prefer":
 			text = rapid.SampledFrom([]string{"wait=1", "respond-async, wait=1", "wait=x", "a;b=c"}).Draw(t, p.Name)
+		case strings.HasPrefix(o.path, "/v1/exports/") || strings.HasPrefix(o.path, "/v1/books/"):
+			text = rapid.SampledFrom(exported[p.Name]).Draw(t, p.Name)
 		case len(known) > 0:
 			text = rapid.SampledFrom(known).Draw(t, p.Name)
 		default:

@@ -98,7 +98,7 @@ var steps = []func(s *server, p *passage) error{
 		return p.request.May(p.operation.Roles)
 	},
 	func(s *server, p *passage) (err error) {
-		p.request.Prefer, p.request.IsRead, p.request.WantsCSV = p.Get("Prefer"), p.isRead(), p.isRead() && response.Accepted(p.Ctx, fiber.MIMEApplicationJSON, mimeCSV) == mimeCSV
+		p.request.Prefer, p.request.IsRead, p.request.WantsLines = p.Get("Prefer"), p.isRead(), p.isRead() && response.Accepted(p.Ctx, mimeCSV, mimeLines) == mimeLines
 		p.request.Connection, p.request.Watch = p.Context().Conn(), s.keys.Watch
 		p.actsFor, err = s.check(p.ctx, p.Ctx, p.operation, p.request, p.within)
 		if err == nil && p.sent == nil && strings.HasPrefix(p.Get(idempotencyKeyHeader), ownKeys) {

@@ -73,7 +73,7 @@ func (s *server) ReleaseHold(ctx context.Context, r operations.ReleaseHoldReques
 }
 
 // noContent answers 204, without a body.
-var noContent = csvSender(func(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
+var noContent = sendFunc(func(c *fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
 
 func (s *server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)

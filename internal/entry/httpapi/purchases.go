@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/google/uuid"
 
 	"triprize/internal/campaign"
@@ -201,9 +200,6 @@ func (s *server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 		return nil, err
 	}
 	if r.Params.Dispute != nil {
-		if who.WantsCSV {
-			return nil, fault.Invalid(fault.Field{Pointer: "?dispute", Detail: "is for JSON"})
-		}
 		list, next, err := payment.ListDisputed(ctx, s.db, string(*r.Params.Dispute), f, page)
 		if err != nil {
 			return nil, err
@@ -211,17 +207,7 @@ func (s *server) ListCampaignPurchases(ctx context.Context, r operations.ListCam
 		documents, err := s.purchaseDocuments(ctx, who.Caller, list, false)
 		return operations.ListCampaignPurchases200(contract.PurchaseList{Purchases: documents, NextCursor: response.ListCursor(next)}, err)
 	}
-	if who.WantsCSV {
-		if r.Params.Cursor != nil || r.Params.Limit != nil {
-			return nil, fault.Invalid(fault.Field{Pointer: "?cursor", Detail: "and limit are for JSON: text/csv has all pages"})
-		}
-		return s.exportPurchases(who.Caller, f) //nolint:contextcheck // it is sent after the request
-	}
-	list, err := s.purchaseList(ctx, who.Caller, f, page, false)
-	return csvSender(func(c *fiber.Ctx) error {
-		c.Vary(fiber.HeaderAccept)
-		return c.JSON(list)
-	}), err
+	return operations.ListCampaignPurchases200(s.purchaseList(ctx, who.Caller, f, page, false))
 }
 
 func (s *server) FindPurchases(ctx context.Context, r operations.FindPurchasesRequestObject) (operations.Answer, error) {

@@ -113,6 +113,7 @@ type server struct {
 	proof         *drawing.Proofs
 	proofs        documents
 	exports       documents
+	reader        *postgres.Reader // of exports
 	lifecycle     *lifecycle.Service
 	holds         *inventory.Holds
 	payments      *cards.Service // of buyers
@@ -188,6 +189,9 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		Reread:  func(ctx context.Context, id uuid.UUID) { _, _ = s.terms.Read(ctx, db, id) },
 		Explain: campaign.Refusals}, registry)
 	s.metrics = newHTTPMetrics(registry, &s.inFlight, s.jobs.Waiting, s.streams.taken)
+	if s.reader, err = postgres.NewReader(context.Background(), settings.Postgres, db, "triprize-api"); err != nil {
+		return nil, err
+	}
 	if err := s.openHandlers(postgres.NewGate(db, registry), rdb, locks, access, provider); err != nil {
 		return nil, err
 	}
@@ -267,7 +271,7 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
 		"sent", "cut", "failed", "false-list")
 	s.exports = newDocuments("exports", mostExports, s.registry, "triprize_exports_total",
-		"Lists as CSV by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
+		"Exports by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
 	s.lifecycle = lifecycle.New(gate, key, s.settings.Campaigns.MaxPositions, chain, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.terms, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.discrepancies = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return discrepancyJSON(d) })
@@ -311,6 +315,7 @@ func (s *server) Run(ctx context.Context) error {
 		s.tokens.Close()
 		s.keys.Close() //nolint:contextcheck // the last uses are written after ctx has ended
 		s.dispatcher.Close()
+		s.reader.Close()
 		stopWatching()
 	})
 	err = s.app.Listener(listener)

@@ -99,7 +99,7 @@ var walletDocuments = wallet.Documents{
 func (s *server) GetWallet(ctx context.Context, r operations.GetWalletRequestObject) (operations.Answer, error) {
 	who := call.Of(ctx)
 	w, err := wallet.Get(ctx, s.db, who.Grant(), r.Wallet)
-	return csvSender(func(c *fiber.Ctx) error {
+	return sendFunc(func(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderETag, response.VersionTag(w.Version))
 		return c.JSON(resource.Wallet(w, who.Role))
 	}), err

@@ -14,6 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"triprize/internal/approval"
+	"triprize/internal/books"
+	"triprize/internal/books/export"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/drawing"
@@ -89,6 +91,7 @@ func New(settings config.Settings, db postgres.Pool, rdb redis.UniversalClient, 
 		NewAuditor(db, logger).Sweep(),
 		trail.Seals(db, logger),
 		approval.ExpiredRequests(db),
+		books.ClosingMonths(db, export.Hashed),
 	}
 	for i, one := range s.Sweeps {
 		s.Sweeps[i].Every = cmp.Or(settings.Sweeps.Every[one.Name], one.Every)

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"triprize/internal/books"
 	"triprize/internal/campaign"
 	"triprize/internal/domain/payprovider"
 	"triprize/internal/domain/uuidv7"
@@ -465,6 +466,19 @@ var each = map[string]swept{
 		changes: `
 			~ approval 3: pending → expired; → decided`,
 		counts: sweep.Counts{"expired": 1},
+	},
+	"closing-months": {
+		due: func(p *setup) string {
+			servers.Exec(p.t, p.db, `INSERT INTO book_facts (day, kind, document_id, at, debit, credit, amount, currency) VALUES ('2026-02-03', 'payment', 'old', '2026-02-03', 'receivable', 'unearned', 5, 'JPY')`)
+			servers.NoError(p.t, postgres.InTx(p.t.Context(), p.db, func(tx pgx.Tx) error {
+				_, err := books.Closing{Month: "2026-02", Zone: "Asia/Tokyo", By: "operator:ops", Rules: books.RulesOf(config.Books{EarnedAt: "result"})}.Close(p.t.Context(), tx)
+				return err
+			}))
+			return ""
+		},
+		changes: `
+			~ month 2026-02: → closed entries=1`,
+		counts: sweep.Counts{"days": 28, "months": 1},
 	},
 	"trail-seals": {
 		due: func(p *setup) string {

@@ -54,7 +54,7 @@ func check(settings Settings) error {
 	v.RegisterTagNameFunc(func(f reflect.StructField) string { return f.Tag.Get("mapstructure") })
 	err := v.Struct(settings)
 	if err == nil {
-		return errors.Join(checkRedis(settings.Redis), checkStripe(settings.Payments), checkBeacon(settings.Beacon), checkConsole(settings.Console), checkApprovals(settings.Approvals, settings.Console))
+		return errors.Join(checkRedis(settings.Redis), checkStripe(settings.Payments), checkBeacon(settings.Beacon), checkConsole(settings.Console), checkApprovals(settings.Approvals, settings.Console), checkBooks(settings.Books))
 	}
 	var failed validator.ValidationErrors
 	if !errors.As(err, &failed) {
@@ -90,6 +90,13 @@ func checkConsole(c Console) error {
 		return fault("console.sign_in", "is %s, but console.oidc.issuer names no provider of accounts", c.SignIn)
 	case c.OIDC.Issuer != "" && len(roles.Operator)+len(roles.Approver)+len(roles.Viewer) == 0:
 		return fault("console.oidc.roles", "give no role to any value of the claim %s, so nobody could sign in", c.OIDC.RolesClaim)
+	}
+	return nil
+}
+
+func checkBooks(b Books) error {
+	if _, ok := b.Numbers(); !ok {
+		return fault("books.accounts", "must be accounts, each once with a number of at most 50 characters, separated by commas, such as receivable=1210,sales=4000, of %s; got %q", strings.Join(Accounts, ", "), b.Accounts)
 	}
 	return nil
 }

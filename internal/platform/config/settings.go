@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"triprize.example/draw/beacon"
 )
@@ -26,6 +27,7 @@ type Settings struct {
 	Tokens    Tokens    `mapstructure:"tokens"`
 	Console   Console   `mapstructure:"console"`
 	Approvals Approvals `mapstructure:"approvals"`
+	Books     Books     `mapstructure:"books"`
 	Limits    Limits    `mapstructure:"limits"`
 	Accept    Accept    `mapstructure:"accept"`
 	Worker    Worker    `mapstructure:"worker"`
@@ -60,6 +62,7 @@ type Tracing struct {
 // Postgres is the database.
 type Postgres struct {
 	URL            string        `mapstructure:"url"                         validate:"required,url_of=postgres postgresql"`
+	ReadURL        string        `mapstructure:"read_url"                    validate:"omitempty,url_of=postgres postgresql"`
 	MaxConnections int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
 	StartWait      time.Duration `mapstructure:"start_wait"                  validate:"min=0,max=1h"`
 
@@ -150,6 +153,28 @@ func (c Console) ByKey() bool {
 // ByAccount reports whether accounts sign in to the console.
 func (c Console) ByAccount() bool { return c.OIDC.Issuer != "" && c.SignIn != "key" }
 
+// Books are the books of accounting.
+type Books struct {
+	EarnedAt string `mapstructure:"earned_at" validate:"oneof=result sale_end"`
+	Accounts string `mapstructure:"accounts"` // account=number, with commas
+}
+
+// Numbers returns the company's numbers, by account. ok is false for anything else.
+func (b Books) Numbers() (numbers map[string]string, ok bool) {
+	numbers = make(map[string]string)
+	for _, one := range listOf(b.Accounts) {
+		account, number, _ := strings.Cut(one, "=")
+		if _, twice := numbers[account]; twice || !slices.Contains(Accounts, account) || number == "" || len(number) > 50 || strings.ContainsFunc(number, unicode.IsControl) {
+			return nil, false
+		}
+		numbers[account] = number
+	}
+	return numbers, true
+}
+
+// Accounts are the accounts of the journal; package books explains them.
+var Accounts = strings.Fields("receivable cash_outside wallet_liability unearned sales refunds_payable fees disputes bank exchange provider_adjustments")
+
 // Approvals are the operations that need another person's approval when an operator asks for them.
 type Approvals struct {
 	Required []string `mapstructure:"required"` // of [Approvable]
@@ -158,7 +183,7 @@ type Approvals struct {
 }
 
 // Approvable are the names of operations that may need an approval.
-var Approvable = []string{"campaign.cancel", "draw.void", "payment.resolve", "refund.resolve", "refunds.resolve-campaign", "wallet.credit", "wallet.debit"}
+var Approvable = []string{"campaign.cancel", "draw.void", "payment.resolve", "refund.resolve", "refunds.resolve-campaign", "wallet.credit", "wallet.debit", "books.close"}
 
 // Thresholds returns the amounts in minor units, by currency, up to which wallets need no approval.
 func (a Approvals) Thresholds() (of map[string]int64, err error) {

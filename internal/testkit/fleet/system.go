@@ -218,14 +218,16 @@ func (s *System) RunWorker(env ...string) *devstack.Child {
 	return c
 }
 
-// RunScheduler starts a further scheduler.
-func (s *System) RunScheduler(env ...string) {
+// RunScheduler starts a further scheduler, and returns its real process, if it is one.
+func (s *System) RunScheduler(env ...string) *devstack.Child {
 	s.T.Helper()
 	if s.Fleet == nil {
 		s.runInside("scheduler", boot.Scheduler, env...)
-	} else if _, err := s.StartScheduler(env...); err != nil {
-		s.T.Fatal(err)
+		return nil
 	}
+	c, err := s.StartScheduler(env...)
+	servers.NoError(s.T, err)
+	return c
 }
 
 // end stops the processes, shows their logs when the test failed, and audits.

@@ -31,7 +31,7 @@ type Call struct {
 	Fingerprint [sha256.Size]byte // distinguishes different requests with the same key
 	Prefer      string            // the Prefer header
 	IsRead      bool              // it is a GET
-	WantsCSV    bool              // it accepts text/csv rather than JSON
+	WantsLines  bool              // it accepts JSON lines rather than CSV
 	RequestID   string            // its X-Request-ID
 	Span        tracing.Span      // zero: none
 	Traceparent string            // the trace that the request is in (W3C Trace Context); empty: none

@@ -47,6 +47,19 @@ const (
 	AuthorizationStateVoided   AuthorizationState = "voided"
 )
 
+// Defines values for BookMonthState.
+const (
+	BookMonthStateClosed  BookMonthState = "closed"
+	BookMonthStateClosing BookMonthState = "closing"
+	BookMonthStateOpen    BookMonthState = "open"
+)
+
+// Defines values for BookMonthEarnedAt.
+const (
+	Result  BookMonthEarnedAt = "result"
+	SaleEnd BookMonthEarnedAt = "sale_end"
+)
+
 // Defines values for CampaignCancellationResultState.
 const (
 	CampaignCancellationResultStateCancelled CampaignCancellationResultState = "cancelled"
@@ -174,6 +187,13 @@ const (
 const (
 	NextActionPaymentMethod NextActionType = "payment_method"
 	NextActionRedirect      NextActionType = "redirect"
+)
+
+// Defines values for OpenItemKind.
+const (
+	OpenItemKindDay     OpenItemKind = "day"
+	OpenItemKindPayment OpenItemKind = "payment"
+	OpenItemKindRefund  OpenItemKind = "refund"
 )
 
 // Defines values for PaymentDiscrepancyState.
@@ -739,6 +759,49 @@ type Board struct {
 	Positions []Position `json:"positions"`
 }
 
+// BookMonth A month of the books.
+type BookMonth struct {
+	Month string         `json:"month"`
+	State BookMonthState `json:"state"`
+
+	// StartsAt RFC 3339.
+	StartsAt Time `json:"starts_at"`
+
+	// EndsAt RFC 3339.
+	EndsAt Time `json:"ends_at"`
+
+	// Zone IANA, such as Asia/Tokyo.
+	Zone string `json:"zone"`
+
+	// EarnedAt When the sales of a campaign are earned: at the result of its draw, or when its sale has ended.
+	EarnedAt BookMonthEarnedAt `json:"earned_at"`
+
+	// Open What can still change money of the month; of a closed one what was carried as open.
+	Open []OpenItem `json:"open"`
+
+	// ClosedBy `role:client` of who has closed it.
+	ClosedBy *string    `json:"closed_by"`
+	ClosedAt *time.Time `json:"closed_at"`
+
+	// DoneUntil While it is being closed: its days before this moment are read.
+	DoneUntil *time.Time `json:"done_until"`
+
+	// Entries Entries of its journal.
+	Entries *int64 `json:"entries"`
+
+	// Hash SHA-256 of its journal as CSV with commas, in hexadecimal digits: the bytes of `GET /v1/exports/journal` from its first day to the first of the next month, in its zone.
+	Hash *string `json:"hash"`
+
+	// Statement Its sums; null while it is being closed.
+	Statement *MonthStatement `json:"statement"`
+}
+
+// BookMonthState defines model for BookMonth.State.
+type BookMonthState string
+
+// BookMonthEarnedAt When the sales of a campaign are earned: at the result of its draw, or when its sale has ended.
+type BookMonthEarnedAt string
+
 // Campaign A campaign in full.
 type Campaign = FullCampaign
 
@@ -1071,6 +1134,18 @@ type CardPaymentPage struct {
 
 // CheckState `info`: known and harmless. `unknown`: it could not be determined. `warning`: act on the next working day; an alert with the severity `ticket`, or none. `critical`: an alert with the severity `page`, act now.
 type CheckState string
+
+// CloseMonth defines model for CloseMonth.
+type CloseMonth struct {
+	// Reason For the audit trail.
+	Reason string `json:"reason,omitempty"`
+
+	// WithOpen Payments and refunds that are open are carried, by name, and do not prevent it.
+	WithOpen bool `json:"with_open,omitempty"`
+
+	// Zone The IANA time zone, such as Asia/Tokyo. Required for the first month; later ones must have the same.
+	Zone string `json:"zone,omitempty"`
+}
 
 // Counts Positions by state.
 type Counts struct {
@@ -1590,6 +1665,110 @@ type Metadata map[string]string
 // Money In minor units of the currency (cents; yen).
 type Money = int64
 
+// MonthBalance The debit balance of an account; a liability is negative.
+type MonthBalance struct {
+	Account  string `json:"account"`
+	Currency string `json:"currency"`
+
+	// Opening Minor units.
+	Opening int64 `json:"opening"`
+
+	// Debit Minor units.
+	Debit int64 `json:"debit"`
+
+	// Credit Minor units.
+	Credit int64 `json:"credit"`
+
+	// Closing opening + debit − credit.
+	Closing int64 `json:"closing"`
+}
+
+// MonthList Months, the newest first.
+type MonthList struct {
+	Months []BookMonth `json:"months"`
+}
+
+// MonthMethod What was sold by a payment method: sold = kept + given back + disputed. What is given back or disputed may have been sold earlier.
+type MonthMethod struct {
+	Method   string `json:"method"`
+	Currency string `json:"currency"`
+
+	// Sold Minor units.
+	Sold int64 `json:"sold"`
+
+	// GivenBack Minor units.
+	GivenBack int64 `json:"given_back"`
+
+	// Disputed Minor units.
+	Disputed int64 `json:"disputed"`
+
+	// Kept Minor units.
+	Kept int64 `json:"kept"`
+}
+
+// MonthProvider The provider's balance in a currency, as our journal has it.
+type MonthProvider struct {
+	Currency string `json:"currency"`
+
+	// Opening Minor units.
+	Opening int64 `json:"opening"`
+
+	// Activity Payments, refunds, disputes, exchanges and adjustments.
+	Activity int64 `json:"activity"`
+
+	// Fees Negative.
+	Fees int64 `json:"fees"`
+
+	// Payouts Minor units.
+	Payouts int64 `json:"payouts"`
+
+	// Closing opening + activity + fees − payouts.
+	Closing int64 `json:"closing"`
+
+	// Reported The same as the provider's balance transactions have it, by its clock. What the two record on different sides of midnight differs.
+	Reported MonthReport `json:"reported"`
+}
+
+// MonthReport The same as the provider's balance transactions have it, by its clock. What the two record on different sides of midnight differs.
+type MonthReport struct {
+	// Opening Minor units.
+	Opening int64 `json:"opening"`
+
+	// Activity Payments, refunds, disputes, exchanges and adjustments.
+	Activity int64 `json:"activity"`
+
+	// Fees Negative.
+	Fees int64 `json:"fees"`
+
+	// Payouts Minor units.
+	Payouts int64 `json:"payouts"`
+
+	// Closing opening + activity + fees − payouts.
+	Closing int64 `json:"closing"`
+}
+
+// MonthStatement The sums of a month.
+type MonthStatement struct {
+	Totals   []MonthTotal    `json:"totals"`
+	Methods  []MonthMethod   `json:"methods"`
+	Balances []MonthBalance  `json:"balances"`
+	Provider []MonthProvider `json:"provider"`
+}
+
+// MonthTotal The lines of a kind of document, an account and a method.
+type MonthTotal struct {
+	DocumentKind string `json:"document_kind"`
+	Account      string `json:"account"`
+	Method       string `json:"method"`
+	Currency     string `json:"currency"`
+
+	// Debit Minor units.
+	Debit int64 `json:"debit"`
+
+	// Credit Minor units.
+	Credit int64 `json:"credit"`
+}
+
 // Movement Money to move.
 type Movement struct {
 	// Amount In minor units of the currency (cents; yen).
@@ -1628,6 +1807,23 @@ type NextActionType string
 
 // NextCursor The cursor of the next page; null on the last page.
 type NextCursor = string
+
+// OpenItem What is open of a month.
+type OpenItem struct {
+	// Kind A day (UTC) of the provider that is not compared yet, a card payment or a refund by card.
+	Kind OpenItemKind `json:"kind"`
+
+	// ID The day, the purchase, or the refund.
+	ID    string `json:"id"`
+	State string `json:"state"`
+
+	// Amount Minor units; of a day 0.
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// OpenItemKind A day (UTC) of the provider that is not compared yet, a card payment or a refund by card.
+type OpenItemKind string
 
 // PartialCancellation The cancellation of some positions of a purchase.
 type PartialCancellation struct {
@@ -3019,6 +3215,9 @@ type Limit = int
 // ListCursor defines model for ListCursor.
 type ListCursor = string
 
+// Month defines model for Month.
+type Month = string
+
 // OfUser The app's own id of a user: 1 to 128 characters, no control characters.
 type OfUser = UserID
 
@@ -3101,6 +3300,18 @@ type ListAuditTrailParams struct {
 
 	// Limit The maximum number of elements per page.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetMonthParams defines parameters for GetMonth.
+type GetMonthParams struct {
+	// Zone The IANA time zone of a month that is not closed. Default: that of the books, or UTC.
+	Zone *string `form:"zone,omitempty" json:"zone,omitempty"`
+}
+
+// CloseMonthParams defines parameters for CloseMonth.
+type CloseMonthParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
 // ListCampaignsParams defines parameters for ListCampaigns.
@@ -3293,6 +3504,24 @@ type ResolveRefundsParams struct {
 type ResumeCampaignParams struct {
 	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+}
+
+// GetExportParams defines parameters for GetExport.
+type GetExportParams struct {
+	// From The first day of the period, in the zone. Only for wallets it may be left out.
+	From *string `form:"from,omitempty" json:"from,omitempty"`
+
+	// To The day after the last, 100 years later at most; it may be in the future. Wallets are shown as of its beginning.
+	To *string `form:"to,omitempty" json:"to,omitempty"`
+
+	// Zone The IANA name of the time zone of days and times. Default: UTC.
+	Zone *string `form:"zone,omitempty" json:"zone,omitempty"`
+
+	// AsOf Of wallets, instead of a period: the day at whose beginning they are shown.
+	AsOf *string `form:"as_of,omitempty" json:"as_of,omitempty"`
+
+	// Separator What is between the cells of CSV: `comma` (default) or `semicolon`.
+	Separator *string `form:"separator,omitempty" json:"separator,omitempty"`
 }
 
 // ListFailuresParams defines parameters for ListFailures.
@@ -3666,6 +3895,9 @@ type RejectRequestJSONRequestBody = ApprovalDecision
 
 // WithdrawRequestJSONRequestBody defines body for WithdrawRequest for application/json ContentType.
 type WithdrawRequestJSONRequestBody = ApprovalDecision
+
+// CloseMonthJSONRequestBody defines body for CloseMonth for application/json ContentType.
+type CloseMonthJSONRequestBody = CloseMonth
 
 // CreateCampaignJSONRequestBody defines body for CreateCampaign for application/json ContentType.
 type CreateCampaignJSONRequestBody = CampaignDraft

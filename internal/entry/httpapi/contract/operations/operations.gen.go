@@ -116,6 +116,17 @@ func Register(si StrictServerInterface, register func(method, path string, handl
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "")
 		b.query("limit", false, true, &r.Params.Limit, "integer", "")
 	}))
+	register("GET", "/v1/books/months", serve(si.ListMonths, func(b *binder, r *ListMonthsRequestObject) {
+	}))
+	register("GET", "/v1/books/months/{month}", serve(si.GetMonth, func(b *binder, r *GetMonthRequestObject) {
+		b.path("month", &r.Month, "string", "")
+		b.query("zone", false, true, &r.Params.Zone, "string", "")
+	}))
+	register("POST", "/v1/books/months/{month}/close", serve(si.CloseMonth, func(b *binder, r *CloseMonthRequestObject) {
+		b.path("month", &r.Month, "string", "")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		body(b, true, &r.Body)
+	}))
 	register("GET", "/v1/campaigns", serve(si.ListCampaigns, func(b *binder, r *ListCampaignsRequestObject) {
 		b.query("state", false, true, &r.Params.State, "string", "")
 		b.query("cursor", false, true, &r.Params.Cursor, "string", "uuid")
@@ -244,6 +255,14 @@ func Register(si StrictServerInterface, register func(method, path string, handl
 	register("POST", "/v1/campaigns/{campaign}/resume", serve(si.ResumeCampaign, func(b *binder, r *ResumeCampaignRequestObject) {
 		b.path("campaign", &r.Campaign, "string", "uuid")
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+	}))
+	register("GET", "/v1/exports/{kind}", serve(si.GetExport, func(b *binder, r *GetExportRequestObject) {
+		b.path("kind", &r.Kind, "string", "")
+		b.query("from", false, true, &r.Params.From, "string", "")
+		b.query("to", false, true, &r.Params.To, "string", "")
+		b.query("zone", false, true, &r.Params.Zone, "string", "")
+		b.query("as_of", false, true, &r.Params.AsOf, "string", "")
+		b.query("separator", false, true, &r.Params.Separator, "string", "")
 	}))
 	register("GET", "/v1/failures", serve(si.ListFailures, func(b *binder, r *ListFailuresRequestObject) {
 		b.query("since", false, true, &r.Params.Since, "string", "date-time")
@@ -559,6 +578,29 @@ type ListAuditTrailRequestObject struct {
 // ListAuditTrail200 answers with a document, unless there is an error.
 func ListAuditTrail200(body AuditTrailPage, err error) (Answer, error) { return document{&body}, err }
 
+type ListMonthsRequestObject struct {
+}
+
+// ListMonths200 answers with a document, unless there is an error.
+func ListMonths200(body MonthList, err error) (Answer, error) { return document{&body}, err }
+
+type GetMonthRequestObject struct {
+	Month  Month
+	Params GetMonthParams
+}
+
+// GetMonth200 answers with a document, unless there is an error.
+func GetMonth200(body BookMonth, err error) (Answer, error) { return document{&body}, err }
+
+type CloseMonthRequestObject struct {
+	Month  Month
+	Params CloseMonthParams
+	Body   *CloseMonthJSONRequestBody
+}
+
+// CloseMonth200 answers with a document, unless there is an error.
+func CloseMonth200(body BookMonth, err error) (Answer, error) { return document{&body}, err }
+
 type ListCampaignsRequestObject struct {
 	Params ListCampaignsParams
 }
@@ -763,6 +805,11 @@ type ResumeCampaignRequestObject struct {
 
 // ResumeCampaign200 answers with a document, unless there is an error.
 func ResumeCampaign200(body Campaign, err error) (Answer, error) { return document{&body}, err }
+
+type GetExportRequestObject struct {
+	Kind   string
+	Params GetExportParams
+}
 
 type ListFailuresRequestObject struct {
 	Params ListFailuresParams
@@ -1211,6 +1258,12 @@ type StrictServerInterface interface {
 	WithdrawRequest(ctx context.Context, request WithdrawRequestRequestObject) (Answer, error)
 	// ListAuditTrail List changes by operators
 	ListAuditTrail(ctx context.Context, request ListAuditTrailRequestObject) (Answer, error)
+	// ListMonths List closed months
+	ListMonths(ctx context.Context, request ListMonthsRequestObject) (Answer, error)
+	// GetMonth Read a month of the books
+	GetMonth(ctx context.Context, request GetMonthRequestObject) (Answer, error)
+	// CloseMonth Close a month of the books
+	CloseMonth(ctx context.Context, request CloseMonthRequestObject) (Answer, error)
 	// ListCampaigns List campaigns, newest first
 	ListCampaigns(ctx context.Context, request ListCampaignsRequestObject) (Answer, error)
 	// CreateCampaign Create a campaign
@@ -1263,6 +1316,8 @@ type StrictServerInterface interface {
 	ResolveRefunds(ctx context.Context, request ResolveRefundsRequestObject) (Answer, error)
 	// ResumeCampaign Resume a campaign
 	ResumeCampaign(ctx context.Context, request ResumeCampaignRequestObject) (Answer, error)
+	// GetExport Export the rows of a period, or wallets as of a day
+	GetExport(ctx context.Context, request GetExportRequestObject) (Answer, error)
 	// ListFailures List failures by cause
 	ListFailures(ctx context.Context, request ListFailuresRequestObject) (Answer, error)
 	// ListHolds List the holds of a campaign, newest first
