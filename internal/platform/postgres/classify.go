@@ -61,6 +61,12 @@ func IsTransient(err error) bool {
 		errors.Is(err, puddle.ErrClosedPool) || errors.Is(err, ErrNoPermit) || errors.Is(err, ErrAnotherPrimary) || NothingSent(err)
 }
 
+// IsTooSlow reports whether a statement took longer than statement_timeout, or was cancelled by hand.
+func IsTooSlow(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "57014"
+}
+
 // IsLockTimeout reports whether a lock was not released within lock_timeout.
 func IsLockTimeout(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)

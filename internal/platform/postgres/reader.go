@@ -61,9 +61,12 @@ func (r *Reader) Now(ctx context.Context) (DB, error) {
 	defer cancel()
 	var last error
 	for {
-		var there bool
-		err := r.replica.QueryRow(ctx, `SELECT NOT pg_is_in_recovery() OR coalesce(pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)`, position).Scan(&there)
-		if err == nil && there {
+		var replays, there bool
+		err := r.replica.QueryRow(ctx, `SELECT pg_is_in_recovery(), coalesce(pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)`, position).Scan(&replays, &there)
+		switch {
+		case err == nil && !replays: // it was promoted: only postgres.url knows which server sells
+			return r.primary, nil
+		case err == nil && there:
 			return r.replica, nil
 		}
 		if ctx.Err() == nil || last == nil {
