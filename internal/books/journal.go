@@ -25,7 +25,6 @@ package books
 import (
 	"context"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -167,9 +166,7 @@ type entry struct {
 func (e entry) line(n int, day Period, rules Rules, number int64) Line {
 	s := e.sides[n]
 	debit, credit := max(s.amount, 0), max(-s.amount, 0)
-	decimal := func(amount int64) string {
-		return strings.TrimSuffix(money.Currency(e.currency).Format(money.Amount(amount)), " "+e.currency)
-	}
+	decimal := func(amount int64) string { return money.Currency(e.currency).Decimal(money.Amount(amount)) }
 	return Line{
 		Date: day.From.Format(time.DateOnly), Entry: number, Line: n + 1, Account: s.account, AccountNumber: rules.Numbers[s.account],
 		DebitMinor: debit, CreditMinor: credit, Debit: decimal(debit), Credit: decimal(credit), Currency: e.currency,

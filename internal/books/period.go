@@ -69,18 +69,22 @@ func midnight(year int, month time.Month, day int, zone *time.Location) time.Tim
 	return midnight(year, month, day+1, zone)
 }
 
-// Page reads a page in a statement of its own. A query that a standby cancels, because it has to replay what the query
-// still sees, is repeated.
+// repeated bounds for how long a page is repeated: longer than a standby takes to start.
+const repeated = time.Minute
+
+// Page reads a page in a statement of its own. It is repeated when a standby cancels it, because it has to replay what the statement still
+// sees, or while the server cannot be reached; not when it takes longer than a statement may.
 func Page[T any](ctx context.Context, db postgres.DB, scan pgx.RowToFunc[T], sql string, args ...any) (page []T, err error) {
-	for range 10 {
-		if page, err = postgres.Collect(ctx, db, scan, sql, args...); err == nil || !postgres.IsTransient(err) {
-			break
+	ctx, cancel := context.WithTimeout(ctx, repeated)
+	defer cancel()
+	for {
+		if page, err = postgres.Collect(ctx, db, scan, sql, args...); err == nil || !postgres.IsTransient(err) || postgres.IsTooSlow(err) {
+			return page, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, err
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	return page, err
 }
