@@ -120,6 +120,8 @@ CREATE TABLE refunds (
     resolve_reason text        CHECK (char_length(resolve_reason) BETWEEN 1 AND 500),
     created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at   timestamptz,                                             -- when it succeeded or was resolved first: a later failure does not change a month that is over
+    failed_at     timestamptz,                                             -- the last time, and when it was resolved; both set by triggers
+    resolved_at   timestamptz,
     UNIQUE (purchase_id, number),
     CHECK (method <> 'wallet' OR state = 'succeeded'),
     CHECK (method <> 'external' OR state IN ('listed', 'resolved')),
@@ -147,9 +149,22 @@ CREATE INDEX refunds_to_escalate ON refunds (waiting_since)
 CREATE FUNCTION refunds_client() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.client := (SELECT client FROM purchases WHERE id = NEW.purchase_id);
+    NEW.failed_at := CASE WHEN NEW.state IN ('failed', 'canceled') THEN clock_timestamp() END;
     RETURN NEW;
 END $$;
 -- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION refunds_dated() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.state IN ('failed', 'canceled') THEN
+        NEW.failed_at := clock_timestamp();
+    ELSIF NEW.state = 'resolved' THEN
+        NEW.resolved_at := coalesce(CASE WHEN OLD.finished_at IS NULL THEN NEW.finished_at END, clock_timestamp());
+    END IF;
+    RETURN NEW;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER refunds_dated BEFORE UPDATE OF state ON refunds FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION refunds_dated();
 CREATE TRIGGER refunds_client BEFORE INSERT ON refunds FOR EACH ROW EXECUTE FUNCTION refunds_client();
 
 -- The disputes of payments, each as the provider had it when it was asked last. An inquiry can become a
@@ -205,4 +220,4 @@ CREATE TABLE payment_events_listed (
 
 -- +goose Down
 DROP TABLE payment_events_listed, payment_events, disputes, refunds, payment_steps, payments;
-DROP FUNCTION refunds_client;
+DROP FUNCTION refunds_client, refunds_dated;
