@@ -89,16 +89,20 @@ func (p Parameters) Check() (r Request, err error) {
 	case p.AsOf != "" && (p.From != "" || p.To != ""):
 		return invalid("?as_of", "does not go with from and to")
 	}
-	if p.AsOf == "" {
+	if isWallets && p.From == "" {
+		asOf, name := p.AsOf, "?as_of"
+		if p.To != "" {
+			asOf, name = p.To, "?to"
+		}
+		day, bad := time.Parse(time.DateOnly, asOf)
+		if bad != nil {
+			return invalid(name, "must be a day, as 2026-11-01")
+		}
+		r.Period, err = books.ParsePeriod(asOf, day.AddDate(0, 0, 1).Format(time.DateOnly), p.Zone)
+		r.AsOf = r.Period.From
+	} else {
 		r.Period, err = books.ParsePeriod(p.From, p.To, p.Zone)
 		r.AsOf = r.Period.To
-	} else {
-		day, bad := time.Parse(time.DateOnly, p.AsOf)
-		if bad != nil {
-			return invalid("?as_of", "must be a day, as 2026-11-01")
-		}
-		r.Period, err = books.ParsePeriod(p.AsOf, day.AddDate(0, 0, 1).Format(time.DateOnly), p.Zone)
-		r.AsOf = r.Period.From
 	}
 	r.printed = r.AsOf.Location()
 	return r, err
@@ -135,7 +139,8 @@ type Export struct {
 	cancel context.CancelFunc
 	next   func() (row any, err error, ok bool)
 	stop   func()
-	first  any // nil: there are no rows
+	first  any  // nil: the first page has no row
+	more   bool // after it
 }
 
 // Open reads the first page. ctx bounds this alone.
@@ -145,12 +150,12 @@ func Open(ctx context.Context, db postgres.DB, r Request) (*Export, error) {
 	e.cancel = cancel
 	defer context.AfterFunc(ctx, cancel)()
 	e.next, e.stop = iter.Pull2(r.of.rows(e, reading))
-	row, err, _ := e.next()
+	row, err, more := e.next()
 	if err != nil {
 		e.Close()
 		return nil, err
 	}
-	e.first = row
+	e.first, e.more = row, more
 	return e, nil
 }
 
@@ -168,14 +173,17 @@ func (e *Export) Write(ctx context.Context, w io.Writer) error {
 	defer e.Close()
 	defer context.AfterFunc(ctx, e.cancel)()
 	out := bufio.NewWriterSize(w, 32<<10)
-	encode, end := e.encoder(out)
-	row, err, more := e.first, error(nil), e.first != nil
-	for n := 1; more; n++ {
+	encode, end := e.encoder(out, true)
+	row, err, more := e.first, error(nil), e.more
+	for n := 0; more; {
 		if err != nil {
 			return err
 		}
-		if err := encode(row); err != nil {
-			return err
+		if row != nil {
+			if err := encode(row); err != nil {
+				return err
+			}
+			n++
 		}
 		if e.Report != nil && n%reportRows == 0 {
 			e.Report(n, e.share)
@@ -205,14 +213,7 @@ func (e *Export) journal(ctx context.Context) iter.Seq2[any, error] {
 // Hashed is the form of a journal whose hash is stored with its month: CSV with commas. It is a [books.Encode].
 func Hashed(w hash.Hash, first bool) (write func(books.Line) error, flush func() error) {
 	out := bufio.NewWriter(w)
-	if !first {
-		out.Reset(io.Discard) // the header
-	}
 	e := Export{Request: Request{Kind: "journal", of: kinds["journal"], comma: ','}}
-	encode, end := e.encoder(out)
-	if !first {
-		_ = end()
-		out.Reset(w)
-	}
+	encode, end := e.encoder(out, first)
 	return func(line books.Line) error { return encode(&line) }, func() error { return errors.Join(end(), out.Flush()) }
 }

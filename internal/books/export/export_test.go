@@ -118,15 +118,30 @@ func TestAnExportHasWhatAnAccountantAsksFor(t *testing.T) {
 	if !strings.Contains(rows[1]["parts"], `"amount_minor":500,"amount":"500","by":"app:test/mina","reason":"@one","positions":["L5C`) || !strings.HasSuffix(rows[1]["created_at"], "+09:00") {
 		t.Error(rows[1])
 	}
-	wants(t, "card", rows[2], map[string]string{"id": bought["card"], "captured_at": "2026-01-01T09:00:00+09:00", "payment_reference": "pi_1", "fees_minor": "1512", "fees": "15.12", "fee_currency": "USD",
+	wants(t, "card", rows[2], map[string]string{"id": bought["card"], "captured_at": "2026-01-01T09:00:00+09:00", "payment_reference": "pi_1", "fees_minor": "12", "fees": "0.12", "fee_currency": "USD",
 		"exchange_rate": "0.0065", "amount_disputed": "400", "dispute_status": "lost", "amount_refunded": "0"})
 	wants(t, "wallet", rows[3], map[string]string{"user_id": "wallet", "payment_method": "wallet", "quantity": "1"})
 
+	if !servers.Value[bool](t, db, `INSERT INTO refunds (id, purchase_id, number, campaign_id, user_id, method, amount, currency, reason, state)
+		SELECT $1, id, 1, campaign_id, user_id, 'card', amount, currency, 'cancelled', 'failed' FROM purchases WHERE id = $2 RETURNING failed_at IS NOT NULL`, uuidv7.New(), bought["card"]) {
+		t.Error("one that fails at once has no date")
+	}
+	for _, change := range []string{`state = 'succeeded', finished_at = '2026-11-01T00:00:00Z'`, `state = 'failed', failure = 'lost'`, `state = 'resolved', resolved_by = 'operator', resolve_reason = 'by bank'`} {
+		servers.Exec(t, db, `UPDATE refunds SET `+change+` WHERE purchase_id = $1`, bought["card"])
+	}
 	_, rows = table(t, ',', written(t, db, around("refunds")))
-	if len(rows) != 2 {
+	if len(rows) != 3 {
 		t.Fatal(rows)
 	}
-	back := map[string]map[string]string{rows[0]["purchase_id"]: rows[0], rows[1]["purchase_id"]: rows[1]}
+	back := make(map[string]map[string]string)
+	for _, row := range rows {
+		back[row["purchase_id"]] = row
+	}
+	late := back[bought["card"]]
+	wants(t, "failed after it had succeeded", late, map[string]string{"paid_back": "by-hand", "succeeded_at": "2026-11-01T09:00:00+09:00", "failure": "lost", "resolved_by": "operator"})
+	if !(late["failed_at"] > late["succeeded_at"] && late["resolved_at"] > late["failed_at"]) || back[bought["=cash"]]["resolved_at"] == "" {
+		t.Error(rows)
+	}
 	wants(t, "paid back in cash", back[bought["=cash"]], map[string]string{"state": "resolved", "paid_back": "cash", "amount": "600", "resolved_by": "app:test", "requested_by": "app:test",
 		"resolve_reason": "at the till", "succeeded_at": "", "reason": "cancelled", "client": "test"})
 	wants(t, "owed for a part", back[bought["parted"]], map[string]string{"state": "listed", "paid_back": "", "amount_minor": "500", "requested_by": "app:test/mina", "resolved_at": ""})
@@ -249,18 +264,20 @@ func TestAWalletIsShownAsOfADay(t *testing.T) {
 			t.Errorf("as of %s: %q, want %q", day, got, want)
 		}
 	}
-	if _, rows := table(t, ',', written(t, db, export.Parameters{Kind: "wallets", From: "2026-10-01", To: "2026-10-06"})); rows[0]["balance"] != "11900" || rows[0]["as_of"] != "2026-10-06T00:00:00Z" {
-		t.Error(rows)
+	for _, from := range []string{"2026-10-01", ""} {
+		if _, rows := table(t, ',', written(t, db, export.Parameters{Kind: "wallets", From: from, To: "2026-10-06"})); rows[0]["balance"] != "11900" || rows[0]["as_of"] != "2026-10-06T00:00:00Z" {
+			t.Error(rows)
+		}
 	}
 }
 
 // Whatever a statement leaves out, it looks at a page.
 func TestAPageOfAnExportIsBounded(t *testing.T) {
 	t.Parallel()
-	const n, page = 5000, 2000
+	const n, page = 5000, 500
 	db := servers.DB(t)
 	moments := make([]time.Time, n)
-	for i := range moments { // those of November, and as many before it
+	for i := range moments { // those of November, of the week before, which may be held up, and others
 		moments[i] = time.Date(2026, 10, 20+i*22/n, 0, 0, 0, 0, time.UTC).Add(time.Duration(i) * time.Second)
 	}
 	insertSold(t, db, "shop", moments...)
@@ -272,10 +289,18 @@ func TestAPageOfAnExportIsBounded(t *testing.T) {
 	if want := n - slices.IndexFunc(moments, func(at time.Time) bool { return at.Month() == time.November }); len(rows) != want {
 		t.Errorf("%d rows, want %d", len(rows), want)
 	}
-	if reads.statements != n/page+2 || reads.most > 8*page { // each row has items, layers, refunds to look for
+	held := slices.IndexFunc(moments, func(at time.Time) bool { return at.Month() == time.November || at.Day() >= 25 })
+	if reads.statements != (n-held)/page+2 || reads.most > 8*page { // each row has items, layers, refunds to look for
 		t.Errorf("%d statements, and one looks at %d rows", reads.statements, reads.most)
 	}
-	p.Client, reads.most = &kiosk, 0
+	p.Client, reads.most, reads.statements = &kiosk, 0, 0
+	r, err := p.Check()
+	servers.NoError(t, err)
+	opened, err := export.Open(t.Context(), reads, r)
+	servers.NoError(t, err)
+	if opened.Close(); reads.statements != 1 {
+		t.Errorf("an export is open after %d statements", reads.statements)
+	}
 	if _, rows := table(t, ',', written(t, reads, p)); len(rows) != 0 || reads.most > 2*page+10 {
 		t.Errorf("of another client: %d rows, and a statement looks at %d", len(rows), reads.most)
 	}
@@ -285,15 +310,16 @@ func TestWrongParametersAreNamed(t *testing.T) {
 	t.Parallel()
 	shop := "shop"
 	for want, p := range map[string]export.Parameters{
-		"kind":       {Kind: "sales"},
-		"?from":      {Kind: "purchases", To: "2026-11-01"},
-		"?to":        {Kind: "purchases", From: "2026-11-01", To: "2026-11-01"},
-		"?zone":      {Kind: "ledger", From: "2026-11-01", To: "2026-11-02", Zone: "Asia/Edo"},
-		"?separator": {Kind: "ledger", From: "2026-11-01", To: "2026-11-02", Separator: ";"},
-		"?as_of":     {Kind: "refunds", AsOf: "2026-11-01"},
-		"?as_of: m":  {Kind: "wallets", AsOf: "today"},
-		"?as_of: do": {Kind: "wallets", AsOf: "2026-11-01", To: "2026-11-02"},
-		"only oper":  {Kind: "journal", From: "2026-11-01", To: "2026-11-02", Client: &shop},
+		"kind":                   {Kind: "sales"},
+		"?from":                  {Kind: "purchases", To: "2026-11-01"},
+		"?to":                    {Kind: "purchases", From: "2026-11-01", To: "2026-11-01"},
+		"?zone":                  {Kind: "ledger", From: "2026-11-01", To: "2026-11-02", Zone: "Asia/Edo"},
+		"?separator":             {Kind: "ledger", From: "2026-11-01", To: "2026-11-02", Separator: ";"},
+		"?as_of":                 {Kind: "refunds", AsOf: "2026-11-01"},
+		"?as_of: m":              {Kind: "wallets", AsOf: "today"},
+		"?to: must be a day, as": {Kind: "wallets", To: "today"},
+		"?as_of: do":             {Kind: "wallets", AsOf: "2026-11-01", To: "2026-11-02"},
+		"only oper":              {Kind: "journal", From: "2026-11-01", To: "2026-11-02", Client: &shop},
 	} {
 		if _, err := p.Check(); err == nil || !strings.Contains(err.Error(), ": "+want) {
 			t.Errorf("%v: %v, want %s", p, err, want)
@@ -302,6 +328,16 @@ func TestWrongParametersAreNamed(t *testing.T) {
 	r, err := export.Parameters{Kind: "wallets", AsOf: "2026-12-01", Zone: "Asia/Tokyo", Lines: true}.Check()
 	if got := fmt.Sprint(r.FileName(), " ", r.ContentType(), " ", err); got != "triprize-wallets-2026-12-01.ndjson application/x-ndjson <nil>" {
 		t.Error(got)
+	}
+}
+
+func TestAStatementThatIsTooSlowIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	settings := servers.Settings(t)
+	settings.Postgres.StatementTimeout = 50 * time.Millisecond
+	db := &perStatement{Reads: servers.CountReads(t, servers.Pool(t, settings))}
+	if _, err := books.Page(t.Context(), db, pgx.RowTo[int], `SELECT 1 FROM pg_sleep(3600)`); !postgres.IsTooSlow(err) || db.statements != 1 {
+		t.Errorf("%d times: %v", db.statements, err)
 	}
 }
 

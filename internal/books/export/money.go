@@ -39,18 +39,13 @@ type refundRow struct {
 	ResolveReason *string    `json:"resolve_reason"`
 }
 
-// What was asked by a partial cancellation has its time, as it was written in its transaction.
-var refundsSQL = windowed(`refunds`, ids, created+` AND ($5::text IS NULL OR p.client = $5)`, `
+// The refunds of a purchase are numbered in the order of its cancellations.
+var refundsSQL = windowed(`refunds`, pageRows, ids, created+` AND ($5::text IS NULL OR p.client = $5)`, `
 	p.id, p.purchase_id, p.campaign_id, p.client, p.user_id, p.method, p.reason, p.state, p.currency, p.amount AS amount_minor, p.created_at AS requested_at,
 	CASE WHEN p.state = 'resolved' THEN CASE p.method WHEN 'external' THEN 'cash' ELSE 'by-hand' END
 	     WHEN p.state = 'succeeded' THEN CASE p.reason WHEN 'out-of-band' THEN p.reason ELSE p.method END END AS paid_back,
-	CASE WHEN p.state <> 'resolved' THEN p.finished_at END AS succeeded_at, CASE WHEN p.state = 'resolved' THEN p.finished_at END AS resolved_at,
-	CASE WHEN p.failure IS NOT NULL THEN (SELECT max(at) FROM payment_steps WHERE purchase_id = p.purchase_id AND event IN ('refund-failed', 'out-of-band-refund-failed')) END AS failed_at,
-	p.provider_id, p.failure, p.resolved_by, p.resolve_reason,
-	CASE WHEN p.reason IN ('cancelled', 'campaign-cancelled') THEN coalesce((
-		SELECT CASE WHEN o.cancelled_at IS NULL OR abs(extract(epoch FROM o.cancelled_at - p.created_at)) > abs(extract(epoch FROM (part ->> 'at')::timestamptz - p.created_at))
-		            THEN part ->> 'by' END
-		FROM jsonb_array_elements(o.partial_cancellations) AS part ORDER BY abs(extract(epoch FROM (part ->> 'at')::timestamptz - p.created_at)) LIMIT 1), o.cancelled_by) END AS requested_by`, `
+	CASE WHEN p.finished_at IS DISTINCT FROM p.resolved_at THEN p.finished_at END AS succeeded_at, p.resolved_at, p.failed_at, p.provider_id, p.failure, p.resolved_by, p.resolve_reason,
+	CASE WHEN p.reason IN ('cancelled', 'campaign-cancelled') THEN coalesce(o.partial_cancellations -> (p.number - 1) ->> 'by', o.cancelled_by) END AS requested_by`, `
 	LEFT JOIN LATERAL (SELECT * FROM purchases WHERE id = p.purchase_id OFFSET 0) o ON true`)
 
 func (e *Export) refunds(ctx context.Context) iter.Seq2[any, error] {
@@ -81,7 +76,7 @@ type disputeRow struct {
 	FeeCurrency *string    `json:"fee_currency"`
 }
 
-var disputesSQL = windowed(`disputes`, `id > $1`, `(p.opened_at >= $2 AND p.opened_at < $3 AND ($4::text IS NULL OR o.client = $4))`, `
+var disputesSQL = windowed(`disputes`, pageRows, `id > $1`, `(p.opened_at >= $2 AND p.opened_at < $3 AND ($4::text IS NULL OR o.client = $4))`, `
 	p.id, p.purchase_id, o.campaign_id, o.client, o.user_id, y.intent_id, p.opened_at, p.changed_at, p.closed_at,
 	p.status, p.reason, p.lost, p.currency, p.amount AS amount_minor, CASE WHEN p.fee_currency <> '' THEN p.fee END AS fee_minor, nullif(p.fee_currency, '') AS fee_currency`, `
 	CROSS JOIN LATERAL (SELECT intent_id FROM payments WHERE purchase_id = p.purchase_id OFFSET 0) y

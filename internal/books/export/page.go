@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// pageRows is how many rows of a table a statement looks at, and how many are in memory.
+	// pageRows is how many rows of a table a statement reads, and how many are in memory.
 	pageRows = 2000
-	// around widens a period to the ids of its rows: that of a purchase is its job's, which has waited for a worker, and may
-	// have been made by another clock.
-	around = 30 * 24 * time.Hour
+	// heldUp is how long a row may be younger than its id, which is its job's, and ahead how much older: clocks differ.
+	heldUp, ahead = 7 * 24 * time.Hour, time.Hour
 )
 
 // window is part of each row: where its page has looked.
@@ -30,18 +29,19 @@ type window struct {
 
 func (w *window) read() window { return *w }
 
-// windowed returns SQL that looks at the rows of a table after key $1, pageRows at most, and returns those that are wanted. The
+// windowed returns SQL that reads the rows of a table after key $1, so many at most, and returns those that are wanted. The
 // last one is always among them, so that the next page begins there: without any index for what is wanted, each statement
 // has a bound.
-func windowed(table, ids, wanted, columns, joins string) string {
+func windowed(table string, rows int, ids, wanted, columns, joins string) string {
 	return fmt.Sprintf(`
 		WITH page AS MATERIALIZED (SELECT * FROM %s WHERE %s ORDER BY id LIMIT %d)
 		SELECT p.id::text AS key, NOT coalesce(%[4]s, false) AS left, %s FROM page p %s
 		WHERE %[4]s OR p.id = (SELECT id FROM page ORDER BY id DESC LIMIT 1)
-		ORDER BY p.id`, table, ids, pageRows, wanted, columns, joins)
+		ORDER BY p.id`, table, ids, rows, wanted, columns, joins)
 }
 
-// paged yields the rows of a windowed statement, page by page from a key on.
+// paged yields the rows of a windowed statement, page by page from a key on, and nil after a page without any: whoever
+// waits for the first row learns that there is progress.
 func paged[T any, P interface {
 	*T
 	read() window
@@ -59,11 +59,18 @@ func paged[T any, P interface {
 			if len(page) == 0 {
 				return
 			}
+			found := false
 			for _, row := range page {
 				at := P(row).read()
-				if key = at.Key; !at.Left && !yield(row, nil) {
+				if key = at.Key; at.Left {
+					continue
+				}
+				if found = true; !yield(row, nil) {
 					return
 				}
+			}
+			if !found && !yield(nil, nil) {
+				return
 			}
 			if id, err := uuid.Parse(key); err == nil {
 				if from.IsZero() {
@@ -82,8 +89,8 @@ func inPeriod[T any, P interface {
 	read() window
 }](ctx context.Context, e *Export, sql string,
 ) iter.Seq2[any, error] {
-	last := e.Period.To.Add(around)
-	return paged[T, P](ctx, e, uuidv7.FirstAt(e.Period.From.Add(-around)).String(), sooner(last, time.Now()), sql,
+	last := e.Period.To.Add(ahead)
+	return paged[T, P](ctx, e, uuidv7.FirstAt(e.Period.From.Add(-heldUp)).String(), sooner(last, time.Now()), sql,
 		uuidv7.FirstAt(last), e.Period.From, e.Period.To, e.Client)
 }
 

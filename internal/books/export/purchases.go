@@ -79,7 +79,7 @@ func (r *purchaseRow) finish(zone *time.Location) {
 // byHand are refunds that were resolved after a dispute: they may stand for what the bank has taken, which is not given back twice.
 const byHand = `FILTER (WHERE state = 'resolved' AND coalesce(finished_at > y.disputed_at, false))`
 
-var purchasesSQL = windowed(`purchases`, ids, created+` AND ($5::text IS NULL OR p.client = $5)`, `
+var purchasesSQL = windowed(`purchases`, 500, ids, created+` AND ($5::text IS NULL OR p.client = $5)`, `
 	p.id, p.created_at, p.completed_at, p.cancelled_at, p.state, p.failure, p.client, p.campaign_id, p.user_id, p.payment_method,
 	coalesce(y.intent_id, p.payment_reference) AS payment_reference, p.currency, p.amount AS amount_minor, coalesce(y.amount_disputed, 0) AS amount_disputed_minor,
 	y.disputed_at, y.dispute ->> 'status' AS dispute_status, p.cancelled_by, p.cancel_reason, p.metadata, coalesce(p.partial_cancellations, '[]') AS partial,
@@ -92,8 +92,8 @@ var purchasesSQL = windowed(`purchases`, ids, created+` AND ($5::text IS NULL OR
 		       least(coalesce(sum(amount) `+byHand+`, 0), coalesce(y.amount_disputed, 0)))::bigint AS amount_refunded_minor
 		FROM refunds WHERE purchase_id = p.id AND (p.payment_method = 'card' OR p.state <> 'completed' OR p.partial_cancellations IS NOT NULL)) r
 	CROSS JOIN LATERAL (
-		SELECT sum(fee)::bigint AS fees_minor, min(currency) AS fee_currency, (min(exchange_rate) FILTER (WHERE reporting_category = 'charge'))::text AS exchange_rate
-		FROM balance_transactions WHERE intent_id = y.intent_id) b
+		SELECT CASE WHEN min(currency) = max(currency) THEN sum(fee)::bigint END AS fees_minor, min(currency) AS fee_currency, (min(exchange_rate) FILTER (WHERE reporting_category = 'charge'))::text AS exchange_rate
+		FROM balance_transactions WHERE intent_id = y.intent_id AND reporting_category NOT IN ('dispute', 'dispute_reversal')) b
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS quantity, coalesce(array_agg(format('L%sC%s', n.layer, n.col) ORDER BY n.layer, n.col), '{}') AS positions,
 		       coalesce(array_agg(position_number(l.first_number, n.col) ORDER BY n.layer, n.col), '{}') AS position_numbers,

@@ -78,4 +78,8 @@ func TestAnExportReadsOnAReplicaWhatThePrimaryHasCommitted(t *testing.T) {
 	if n := servers.Value[int](t, standby, `SELECT confl_lock FROM pg_stat_database_conflicts WHERE datname = current_database()`); n == 0 {
 		t.Error("no query was cancelled")
 	}
+	servers.Exec(t, standby, `SELECT pg_promote()`) // it would have sales of its own, and not those of the primary
+	if db, err := reader.Now(t.Context()); err != nil || db != postgres.DB(primary) {
+		t.Errorf("after it was promoted: %v, %v", db, err)
+	}
 }

@@ -27,7 +27,7 @@ type walletRow struct {
 
 // Events have no index by time: the last one before the moment is searched by halves, as versions have no gaps, and the sum up
 // to it begins at a snapshot. So a wallet with a million events takes 20 steps.
-var walletsSQL = windowed(`wallets`, `id > $1`, `(p.created_at < $2 AND ($3::text IS NULL OR p.client = $3))`, `
+var walletsSQL = windowed(`wallets`, pageRows, `id > $1`, `(p.created_at < $2 AND ($3::text IS NULL OR p.client = $3))`, `
 	p.id, p.owner_id, p.client, p.created_at, $2 AS as_of, p.currency, v.version,
 	coalesce(s.balance, 0) + t.balance AS balance_minor, coalesce(s.held, 0) + t.held AS held_minor`, `
 	CROSS JOIN LATERAL (
@@ -75,7 +75,7 @@ type ledgerRow struct {
 	Metadata        map[string]string `json:"metadata"`
 }
 
-var ledgerSQL = windowed(`ledger_entries`, ids, created+` AND $5::text IS NULL`, `
+var ledgerSQL = windowed(`ledger_entries`, pageRows, ids, created+` AND $5::text IS NULL`, `
 	p.id, p.created_at, p.kind, p.kind NOT IN ('authorize', 'void', 'expire') AS posted, p.debit_account, p.debit_wallet, p.credit_account, p.credit_wallet,
 	(SELECT client FROM wallets WHERE id = coalesce(p.debit_wallet, p.credit_wallet)) AS client, p.currency, p.amount AS amount_minor, p.reference, p.description,
 	p.purchase_id, p.authorization_id, p.actor, p.metadata`, ``)

@@ -58,8 +58,8 @@ func columnsOf(row reflect.Type) (list []column) {
 	return list
 }
 
-// encoder returns what writes a row, and what ends it. It writes the header of CSV.
-func (e *Export) encoder(w *bufio.Writer) (encode func(row any) error, end func() error) {
+// encoder returns what writes a row, and what ends it. head says whether CSV begins with its header.
+func (e *Export) encoder(w *bufio.Writer, head bool) (encode func(row any) error, end func() error) {
 	columns := columnsOf(e.of.row)
 	if e.Lines {
 		lines := json.NewEncoder(w)
@@ -75,7 +75,9 @@ func (e *Export) encoder(w *bufio.Writer) (encode func(row any) error, end func(
 	for i, c := range columns {
 		cells[i] = c.name
 	}
-	_ = lines.Write(cells) // into the buffer of w, which keeps an error
+	if head {
+		_ = lines.Write(cells) // into the buffer of w, which keeps an error
+	}
 	return func(row any) error {
 			v := reflect.ValueOf(row).Elem()
 			e.complete(columns, v)
