@@ -134,6 +134,8 @@ func TestBadSettingsAreRefusedWithNameAndReason(t *testing.T) {
 		"half a URL":             {env: [2]string{"TRIPRIZE_REDIS_URL", "redis:localhost"}, want: []string{"redis.url", "redis://"}},
 		"another scheme":         {env: [2]string{"TRIPRIZE_POSTGRES_URL", "postgresfoo://localhost/db"}, want: []string{"postgres.url", "postgres://"}},
 		"not an address":         {env: [2]string{"TRIPRIZE_API_LISTEN", "8080"}, want: []string{"api.listen", "host:port"}},
+		"two replicas":           {env: [2]string{"TRIPRIZE_POSTGRES_READ_URL", "postgres://u:hunter2@a:5432,b:5432/db"}, want: []string{"postgres.read_url (TRIPRIZE_POSTGRES_READ_URL)", "one server"}},
+		"two in its query":       {env: [2]string{"TRIPRIZE_POSTGRES_READ_URL", "postgres://u@/db?host=a,b"}, want: []string{"postgres.read_url", "one server"}},
 		"a short secret":         {env: [2]string{"TRIPRIZE_DRAW_SECRET_KEY", "abcd"}, want: []string{"draw.secret_key", "64 hex digits"}},
 		"not YAML":               {file: "worker: [", want: []string{"settings file"}},
 		"a scalar for a map":     {file: "worker: 7\n", want: []string{"worker", "unknown"}},

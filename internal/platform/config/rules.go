@@ -24,6 +24,7 @@ var rules = map[string]struct {
 	reason string
 }{
 	"url_of":    {hasScheme, "must be a URL, PARAM://…; " + encoded},
+	"one_host":  {namesOneHost, "must name one server, a replica: several hosts are for postgres.url"},
 	"quorum_of": {isQuorum, "must be the URLs of an odd number of different servers, PARAM://…,PARAM://…,PARAM://…; " + encoded},
 	"collector": {func(text, _ string) bool { return baseURL(text) != nil },
 		"must be http://host:port or https://host/path, without user or query; a key of the collector goes into OTEL_EXPORTER_OTLP_HEADERS"},
@@ -228,6 +229,12 @@ var unambiguous = regexp.MustCompile(`^[^@/?#\s]+//([^@/?#\s]*@)?[^@#\s]*$`)
 func hasScheme(text, schemes string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Opaque == "" && unambiguous.MatchString(text) && slices.Contains(strings.Fields(schemes), u.Scheme)
+}
+
+// namesOneHost rejects a list of hosts, and one in the query.
+func namesOneHost(text, _ string) bool {
+	u, err := url.Parse(text)
+	return err == nil && !strings.Contains(u.Host, ",") && !strings.Contains(u.Query().Get("host"), ",")
 }
 
 // isQuorum rejects an even number of servers, which tolerates no more failures than one server less, and two databases

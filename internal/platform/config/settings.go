@@ -62,7 +62,7 @@ type Tracing struct {
 // Postgres is the database.
 type Postgres struct {
 	URL            string        `mapstructure:"url"                         validate:"required,url_of=postgres postgresql"`
-	ReadURL        string        `mapstructure:"read_url"                    validate:"omitempty,url_of=postgres postgresql"`
+	ReadURL        string        `mapstructure:"read_url"                    validate:"omitempty,url_of=postgres postgresql,one_host"`
 	MaxConnections int32         `mapstructure:"max_connections"             validate:"min=2,max=1000"`
 	StartWait      time.Duration `mapstructure:"start_wait"                  validate:"min=0,max=1h"`
 
