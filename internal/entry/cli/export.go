@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -48,6 +47,9 @@ name when it is complete.`,
 		if err != nil {
 			return err
 		}
+		if info, err := os.Stat(*output); err == nil && info.IsDir() {
+			return fmt.Errorf("--output %s is a directory: name a file in it", *output)
+		}
 		reader, err := postgres.NewReader(cmd.Context(), settings.Postgres, db, "triprize-cli")
 		if err != nil {
 			return err
@@ -62,12 +64,19 @@ name when it is complete.`,
 			return err
 		}
 		defer rows.Close()
-		if *output == "" {
+		if *output == "" || *output == "/dev/stdout" {
 			return rows.Write(cmd.Context(), cmd.OutOrStdout())
 		}
 		if file, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 			rows.Report = progressBar(file, "export")
 			defer fmt.Fprint(file, "\r\x1b[K")
+		}
+		if info, err := os.Lstat(*output); err == nil && !info.Mode().IsRegular() { // a named pipe, a device, a link to what is not to be replaced
+			out, err := os.OpenFile(*output, os.O_WRONLY|os.O_TRUNC, 0)
+			if err != nil {
+				return err
+			}
+			return errors.Join(rows.Write(cmd.Context(), out), out.Close())
 		}
 		return replaceFile(*output, func(w io.Writer) error { return rows.Write(cmd.Context(), w) })
 	})
@@ -88,8 +97,7 @@ func replaceFile(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	remove := sync.OnceFunc(func() { _ = file.Close(); _ = os.Remove(file.Name()) })
-	defer remove()
+	defer func() { _ = file.Close(); _ = os.Remove(file.Name()) }() // after the rename there is no such file
 	if err := cmp.Or(write(file), file.Sync(), file.Close()); err != nil {
 		return err
 	}
