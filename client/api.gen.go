@@ -3300,7 +3300,7 @@ type ListCampaignPurchasesParams struct {
 	UserID    OfUser           // Only those of this user.
 	Reference PaymentReference // Only purchases with this `payment.reference`.
 	Method    PaymentMethod    // Only purchases with this payment method.
-	Dispute   DisputeFilter    // Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. Not for `text/csv`.
+	Dispute   DisputeFilter    // Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`.
 	Cursor    ListCursor       // The `next_cursor` of the previous page of the same list.
 	Limit     Limit            // The maximum number of elements per page.
 }

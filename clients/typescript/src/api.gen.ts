@@ -5760,7 +5760,7 @@ export interface operations {
                 reference?: components["schemas"]["PaymentReference"];
                 /** @description Only purchases with this payment method. */
                 method?: components["schemas"]["PaymentMethod"];
-                /** @description Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. Not for `text/csv`. */
+                /** @description Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. */
                 dispute?: components["schemas"]["DisputeFilter"];
                 /** @description The `next_cursor` of the previous page of the same list. */
                 cursor?: components["parameters"]["ListCursor"];
@@ -7923,7 +7923,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The rows, in the order of their ids. */
+            /** @description The rows, in the order of their ids; of payouts and the journal by time. */
             200: {
                 headers: {
                     "X-Request-ID": components["headers"]["RequestID"];

@@ -60,11 +60,17 @@ func (s *server) GetExport(ctx context.Context, r operations.GetExportRequestObj
 	if err != nil {
 		return nil, err
 	}
+	handedOver := false
+	defer func() {
+		if !handedOver {
+			release()
+		}
+	}()
 	rows, err := s.openExport(ctx, request)
 	if err != nil {
-		release()
 		return nil, err
 	}
+	handedOver = true
 	ended := func(outcome string, err error) {
 		if outcome == "failed" {
 			s.logger.Warn("an export was cut off", "kind", request.Kind, "error", err)
@@ -77,7 +83,7 @@ func (s *server) GetExport(ctx context.Context, r operations.GetExportRequestObj
 		c.Set(fiber.HeaderContentDisposition, `attachment; filename="`+request.FileName()+`"`)
 		c.Set(fiber.HeaderCacheControl, notStored)
 		return response.Pipe{Sending: s.sending, Timeout: longestExport, Release: func() { rows.Close(); release() }, Ended: ended,
-			Write: func(ctx context.Context, w io.Writer) error { return rows.Write(ctx, w) }}.Send(c)
+			Until: who.UntilRevoked, Write: func(ctx context.Context, w io.Writer) error { return rows.Write(ctx, w) }}.Send(c)
 	}), nil
 }
 

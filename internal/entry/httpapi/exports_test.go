@@ -12,12 +12,15 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"triprize/internal/job"
+	"triprize/internal/key"
 	"triprize/internal/platform/failpoint"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
+	"triprize/internal/webhook"
 )
 
 // exportedBy reads an export with a key. The error is also one of a body that breaks off.
@@ -81,7 +84,7 @@ func TestPurchasesAreATable(t *testing.T) {
 	if head, body, err := exportedBy(s, s.App, http.MethodHead, "purchases", always, ""); err != nil || head.StatusCode != http.StatusOK || len(body) > 0 {
 		t.Errorf("HEAD: %v %s, %v", head, body, err)
 	}
-	for query, names := range map[string]string{"purchases": "?from", "sales" + always: "kind", "ledger" + always + "&zone=Mars": "?zone", "purchases" + always + "&separator=tab": "?separator",
+	for query, names := range map[string]string{"purchases": "?from", "sales" + always: "kind", "No_sales" + always: "kind", "ledger" + always + "&zone=Mars": "?zone", "purchases" + always + "&separator=tab": "?separator",
 		"purchases?as_of=2026-01-01": "?as_of", "wallets?as_of=x": "?as_of", "purchases" + always + "&user=a": "?user"} {
 		a := s.Do(0, s.Operator, http.MethodGet, "/v1/exports/"+query, nil, nil)
 		refused(t, query, a, 400, "invalid-request")
@@ -97,10 +100,10 @@ func TestATableThatCannotBeFinishedIsCutOff(t *testing.T) { // not parallel: the
 	const purchases = 215 // more than fits into a buffer
 	fixture.Sell(t, s.DB, id, purchases)
 	exec(s, `UPDATE purchases SET client = $2 WHERE campaign_id = $1`, id, s.Client("shop"))
-	read := func() (headOf, []byte, error) {
-		return exportedBy(s, s.App, http.MethodGet, "purchases", always, "text/csv")
+	read := func(by string) (headOf, []byte, error) {
+		return exportedBy(s, by, http.MethodGet, "purchases", always, "text/csv")
 	}
-	if _, body, err := read(); err != nil || len(table(t, body)) != purchases {
+	if _, body, err := read(s.App); err != nil || len(table(t, body)) != purchases {
 		t.Fatalf("%d bytes, %v", len(body), err)
 	}
 	pages := 0
@@ -111,12 +114,39 @@ func TestATableThatCannotBeFinishedIsCutOff(t *testing.T) { // not parallel: the
 			}
 		}
 	})
-	defer remove()
-	if head, body, err := read(); err == nil || head.StatusCode != http.StatusOK {
+	defer func() { remove() }()
+	if head, body, err := read(s.App); err == nil || head.StatusCode != http.StatusOK {
 		t.Errorf("a whole answer: %v, %d bytes, %v", head, len(body), err)
 	}
 	s.AwaitMetric(0, `triprize_exports_total{outcome="failed"}`, 1)
 	servers.Exec(t, s.DB, `ALTER TABLE away RENAME TO purchase_items`)
+
+	remove()
+	remove = failpoint.Set("export.page", "", func() { panic("the first page") })
+	for range 3 { // a client has two places, and each is left
+		if head, _, err := read(s.App); err != nil || head.StatusCode != http.StatusInternalServerError {
+			t.Fatalf("%v, %v", head, err)
+		}
+	}
+	remove()
+	pages = 0
+	stolen, goOn := s.NewKey("shop"), make(chan struct{})
+	remove = failpoint.Set("export.page", "", func() {
+		if pages++; pages == 2 {
+			if _, _, err := key.Revoke(context.Background(), s.DB, prefixOf(stolen), "", webhook.KeyRevoked); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-goOn:
+			case <-time.After(servers.Patience):
+			}
+		}
+	})
+	head, body, err := read(stolen)
+	if close(goOn); err == nil || head.StatusCode != http.StatusOK {
+		t.Fatalf("by a key that is revoked: %v, %d bytes, %v", head, len(body), err)
+	}
+	s.AwaitMetric(0, `triprize_exports_total{outcome="cut"}`, 1)
 }
 
 func TestTablesHaveFewPlaces(t *testing.T) { // not parallel: the failpoint is of all apis

@@ -268,10 +268,10 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.openStatus(rdb)
 	s.proof = drawing.NewProofs(s.db)
 	s.proofs = newDocuments("proofs", mostProofs, s.registry, "triprize_proofs_total",
-		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
+		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow, or its key was revoked), failed (Postgres), or false-list: the stored list is not the frozen one.",
 		"sent", "cut", "failed", "false-list")
 	s.exports = newDocuments("exports", mostExports, s.registry, "triprize_exports_total",
-		"Exports by outcome: sent, cut (the reader was gone or too slow), failed (Postgres).", "sent", "cut", "failed")
+		"Exports by outcome: sent, cut (the reader was gone or too slow, or its key was revoked), failed (Postgres).", "sent", "cut", "failed")
 	s.lifecycle = lifecycle.New(gate, key, s.settings.Campaigns.MaxPositions, chain, func(c lifecycle.Details) any { return resource.Campaign(c, resource.Operator) })
 	s.holds = inventory.NewHolds(gate, s.settings.Holds, s.terms, locks.AcquireFunc(), metrics, func(h inventory.Hold, viewer string) any { return resource.Hold(h, resource.Role(viewer)) })
 	s.discrepancies = reconciliation.NewService(gate.Retry(0), func(d reconciliation.Discrepancy) any { return discrepancyJSON(d) })

@@ -58,16 +58,21 @@ func (c *Call) EndShare() {
 // meanwhile. Call leave when the wait is over.
 func (c *Call) WhilePresent(ctx context.Context) (present context.Context, leave func()) {
 	present, end := context.WithCancelCause(ctx)
-	cancel, unwatch := func() { end(nil) }, func() {}
-	if c.KeyPrefix != "" && c.Watch != nil {
-		unwatch = c.Watch(c.KeyPrefix, func() { end(stream.ErrRevoked) })
-	}
+	cancel, unwatch := func() { end(nil) }, c.UntilRevoked(func() { end(stream.ErrRevoked) })
 	connection, ok := c.Connection.(*httpconn.Conn)
 	if !ok {
 		return present, func() { unwatch(); cancel() }
 	}
 	stop := connection.Watch(cancel)
 	return present, func() { stop(); unwatch(); cancel() }
+}
+
+// UntilRevoked calls end when the key of the request is revoked, until stop is called.
+func (c *Call) UntilRevoked(end func()) (stop func()) {
+	if c.KeyPrefix == "" || c.Watch == nil {
+		return func() {}
+	}
+	return c.Watch(c.KeyPrefix, end)
 }
 
 type callKey struct{}

@@ -3463,7 +3463,7 @@ type ListCampaignPurchasesParams struct {
 	// Method Only purchases with this payment method.
 	Method *PaymentMethod `form:"method,omitempty" json:"method,omitempty"`
 
-	// Dispute Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`. Not for `text/csv`.
+	// Dispute Only purchases with such a dispute: `open`, the bank has not decided; `lost`, the buyer has the money for good; `won`, decided and not lost; `any`.
 	Dispute *DisputeFilter `form:"dispute,omitempty" json:"dispute,omitempty"`
 
 	// Cursor The `next_cursor` of the previous page of the same list.

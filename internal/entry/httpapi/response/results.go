@@ -118,9 +118,10 @@ func (a Stream) Send(c *fiber.Ctx) error {
 type Pipe struct {
 	Sending context.Context // ends when what is still sent at shutdown is cut off
 	Timeout time.Duration
-	Release func() // called when nothing is sent any more
+	Release func()                         // called when nothing is sent any more
+	Until   func(end func()) (stop func()) // tells when it is to be cut earlier; nil: never
 	Write   func(ctx context.Context, w io.Writer) error
-	Ended   func(outcome string, err error) // sent, cut (the reader was gone or too slow) or failed
+	Ended   func(outcome string, err error) // sent, cut (the reader was gone or too slow, or Until says so) or failed
 }
 
 // Send sends the body. To HEAD it sends none.
@@ -144,6 +145,9 @@ func (p Pipe) run(w *io.PipeWriter) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(context.Cause(ctx)) })
 	defer stop()
+	if p.Until != nil {
+		defer p.Until(cancel)()
+	}
 	err := p.Write(ctx, w)
 	_ = w.CloseWithError(err) // nil: the end
 	outcome := "sent"
