@@ -29,6 +29,7 @@ import (
 	"triprize/devkit/devstack"
 	"triprize/internal/domain/shape"
 	"triprize/internal/platform/keyring"
+	"triprize/internal/platform/queue"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/fleet"
 	"triprize/internal/testkit/servers"
@@ -351,10 +352,15 @@ func TestTheAlertsOfWorkThatDoesNotGoOnAreHeard(t *testing.T) {
 	r.provoke(func() { r.Buy(fleet.Order{Campaign: other, User: "poison"}) }, func() {}, "TriprizeJobsGivenUp")
 
 	r.provoke(func() {
-		servers.Eventually(t, "workers have died", func() bool {
-			_ = r.Workers[0].Signal(syscall.SIGKILL)
-			return r.value(`max(triprize_worker_crashes)`) > 2
-		})
+		for range 3 { // one that dies before its first heartbeat is not counted
+			servers.Eventually(t, "the worker is known", func() bool {
+				fleet, err := queue.ReadFleet(t.Context(), r.Redis, r.Settings.Redis.Namespace)
+				return err == nil && slices.ContainsFunc(fleet.Processes, func(p queue.Process) bool {
+					return p.Role == queue.RoleWorker && strings.Contains(p.ID, fmt.Sprintf("/%d/", r.Workers[0].PID()))
+				})
+			})
+			r.Workers[0].Kill()
+		}
 	}, func() {}, "TriprizeWorkersCrash")
 
 	unlock, holding := fixture.LockCampaign(t, r.DB, id), sync.WaitGroup{}
