@@ -14,8 +14,8 @@ CREATE TABLE book_periods (
     closed_by  text        NOT NULL,                                       -- role:client
     began_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     fence      xid8,                                                       -- transactions that are older must end first; null: the row was just committed
-    done_until timestamptz NOT NULL,                                       -- the days before it are read: what they add is in progress, before the first period in opening
-    progress   json        NOT NULL,                                       -- {entries, totals, hash: the state of SHA-256, after: the last entry of a day that is read in part}
+    done_until timestamptz NOT NULL,                                       -- what is before it is read: it is in progress or, before the start of the first period, in opening
+    progress   json        NOT NULL,                                       -- {entries, totals, hash: the state of SHA-256, after: the last entry that was read of a day that is read in part}
     closed_at  timestamptz,                                                -- null: it is being closed
     entries    bigint,
     hash       bytea       CHECK (octet_length(hash) = 32),                -- SHA-256 of the journal as CSV with commas
@@ -123,9 +123,29 @@ END $$;
 CREATE TRIGGER payments_are_facts AFTER UPDATE OF received, resolved_as ON payments FOR EACH ROW
     WHEN (NEW.received <> OLD.received OR NEW.paid <> OLD.paid) EXECUTE FUNCTION append_payment();
 
+-- What a bank has taken for a lost dispute, and refunds that were made by hand since it was opened, are the same money, as amount_refunded
+-- and amount_disputed have it: it left by the bank, and not outside.
+-- +goose StatementBegin
+CREATE FUNCTION append_overlap(purchase uuid) RETURNS void LANGUAGE sql BEGIN ATOMIC
+    SELECT append_fact('payment', purchase::text, clock_timestamp(), purchase, 'cash_outside', 'disputes', least(y.amount_disputed, (
+               SELECT coalesce(sum(r.amount), 0) FROM refunds r WHERE r.purchase_id = purchase AND r.state = 'resolved' AND r.finished_at > y.disputed_at))::bigint - (
+               SELECT coalesce(sum(CASE 'disputes' WHEN f.credit THEN f.amount WHEN f.debit THEN -f.amount END), 0) FROM book_facts f
+               WHERE f.purchase_id = purchase AND f.kind = 'payment')::bigint, y.currency)
+    FROM payments y WHERE y.purchase_id = purchase;
+END;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE FUNCTION append_payment_overlap() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM append_overlap(NEW.purchase_id);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER overlaps_are_facts AFTER UPDATE OF amount_disputed ON payments FOR EACH ROW
+    WHEN (NEW.amount_disputed <> OLD.amount_disputed) EXECUTE FUNCTION append_payment_overlap();
+
 -- A refund of ours is payable from its request on, and is paid when it has succeeded or was made by hand; one by wallet is
--- both at once. One that others have made at the provider counts when it has succeeded. What a lost dispute has given the buyer
--- is not paid when a refund of it is resolved.
+-- both at once. One that others have made at the provider counts when it has succeeded.
 -- +goose StatementBegin
 CREATE FUNCTION append_refund() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
@@ -134,8 +154,6 @@ DECLARE
     by_card bigint := CASE WHEN NEW.method = 'card' AND NEW.state = 'succeeded' THEN NEW.amount ELSE 0 END
                       - CASE WHEN NEW.method = 'card' AND was_in = 'succeeded' THEN was ELSE 0 END;
     outside bigint := CASE WHEN NEW.state = 'resolved' THEN NEW.amount ELSE 0 END - CASE WHEN was_in = 'resolved' THEN was ELSE 0 END;
-    lost    bigint := CASE WHEN NEW.method = 'card' AND outside > 0 THEN least(outside, greatest(0, (SELECT amount_disputed FROM payments WHERE purchase_id = NEW.purchase_id)
-                      - coalesce((SELECT sum(amount) FROM book_facts f WHERE f.purchase_id = NEW.purchase_id AND f.kind = 'refund' AND f.credit = 'disputes'), 0))) ELSE 0 END;
 BEGIN
     IF NEW.number IS NULL THEN
         PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'unearned', 'receivable', by_card, NEW.currency);
@@ -144,8 +162,10 @@ BEGIN
     PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'unearned',
                         CASE NEW.method WHEN 'wallet' THEN 'wallet_liability' ELSE 'refunds_payable' END, NEW.amount - was, NEW.currency);
     PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'refunds_payable', 'receivable', by_card, NEW.currency);
-    PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'refunds_payable', 'disputes', lost, NEW.currency);
-    PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'refunds_payable', 'cash_outside', outside - lost, NEW.currency);
+    PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'refunds_payable', 'cash_outside', outside, NEW.currency);
+    IF NEW.method = 'card' AND outside <> 0 THEN
+        PERFORM append_overlap(NEW.purchase_id);
+    END IF;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
@@ -153,7 +173,8 @@ CREATE TRIGGER new_refunds_are_facts AFTER INSERT ON refunds FOR EACH ROW EXECUT
 CREATE TRIGGER refunds_are_facts AFTER UPDATE OF amount, state ON refunds FOR EACH ROW
     WHEN (NEW.amount <> OLD.amount OR NEW.state <> OLD.state) EXECUTE FUNCTION append_refund();
 
--- What a bank has taken for a dispute: an inquiry and a dispute that was prevented take nothing, even where the charge is not refundable any more.
+-- What a bank has taken for a dispute: while it is open, as the charge is not refundable; and when it is lost. An inquiry takes nothing, nor does a dispute
+-- that was prevented; both can be without a refund too.
 CREATE FUNCTION taken(d disputes) RETURNS bigint LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN d.lost OR NOT d.refundable AND d.status NOT LIKE 'warning%' AND d.status <> 'prevented' THEN d.amount ELSE 0 END;
 
@@ -205,9 +226,10 @@ DROP TRIGGER balance_transactions_are_facts ON balance_transactions;
 DROP TRIGGER disputes_are_facts ON disputes;
 DROP TRIGGER refunds_are_facts ON refunds;
 DROP TRIGGER new_refunds_are_facts ON refunds;
+DROP TRIGGER overlaps_are_facts ON payments;
 DROP TRIGGER payments_are_facts ON payments;
 DROP TRIGGER late_entries_are_facts ON ledger_entries;
 DROP TRIGGER late_sales_are_facts ON purchases;
-DROP FUNCTION append_balance_transaction, append_dispute, taken, append_refund, append_payment, append_late_entry, append_late_sale;
+DROP FUNCTION append_balance_transaction, append_dispute, taken, append_refund, append_payment_overlap, append_overlap, append_payment, append_late_entry, append_late_sale;
 DROP FUNCTION append_fact, seconds_from_id;
 DROP TABLE book_facts, book_periods;

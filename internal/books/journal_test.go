@@ -159,11 +159,15 @@ func TestWhatADisputeHasTakenIsNotPaidAgain(t *testing.T) {
 	cancelled(t, db, campaign, card)
 	servers.Exec(t, db, `INSERT INTO disputes (id, purchase_id, status, reason, refundable, lost, amount, currency, fee, fee_currency, closed_at)
 		VALUES ('du_1', $1, 'lost', 'fraudulent', false, true, 300, 'JPY', 0, '', clock_timestamp())`, card)
-	servers.Exec(t, db, `UPDATE payments SET amount_disputed = 300 WHERE purchase_id = $1`, card)
+	servers.Exec(t, db, `UPDATE payments SET amount_disputed = 300, disputed_at = clock_timestamp() WHERE purchase_id = $1`, card)
 	servers.Exec(t, db, `UPDATE refunds SET state = 'failed', failure = 'disputed' WHERE purchase_id = $1`, card)
 	servers.Exec(t, db, `UPDATE refunds SET state = 'resolved', resolved_by = 'operator:ops', resolve_reason = 'the buyer has it', finished_at = clock_timestamp() WHERE purchase_id = $1`, card)
 	wants(t, db, around, "payment receivable+400 unearned-400", "dispute disputes+300 receivable-300", "refund unearned+400 refunds_payable-400",
-		"refund refunds_payable+300 disputes-300", "refund refunds_payable+100 cash_outside-100")
+		"refund refunds_payable+400 cash_outside-400", "payment cash_outside+300 disputes-300")
+	servers.Exec(t, db, `UPDATE payments SET amount_disputed = 500`) // whatever came first
+	servers.Exec(t, db, `UPDATE payments SET amount_disputed = 50`)
+	wants(t, db, around, "payment receivable+400 unearned-400", "dispute disputes+300 receivable-300", "refund unearned+400 refunds_payable-400",
+		"refund refunds_payable+400 cash_outside-400", "payment cash_outside+300 disputes-300", "payment cash_outside+100 disputes-100", "payment disputes+350 cash_outside-350")
 }
 
 func TestDisputesAndTheProvidersBalanceAreInTheJournal(t *testing.T) {

@@ -70,7 +70,8 @@ type deal struct {
 
 	intent, charge, byOthers string // at the provider
 	bank                     held
-	absorbed                 int64            // of that, by refunds by hand
+	byHand                   int64            // of refunds since the dispute
+	twice                    int64            // of that, what the bank has taken
 	reserved                 []shape.Position // that are free again
 	freed                    time.Time        // by then
 }
@@ -151,16 +152,25 @@ func (p *paper) take(d *deal, is held) {
 	p.post(p.now, "dispute", is.dispute, d, "disputes", "receivable", is.amount-d.bank.amount, "JPY")
 	p.post(p.now, "dispute", is.dispute, d, "fees", "receivable", is.fee-d.bank.fee, is.feeIn)
 	d.bank = is
+	p.overlap(d)
 }
 
-// byHand notes that a refund is made by hand, but for what the buyer has from a lost dispute.
+// byHand notes that a refund is made by hand.
 func (p *paper) byHand(d *deal, amount int64) {
-	if d.bank.status == "lost" {
-		lost := min(amount, d.bank.amount-d.absorbed)
-		p.refund(d, "refunds_payable", "disputes", lost)
-		d.absorbed, amount = d.absorbed+lost, amount-lost
-	}
 	p.refund(d, "refunds_payable", "cash_outside", amount)
+	if d.bank.dispute != "" {
+		d.byHand += amount
+		p.overlap(d)
+	}
+}
+
+// overlap notes that a buyer has money once, though the bank took it and a refund was made by hand.
+func (p *paper) overlap(d *deal) {
+	if d.bank.status == "lost" {
+		both := min(d.byHand, d.bank.amount)
+		p.post(p.now, "payment", d.id.String(), d, "cash_outside", "disputes", both-d.twice, "JPY")
+		d.twice = both
+	}
 }
 
 // leave notes what others have left of a refund that waits.
