@@ -3620,7 +3620,7 @@ func (c *Client) GetMonth(ctx context.Context, month Month, params GetMonthParam
 
 // CloseMonth is POST /v1/books/months/{month}/close: close a month of the books.
 //
-// Closes the month for ever. From the answer on nothing is dated in it any more; a scheduler then reads its journal and stores hash and sums: GET the month until it is `closed`. 409 if it is not over (with cards: for 48 hours), does not follow the last closed month, or payments, refunds or days of the provider are open: `errors` lists them. The first month fixes the zone, and when sales are earned.
+// Closes the month for ever. From the answer on nothing is dated in it any more; a scheduler then reads its journal and stores hash and sums: GET the month until it is `closed`. 409 if it is not over (with cards: for 48 hours after the last UTC day that touches it), does not follow the last closed month, or payments, refunds or days of the provider are open: `errors` lists them. The first month fixes the zone, and when sales are earned.
 //
 // For operator.
 func (c *Client) CloseMonth(ctx context.Context, month Month, body CloseMonth, options ...CallOption) (BookMonth, error) {

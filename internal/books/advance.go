@@ -2,7 +2,6 @@ package books
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding"
@@ -30,26 +29,20 @@ type Encode func(w hash.Hash, first bool) (write func(Line) error, flush func() 
 type progress struct {
 	Entries int64   `json:"entries"`
 	Totals  []Total `json:"totals"`
-	Hash    []byte  `json:"hash"`            // the state of SHA-256; empty: nothing was hashed
-	After   *after  `json:"after,omitempty"` // of a day that is read in part
+	Hash    []byte  `json:"hash"`  // the state of SHA-256; empty: nothing was hashed
+	After   place   `json:"after"` // the last entry that was read of a day that is read in part
 }
 
-// after is the last entry that was read of a day.
-type after struct {
-	Kind     string `json:"kind"`
-	Document string `json:"document"`
-	ID       int64  `json:"id"`
-}
-
-// partSize is how many entries are read before the progress is stored: far fewer than a run of a sweep has time for.
-const partSize = 20_000
+// partSize is how many entries are read before the progress is stored: far fewer than a run of a sweep has time for. The entry of a
+// campaign, whose purchases are all read, ends a part.
+var partSize = 20_000
 
 // errTaken means that another process has advanced the month.
 var errTaken = errors.New("books: another process closes the month")
 
 // Advance does what is left of closing a month, and stores its progress after each part of a day. It returns the name of the
-// month that it has closed, and how many days it has read.
-func Advance(ctx context.Context, db postgres.Pool, encode Encode) (closed string, days int, err error) {
+// month that it has closed, and how many parts it has read.
+func Advance(ctx context.Context, db postgres.Pool, encode Encode) (closed string, parts int, err error) {
 	m, err := postgres.CollectOne(ctx, db, scanMonth, `SELECT `+monthColumns+` FROM book_periods WHERE closed_at IS NULL`)
 	if found, err := postgres.Found(err); err != nil || !found {
 		return "", 0, fault.At(err, "books.Advance")
@@ -64,40 +57,37 @@ func Advance(ctx context.Context, db postgres.Pool, encode Encode) (closed strin
 	for day := range (Period{m.DoneUntil.In(p.From.Location()), p.To}).Days() {
 		for m.DoneUntil.Before(day.To) {
 			if err := m.advance(ctx, db, day, encode); err != nil {
-				return "", days, err
+				return "", parts, err
 			}
+			parts++
 		}
-		days++
 		failpoint.Hit("books.day", func() []string { return []string{day.From.Format(time.DateOnly)} })
 	}
 	if err := m.finish(ctx, db, p); err != nil {
-		return "", days, err
+		return "", parts, err
 	}
-	return m.Name, days, nil
+	return m.Name, parts, nil
 }
 
-// awaitOlder fails while a transaction is open that may not know of the closing: one that writes and is older than the fence, of
-// whatever role, or prepared; or one of this product, which may have read the clock before it wrote. It is tried again a moment later.
+// awaitOlder fails while a transaction is open that writes and is older than the fence, of whatever role, or prepared: it may not know
+// of the closing. It is tried again a moment later. One that has not written yet knows of it, and what it dates is younger than the
+// month: that is over for an hour.
 func (m *Month) awaitOlder(ctx context.Context, db postgres.DB) error {
-	if _, err := db.Exec(ctx, `UPDATE book_periods SET fence = pg_current_xact_id(), began_at = clock_timestamp() WHERE name = $1 AND closed_at IS NULL AND fence IS NULL`, m.Name); err != nil {
+	if _, err := db.Exec(ctx, `UPDATE book_periods SET fence = pg_current_xact_id() WHERE name = $1 AND closed_at IS NULL AND fence IS NULL`, m.Name); err != nil {
 		return fault.At(err, "books.awaitOlder")
 	}
-	var older bool
-	var session *string
-	err := db.QueryRow(ctx, `
-		SELECT s.session IS NOT NULL OR EXISTS (
-			SELECT FROM pg_locks w JOIN pg_locks x USING (virtualtransaction)
-			WHERE w.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND w.mode = 'RowExclusiveLock'
-			  AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND age(x.transactionid) > age(fence::xid)), s.session, began_at
-		FROM book_periods LEFT JOIN LATERAL (
-			SELECT format('session %s (%s), since %s', pid, application_name, xact_start) AS session FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start < began_at AND (backend_xid IS NOT NULL OR application_name LIKE 'triprize%')
-			ORDER BY xact_start LIMIT 1) s ON true
-		WHERE name = $1`, m.Name).Scan(&older, &session, &m.BeganAt)
-	if err != nil || !older {
+	older, err := postgres.CollectOne(ctx, db, pgx.RowTo[string], `
+		SELECT CASE WHEN x.pid IS NULL THEN 'it is prepared' ELSE format('session %s (%s)%s', x.pid, s.application_name, ', since ' || s.xact_start) END FROM book_periods p
+		JOIN pg_locks x ON x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND age(x.transactionid) > age(p.fence::xid)
+		LEFT JOIN pg_stat_activity s ON s.pid = x.pid
+		WHERE p.name = $1 AND EXISTS (SELECT FROM pg_locks w WHERE w.virtualtransaction = x.virtualtransaction AND w.mode = 'RowExclusiveLock'
+		      AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		LIMIT 1`, m.Name)
+	found, err := postgres.Found(err)
+	if err != nil || !found {
 		return fault.At(err, "books.awaitOlder")
 	}
-	return fmt.Errorf("books: a transaction is older than the closing of %s, and must end first: %s", m.Name, cmp.Or(postgres.ValueOf(session), "of another role, or prepared"))
+	return fmt.Errorf("books: a transaction is older than the closing of %s, and must end first: %s", m.Name, older)
 }
 
 // advance reads a part of a day, and stores what it adds.
@@ -109,13 +99,9 @@ func (m *Month) advance(ctx context.Context, db postgres.DB, day Period, encode 
 		return err
 	}
 	write, flush := encode(state, len(m.Progress.Hash) == 0)
-	from := place{}
-	if a := m.Progress.After; a != nil {
-		from = place{a.Kind, a.Document, a.ID}
-	}
 	n, doneUntil := 0, day.To
-	next.After = nil
-	for e, err := range entriesOf(ctx, db, day, from, rules.EarnedAt) {
+	next.After = place{}
+	for e, err := range entriesOf(ctx, db, day, m.Progress.After, rules.EarnedAt) {
 		if err != nil {
 			return err
 		}
@@ -133,8 +119,8 @@ func (m *Month) advance(ctx context.Context, db postgres.DB, day Period, encode 
 			}
 			sums.add(line)
 		}
-		if n++; n == partSize {
-			next.After, doneUntil = &after{e.kind, e.document, e.id}, m.DoneUntil
+		if n++; n == partSize || e.Kind == campaigns {
+			next.After, doneUntil = e.place, m.DoneUntil
 			break
 		}
 	}
@@ -150,7 +136,7 @@ func (m *Month) advance(ctx context.Context, db postgres.DB, day Period, encode 
 	opening := sums.openings()
 	tag, err := db.Exec(ctx, `
 		UPDATE book_periods SET done_until = $3, progress = $4, opening = $5
-		WHERE name = $1 AND began_at = $6 AND done_until = $2 AND progress::jsonb = $7::jsonb AND closed_at IS NULL`, m.Name, m.DoneUntil, doneUntil, next, opening, m.BeganAt, m.Progress)
+		WHERE name = $1 AND done_until = $2 AND progress::jsonb = $6::jsonb AND closed_at IS NULL`, m.Name, m.DoneUntil, doneUntil, next, opening, m.Progress)
 	if err == nil && tag.RowsAffected() != 1 {
 		err = errTaken
 	}
@@ -185,24 +171,23 @@ func (m *Month) finish(ctx context.Context, db postgres.Pool, p Period) error {
 	if err != nil {
 		return err
 	}
-	sum := state.Sum(nil)
+	var before []Provider
+	last, err := postgres.Collect(ctx, db, scanMonth, `SELECT `+monthColumns+` FROM book_periods WHERE ends_at = $1`, m.StartsAt)
+	if err != nil {
+		return fault.At(err, "books.finish(%s)", m.Name)
+	}
+	for _, l := range last {
+		before = l.Statement.Provider
+	}
+	report, err := reportOf(ctx, db, p, p.From, before)
+	if err != nil {
+		return err
+	}
+	sum, statement := state.Sum(nil), newBook(m.Progress.Totals, m.Opening).statement(report)
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
-		var before []Provider
-		last, err := postgres.Collect(ctx, tx, scanMonth, `SELECT `+monthColumns+` FROM book_periods WHERE ends_at = $1`, m.StartsAt)
-		if err != nil {
-			return err
-		}
-		for _, l := range last {
-			before = l.Statement.Provider
-		}
-		report, err := reportOf(ctx, tx, p, p.From, before)
-		if err != nil {
-			return err
-		}
-		statement := newBook(m.Progress.Totals, m.Opening).statement(report)
 		tag, err := tx.Exec(ctx, `
-			UPDATE book_periods SET closed_at = clock_timestamp(), entries = $3, hash = $4, statement = $5
-			WHERE name = $1 AND began_at = $2 AND done_until = ends_at AND closed_at IS NULL`, m.Name, m.BeganAt, m.Progress.Entries, sum, statement)
+			UPDATE book_periods SET closed_at = clock_timestamp(), entries = $2, hash = $3, statement = $4
+			WHERE name = $1 AND done_until = ends_at AND closed_at IS NULL`, m.Name, m.Progress.Entries, sum, statement)
 		if err == nil && tag.RowsAffected() != 1 {
 			err = errTaken
 		}
@@ -255,27 +240,28 @@ func Verify(ctx context.Context, db postgres.DB, m Month, encode Encode) (differ
 		differences = append(differences, fmt.Sprintf("its hash is %x, and %x was closed", sum, m.Hash))
 	}
 	var inTrail bool
-	if err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM audit_trail WHERE target = $1 AND operation = $2 AND after ->> 'hash' = $3)`, m.Name, sealed, hex.EncodeToString(m.Hash)).Scan(&inTrail); err != nil {
+	if err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM audit_trail WHERE target = $1 AND operation = $2 AND after ->> 'hash' = $3 AND (after -> 'statement')::jsonb = $4::jsonb)`,
+		m.Name, sealed, hex.EncodeToString(m.Hash), m.Statement).Scan(&inTrail); err != nil {
 		return nil, fault.At(err, "books.Verify(%s)", m.Name)
 	}
 	if !inTrail {
-		differences = append(differences, "the audit trail has another hash")
+		differences = append(differences, "the audit trail has another hash, or other sums")
 	}
 	return differences, nil
 }
 
 // ClosingMonths is the sweep that advances the closing of a month.
 func ClosingMonths(db postgres.Pool, encode Encode) sweep.Sweep {
-	return sweep.Sweep{Name: "closing-months", Every: 5 * time.Second, Interruptible: true, Counts: []string{"days", "months"}, Run: func(ctx context.Context, run sweep.Run) error {
-		closed, days, err := Advance(ctx, db, encode)
-		run.Counts["days"] += days
+	return sweep.Sweep{Name: "closing-months", Every: 5 * time.Second, Interruptible: true, Counts: []string{"parts", "months"}, Run: func(ctx context.Context, run sweep.Run) error {
+		closed, parts, err := Advance(ctx, db, encode)
+		run.Counts["parts"] += parts
 		if closed != "" {
 			run.Counts["months"]++
 		}
 		switch {
 		case errors.Is(err, errTaken):
 			return nil
-		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		case parts > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded):
 			return sweep.ErrMore
 		}
 		return err

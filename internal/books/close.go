@@ -1,6 +1,7 @@
 package books
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -91,7 +92,7 @@ type OpenItem struct {
 // mostOpen bounds the items that are listed or carried.
 const mostOpen = 1000
 
-// compared is when the provider's days of a month are, after its end: see package reconciliation.
+// compared is when a day of the provider is, after its end: see package reconciliation.
 const compared = 48 * time.Hour
 
 // OpenOf returns what is open of a period. withCards says that a provider is configured: its days (UTC) must be compared.
@@ -115,8 +116,8 @@ func ToClose(ctx context.Context, db postgres.DB, month, zone string, withCards 
 	if err != nil {
 		return zone, nil, err
 	}
-	if len(known) > 0 {
-		zone = known[0].Zone
+	if zone, err = zoneOf(known, zone); err != nil {
+		return zone, nil, err
 	}
 	p, err := ParseMonth(month, zone)
 	if err != nil {
@@ -124,6 +125,17 @@ func ToClose(ctx context.Context, db postgres.DB, month, zone string, withCards 
 	}
 	open, err := OpenOf(ctx, db, p, withCards)
 	return zone, open, err
+}
+
+// zoneOf returns the zone of the books, or before their first month the given one, which may be empty. Another zone is a state-conflict Error.
+func zoneOf(known []Month, zone string) (string, error) {
+	switch {
+	case len(known) == 0:
+		return zone, nil
+	case zone != "" && zone != known[0].Zone:
+		return zone, fault.New(fault.StateConflict, "the zone of the books is %s, since %s was closed", known[0].Zone, known[len(known)-1].Name)
+	}
+	return known[0].Zone, nil
 }
 
 // Closing is a request to close a month.
@@ -137,8 +149,8 @@ type Closing struct {
 }
 
 // Close begins to close a month, in a transaction: from its commit on no fact is dated in it. [Advance] does the rest.
-// A month that is not over for an hour (with cards: for 48 hours), is closed, leaves a gap, has another zone than the books, or in which something
-// is open, is a state-conflict Error.
+// A month that is not over for an hour (with cards: whose last day of the provider is not over for 48 hours), is closed, leaves a gap, has another
+// zone than the books, or in which something is open, is a state-conflict Error.
 func (c Closing) Close(ctx context.Context, tx pgx.Tx) (m Month, err error) {
 	if _, err := tx.Exec(ctx, `LOCK TABLE book_periods IN SHARE ROW EXCLUSIVE MODE`); err != nil { // triggers read it meanwhile
 		return m, fault.At(err, "books.Close(%s)", c.Month)
@@ -147,16 +159,16 @@ func (c Closing) Close(ctx context.Context, tx pgx.Tx) (m Month, err error) {
 	if err != nil {
 		return m, err
 	}
-	zone := c.Zone
-	if zone == "" && len(known) > 0 {
-		zone = known[0].Zone
+	zone, err := zoneOf(known, c.Zone)
+	if err != nil {
+		return m, err
 	}
 	if zone == "" {
 		return m, fault.Invalid(fault.Field{Pointer: "/zone", Detail: "is required: the first month fixes the zone of the books, such as Asia/Tokyo"})
 	}
 	p, err := ParseMonth(c.Month, zone)
 	if err == nil {
-		err = c.check(ctx, tx, p, zone, known)
+		err = c.check(ctx, tx, p, known)
 	}
 	if err != nil {
 		return m, err
@@ -185,16 +197,12 @@ func (c Closing) Close(ctx context.Context, tx pgx.Tx) (m Month, err error) {
 	}
 	m, err = postgres.CollectOne(ctx, tx, scanMonth, `
 		INSERT INTO book_periods (name, starts_at, ends_at, zone, earned_at, numbers, opening, open, closed_by, done_until, progress)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING RETURNING `+monthColumns,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING `+monthColumns,
 		c.Month, p.From, p.To, zone, c.Rules.EarnedAt, c.Rules.Numbers, opening, append([]OpenItem{}, open...), c.By, doneUntil, progress{Totals: []Total{}})
-	found, err := postgres.Found(err)
-	if err == nil && !found {
-		return m, fault.New(fault.StateConflict, "a month is being closed by another request; read it again")
-	}
 	return m, fault.At(err, "books.Close(%s)", c.Month)
 }
 
-func (c Closing) check(ctx context.Context, db postgres.DB, p Period, zone string, known []Month) error {
+func (c Closing) check(ctx context.Context, db postgres.DB, p Period, known []Month) error {
 	refuse := func(format string, args ...any) error { return fault.New(fault.StateConflict, format, args...) }
 	for _, m := range known {
 		switch {
@@ -202,8 +210,6 @@ func (c Closing) check(ctx context.Context, db postgres.DB, p Period, zone strin
 			return refuse("%s is being closed, since %s", m.Name, m.BeganAt.UTC().Format(time.RFC3339))
 		case m.Name == c.Month:
 			return refuse("%s is closed; a closed month cannot be opened again", m.Name)
-		case m.Zone != zone:
-			return refuse("the zone of the books is %s, since %s was closed", m.Zone, m.Name)
 		case m.EarnedAt != c.Rules.EarnedAt:
 			return refuse("sales are earned at %s in the books, since %s was closed; books.earned_at is %s", m.EarnedAt, m.Name, c.Rules.EarnedAt)
 		}
@@ -257,21 +263,24 @@ func GetMonth(ctx context.Context, db postgres.DB, name string) (Month, error) {
 }
 
 // Preview returns a month that is not closed, with its sums and what is open, as they are now. It reads the journal since
-// the last closed month. An empty zone is that of the books, or UTC.
+// the last closed month. An empty zone is that of the books, or UTC. Another zone, and a month before the first of the books, are a
+// state-conflict Error.
 func Preview(ctx context.Context, db postgres.DB, name, zone string, withCards bool, now Rules) (m Month, err error) {
 	known, err := Months(ctx, db)
 	if err != nil {
 		return m, err
 	}
-	if zone == "" {
-		zone = "UTC"
-		if len(known) > 0 {
-			zone = known[0].Zone
-		}
+	zone, err = zoneOf(known, zone)
+	if err != nil {
+		return m, err
 	}
+	zone = cmp.Or(zone, "UTC")
 	p, err := ParseMonth(name, zone)
 	if err != nil {
 		return m, err
+	}
+	if len(known) > 0 && p.From.Before(known[len(known)-1].StartsAt) {
+		return m, fault.New(fault.StateConflict, "the books begin with %s: what was before is its opening balance", known[len(known)-1].Name)
 	}
 	from, sums, before := time.Date(1970, 1, 1, 0, 0, 0, 0, p.From.Location()), newBook(nil, nil), []Provider(nil)
 	if i := slices.IndexFunc(known, func(k Month) bool { return k.ClosedAt != nil && !k.EndsAt.After(p.From) }); i >= 0 { // the newest first

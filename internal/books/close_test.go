@@ -2,8 +2,10 @@ package books_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"triprize/internal/books/export"
 	"triprize/internal/domain/fault"
 	"triprize/internal/platform/postgres"
+	"triprize/internal/platform/sweep"
 	"triprize/internal/testkit/fixture"
 	"triprize/internal/testkit/servers"
 )
@@ -142,6 +145,12 @@ func TestMonthsAreClosedOneAfterTheOther(t *testing.T) {
 	refused(t, db, books.Closing{Month: "2026-10", Zone: "UTC"}, "the zone of the books is Asia/Tokyo")
 	refused(t, db, books.Closing{Month: "2026-10", Rules: books.Rules{EarnedAt: books.AtSaleEnd}}, "books.earned_at is sale_end")
 
+	for _, c := range [][3]string{{"2026-08", "", "the books begin with 2026-09"}, {"2026-11", "UTC", "the zone of the books is Asia/Tokyo"}} {
+		if _, err := books.Preview(t.Context(), db, c[0], c[1], true, now); !strings.Contains(fmt.Sprint(err), c[2]) {
+			t.Errorf("%s in %q: %v, want %s", c[0], c[1], err, c[2])
+		}
+	}
+
 	// What September has, changes in October, and says so.
 	cancelled(t, db, campaign, wallet)
 	refund(`state = 'failed', failure = 'closed account'`)
@@ -227,6 +236,8 @@ func TestAJournalThatWasChangedIsFound(t *testing.T) {
 		}
 		servers.NoError(t, tx.Rollback(t.Context()))
 	}
+	m.Statement.Balances[0].Closing++
+	same(t, "with other sums", verified(t, db, m), "the audit trail has another hash, or other sums")
 }
 
 // Until the transactions that are older than a closing have ended, it is not known what they have dated in the month.
@@ -235,16 +246,20 @@ func TestAClosingWaitsForOlderTransactions(t *testing.T) {
 	db, clock := clocked(t)
 	clock("2027-10-01 01:00:01+00")
 	facts(t, db, "2027-09-01 12:00+00")
+	reader, err := db.Begin(t.Context())
+	servers.NoError(t, err)
+	servers.Exec(t, reader, `SELECT FROM book_facts`) // it writes nothing
 	older, err := db.Begin(t.Context())
 	servers.NoError(t, err)
+	servers.Exec(t, older, `SET application_name = 'psql'`)
 	servers.Exec(t, older, `INSERT INTO book_facts (day, kind, document_id, at, debit, credit, amount, currency) VALUES ('2027-09-30', 'payment', 'late', '2027-09-30 23:59+00', 'receivable', 'unearned', 5, 'EUR')`)
 	servers.NoError(t, postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
 		_, err := books.Closing{Month: "2027-09", Zone: "UTC", By: "operator:test", Rules: now}.Close(t.Context(), tx)
 		return err
 	}))
 	for range 2 {
-		if name, days, err := books.Advance(t.Context(), db, export.Hashed); err == nil || !strings.Contains(err.Error(), "is older than the closing of") || name != "" || days != 0 {
-			t.Fatalf("%q %d %v", name, days, err)
+		if name, parts, err := books.Advance(t.Context(), db, export.Hashed); err == nil || !strings.Contains(err.Error(), "is older than the closing of") || !strings.Contains(err.Error(), "(psql), since") || name != "" || parts != 0 {
+			t.Fatalf("%q %d %v", name, parts, err)
 		}
 	}
 	servers.NoError(t, older.Commit(t.Context()))
@@ -254,5 +269,31 @@ func TestAClosingWaitsForOlderTransactions(t *testing.T) {
 	m, err := books.GetMonth(t.Context(), db, "2027-09")
 	if err != nil || *m.Entries != 31 {
 		t.Error(m.Entries, err)
+	}
+	servers.NoError(t, reader.Rollback(t.Context()))
+}
+
+// All purchases of a campaign are read for its entry: a closing that is cut off reads none twice.
+func TestTheEntryOfACampaignEndsAPart(t *testing.T) {
+	t.Parallel()
+	db, clock := clocked(t)
+	clock("2027-11-05 12:00+00")
+	for range 2 {
+		fixture.Buy(t, db, fixture.Campaign(t, db, fixture.Draft(3)), "mina", 1, 1)
+	}
+	servers.Exec(t, db, `UPDATE campaigns SET state = 'drawing', draw_started_at = clock_timestamp()`)
+	servers.Exec(t, db, `UPDATE campaigns SET state = 'completed', draw_completed_at = clock_timestamp()`)
+	clock("2027-12-01 01:00:01+00")
+	servers.NoError(t, postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+		_, err := books.Closing{Month: "2027-11", Zone: "UTC", By: "operator:test", Rules: now}.Close(t.Context(), tx)
+		return err
+	}))
+	cut, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if err := books.ClosingMonths(db, export.Hashed).Run(cut, sweep.Run{Counts: sweep.Counts{}}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sweep.ErrMore) {
+		t.Errorf("a run that has read no part: %v", err)
+	}
+	if name, parts, err := books.Advance(t.Context(), db, export.Hashed); name != "2027-11" || parts != 30+2 || err != nil {
+		t.Errorf("%s in %d parts, %v", name, parts, err)
 	}
 }

@@ -77,11 +77,11 @@ var earnedSQL = map[EarnedAt]string{AtResult: "c.draw_completed_at", AtSaleEnd: 
 func entriesOf(ctx context.Context, db postgres.DB, day Period, after place, earnedAt EarnedAt) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		for _, kind := range kinds {
-			from := place{kind: kind.name}
+			from := place{Kind: kind.name}
 			switch {
-			case kind.name < after.kind:
+			case kind.name < after.Kind:
 				continue
-			case kind.name == after.kind:
+			case kind.name == after.Kind:
 				from = after
 			}
 			all := postings(ctx, db, day, from, kind.rows, earnedAt)
@@ -99,7 +99,7 @@ func entriesOf(ctx context.Context, db postgres.DB, day Period, after place, ear
 
 // postings yields the entries of a kind of document, page by page.
 func postings(ctx context.Context, db postgres.DB, day Period, after place, rows string, earnedAt EarnedAt) iter.Seq2[entry, error] {
-	kind, union := after.kind, facts
+	kind, union := after.Kind, facts
 	if rows != "" {
 		union += ` UNION ALL (` + rows + `)`
 	}
@@ -108,10 +108,10 @@ func postings(ctx context.Context, db postgres.DB, day Period, after place, rows
 	return func(yield func(entry, error) bool) {
 		for {
 			failpoint.Hit("books.page", func() []string { return []string{day.From.Format(time.DateOnly) + " " + kind} })
-			args := []any{utcDays(day), day.From, day.To, kind, after.document, after.id, pageSize}
+			args := []any{utcDays(day), day.From, day.To, kind, after.Document, after.ID, pageSize}
 			if rows != "" {
 				first := uuidv7.FirstAt(day.From.Add(-idSlack))
-				if id, err := uuid.Parse(after.document); err == nil && uuidv7.Compare(first, id) < 0 {
+				if id, err := uuid.Parse(after.Document); err == nil && uuidv7.Compare(first, id) < 0 {
 					first = id
 				}
 				args = append(args, first, uuidv7.FirstAt(day.To.Add(idSlack)))
@@ -163,7 +163,7 @@ func earned(ctx context.Context, db postgres.DB, day Period, after place, earned
 	}
 	at := earnedSQL[earnedAt]
 	return func(yield func(entry, error) bool) {
-		last, _ := uuid.Parse(after.document) // of none it is zero
+		last, _ := uuid.Parse(after.Document) // of none it is zero
 		for {
 			page, err := Page(ctx, db, pgx.RowToStructByPos[found], `
 				SELECT c.id, `+at+`, c.currency FROM campaigns c WHERE c.id > $3 AND `+at+` >= $1 AND `+at+` < $2 ORDER BY c.id LIMIT $4`, day.From, day.To, last, pageSize)

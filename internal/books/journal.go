@@ -6,6 +6,7 @@
 //	earned (the result, or the sale's end) unearned → sales
 //	refund requested                    unearned or sales → refunds_payable (a wallet's: wallet_liability)
 //	refund made, by hand                refunds_payable → receivable, cash_outside
+//	the same money by hand and disputed cash_outside → disputes
 //	refund by others at the provider    unearned or sales → receivable
 //	dispute opened (won: back), its fee disputes, fees → receivable
 //	provider's fee, payout, others      fees, bank, provider_adjustments → receivable
@@ -147,10 +148,11 @@ type side struct {
 	method  string
 }
 
-// place is where an entry stands in its day.
+// place is where an entry stands in its day. The zero place is before all.
 type place struct {
-	kind, document string // empty: before all
-	id             int64  // of a fact, otherwise 0
+	Kind     string `json:"kind"`
+	Document string `json:"document"`
+	ID       int64  `json:"id"` // of a fact, otherwise 0
 }
 
 // entry is an entry of the journal.
@@ -170,6 +172,6 @@ func (e entry) line(n int, day Period, rules Rules, number int64) Line {
 	return Line{
 		Date: day.From.Format(time.DateOnly), Entry: number, Line: n + 1, Account: s.account, AccountNumber: rules.Numbers[s.account],
 		DebitMinor: debit, CreditMinor: credit, Debit: decimal(debit), Credit: decimal(credit), Currency: e.currency,
-		DocumentKind: e.kind, DocumentID: e.document, CampaignID: e.campaign, Method: s.method, Adjusts: e.adjusts,
+		DocumentKind: e.Kind, DocumentID: e.Document, CampaignID: e.campaign, Method: s.method, Adjusts: e.adjusts,
 	}
 }

@@ -214,29 +214,45 @@ func (b *book) statement(reported map[string]Report) *Statement {
 	return s
 }
 
-// reportOf sums up the provider's transactions of a period, by currency. What was before since is in the report of the last
+// reportOf sums up the provider's transactions of a period, by currency, day by day. What was before since is in the report of the last
 // closed month, if there is one: transactions are deleted after their retention.
 func reportOf(ctx context.Context, db postgres.DB, p Period, since time.Time, before []Provider) (map[string]Report, error) {
 	type sums struct {
 		Currency                         string
 		Opening, Activity, Fees, Payouts int64
 	}
-	rows, err := postgres.Collect(ctx, db, pgx.RowToStructByPos[sums], `
-		SELECT currency, coalesce(sum(net) FILTER (WHERE created_at < $1), 0)::bigint,
-		       coalesce(sum(amount) FILTER (WHERE created_at >= $1 AND NOT is_payout AND NOT is_fee), 0)::bigint,
-		       coalesce(sum(CASE WHEN is_fee THEN amount ELSE 0 END - fee) FILTER (WHERE created_at >= $1), 0)::bigint,
-		       coalesce(-sum(amount) FILTER (WHERE created_at >= $1 AND is_payout), 0)::bigint
-		FROM (SELECT *, reporting_category IN ('payout', 'payout_reversal') AS is_payout, reporting_category IN ('fee', 'network_cost', 'tax') AS is_fee FROM balance_transactions
-		      WHERE day BETWEEN (CASE WHEN $3 THEN ($4::timestamptz AT TIME ZONE 'UTC')::date ELSE '-infinity' END) AND ($2::timestamptz AT TIME ZONE 'UTC')::date
-		        AND created_at < $2 AND (NOT $3 OR created_at >= $4)) t
-		GROUP BY currency`, p.From, p.To, len(before) > 0, since)
-	report := make(map[string]Report, len(rows))
+	report := make(map[string]Report)
 	for _, b := range before {
 		report[b.Currency] = Report{Opening: b.Reported.Closing, Closing: b.Reported.Closing}
 	}
-	for _, r := range rows {
-		opening := r.Opening + report[r.Currency].Opening
-		report[r.Currency] = Report{opening, r.Activity, r.Fees, r.Payouts, opening + r.Activity + r.Fees - r.Payouts}
+	var first *time.Time
+	if err := db.QueryRow(ctx, `SELECT min(day) FROM balance_transactions`).Scan(&first); err != nil || first == nil {
+		return report, fault.At(err, "books.reportOf")
 	}
-	return report, fault.At(err, "books.reportOf")
+	if len(before) == 0 || since.Before(*first) {
+		since = *first
+	}
+	for _, day := range utcDays(Period{since, p.To}) {
+		rows, err := Page(ctx, db, pgx.RowToStructByPos[sums], `
+			SELECT currency, coalesce(sum(net) FILTER (WHERE created_at < $2), 0)::bigint,
+			       coalesce(sum(amount) FILTER (WHERE created_at >= $2 AND NOT is_payout AND NOT is_fee), 0)::bigint,
+			       coalesce(sum(CASE WHEN is_fee THEN amount ELSE 0 END - fee) FILTER (WHERE created_at >= $2), 0)::bigint,
+			       coalesce(-sum(amount) FILTER (WHERE created_at >= $2 AND is_payout), 0)::bigint
+			FROM (SELECT *, reporting_category IN ('payout', 'payout_reversal') AS is_payout, reporting_category IN ('fee', 'network_cost', 'tax') AS is_fee
+			      FROM balance_transactions WHERE day = $1 AND created_at >= $4 AND created_at < $3) t
+			GROUP BY currency`, day, p.From, p.To, since)
+		if err != nil {
+			return nil, fault.At(err, "books.reportOf")
+		}
+		for _, r := range rows {
+			sum := report[r.Currency]
+			sum.Opening += r.Opening
+			sum.Activity += r.Activity
+			sum.Fees += r.Fees
+			sum.Payouts += r.Payouts
+			sum.Closing += r.Opening + r.Activity + r.Fees - r.Payouts
+			report[r.Currency] = sum
+		}
+	}
+	return report, nil
 }

@@ -54,7 +54,7 @@ func TooMuchBack(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID) (wrong st
 		SELECT CASE WHEN y.amount_disputed > 0 AND y.paid < y.amount_disputed + back.amount
 			THEN format('the buyer has %s of %s back: %s was refunded, and %s lost in disputes', y.amount_disputed + back.amount, y.paid, back.amount, y.amount_disputed)
 			WHEN `+released+` AND NOT `+takenBack+`
-			THEN 'the purchase was cancelled since its dispute was lost, and the bank has returned money: refund it at the provider' ELSE '' END
+			THEN 'the purchase was cancelled since its dispute was lost, and less is taken back than was paid: refund the rest at the provider' ELSE '' END
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id
 		CROSS JOIN LATERAL (SELECT coalesce(sum(amount), 0) AS amount FROM refunds WHERE purchase_id = y.purchase_id
 			AND (state IN ('pending', 'requires_action', 'succeeded') OR state = 'resolved' AND finished_at < y.disputed_at)) back

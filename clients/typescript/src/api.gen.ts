@@ -1421,7 +1421,7 @@ export interface paths {
         put?: never;
         /**
          * Close a month of the books
-         * @description Closes the month for ever. From the answer on nothing is dated in it any more; a scheduler then reads its journal and stores hash and sums: GET the month until it is `closed`. 409 if it is not over (with cards: for 48 hours), does not follow the last closed month, or payments, refunds or days of the provider are open: `errors` lists them. The first month fixes the zone, and when sales are earned.
+         * @description Closes the month for ever. From the answer on nothing is dated in it any more; a scheduler then reads its journal and stores hash and sums: GET the month until it is `closed`. 409 if it is not over (with cards: for 48 hours after the last UTC day that touches it), does not follow the last closed month, or payments, refunds or days of the provider are open: `errors` lists them. The first month fixes the zone, and when sales are earned.
          */
         post: operations["closeMonth"];
         delete?: never;

@@ -20,7 +20,7 @@ import (
 
 const (
 	closingPoll = time.Second
-	closingWarn = time.Minute // nothing has advanced for so long: an old transaction is open, or no scheduler runs
+	closingSays = time.Minute // after this time, and each such time, it says until when the month is read
 )
 
 // booksCommand lists, shows, closes and verifies months of the books.
@@ -39,8 +39,9 @@ func booksCommand() *cobra.Command {
 func closeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "close MONTH", Short: "Close a month for ever, and print its sums", Args: cobra.ExactArgs(1),
-		Long: `Close a month of the books, such as 2026-11, for ever. It must be over, with cards for 48 hours,
-and follow the month that was closed last. What is open prevents it and is listed; payments and
+		Long: `Close a month of the books, such as 2026-11, for ever. It must be over (with cards: for
+48 hours after the last day of the provider, in UTC, that touches it) and follow the month that was
+closed last. What is open prevents it and is listed; payments and
 refunds that wait for somebody are carried by name with --with-open. The command waits until a
 scheduler has read the journal; without it, the scheduler goes on.`,
 	}
@@ -52,23 +53,19 @@ scheduler has read the journal; without it, the scheduler goes on.`,
 		if err != nil {
 			return err
 		}
-		for last := time.Now(); m.State == client.BookMonthStateClosing; {
+		for said := time.Now(); m.State == client.BookMonthStateClosing; {
 			select {
 			case <-cmd.Context().Done():
 				return cmd.Context().Err()
 			case <-time.After(closingPoll):
 			}
-			next, err := api.GetMonth(cmd.Context(), args[0], client.GetMonthParams{})
-			switch {
-			case err != nil:
+			if m, err = api.GetMonth(cmd.Context(), args[0], client.GetMonthParams{}); err != nil {
 				return err
-			case !next.DoneUntil.Equal(m.DoneUntil):
-				last = time.Now()
-			case time.Since(last) > closingWarn:
-				say(cmd.ErrOrStderr(), "%s is read until %s; nothing has advanced for a minute. The log of the scheduler says why: see triprize doctor", args[0], next.DoneUntil.Format(time.DateTime))
-				last = time.Now()
 			}
-			m = next
+			if time.Since(said) > closingSays {
+				say(cmd.ErrOrStderr(), "%s is read until %s. If that stays, the log of the scheduler says why", args[0], m.DoneUntil.UTC().Format(time.DateTime))
+				said = time.Now()
+			}
 		}
 		document, err := json.Marshal(m)
 		if err != nil {

@@ -69,7 +69,6 @@ type approvableRequest struct {
 	Reference      string    `json:"reference"`
 	Outcome        string    `json:"outcome"`
 	Zone           string    `json:"zone"`
-	WithOpen       bool      `json:"with_open"`
 	Reason         string    `json:"reason"`
 	Refunds        []struct {
 		Amount int64 `json:"amount"`

@@ -478,7 +478,7 @@ var each = map[string]swept{
 		},
 		changes: `
 			~ month 2026-02: → closed entries=1`,
-		counts: sweep.Counts{"days": 28, "months": 1},
+		counts: sweep.Counts{"parts": 28, "months": 1},
 	},
 	"trail-seals": {
 		due: func(p *setup) string {
