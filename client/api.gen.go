@@ -3273,7 +3273,7 @@ type ListAuditTrailParams struct {
 
 // GetMonthParams is the query of GetMonth.
 type GetMonthParams struct {
-	Zone string // The IANA time zone of a month that is not closed. Default: that of the books, or UTC.
+	Zone string // The IANA time zone of a month that is not closed. Default: that of the books, or UTC. Once a month is closed there is no other.
 }
 
 // ListCampaignsParams is the query of ListCampaigns.
@@ -3609,7 +3609,7 @@ func (c *Client) ListMonths(ctx context.Context, options ...CallOption) (MonthLi
 
 // GetMonth is GET /v1/books/months/{month}: read a month of the books.
 //
-// A closed month as it was stored. Of one that is not closed: its sums as they are now, and what is open. That reads its journal since the last closed month, and counts as an export: 503 if it takes longer than a request may.
+// A closed month as it was stored. Of one that is not closed: its sums as they are now, and what is open. That reads its journal since the last closed month, and counts as an export: 503 if it takes longer than a request may. 409 if it is before the first month of the books, or the zone is another one than theirs.
 //
 // For operator, viewer.
 func (c *Client) GetMonth(ctx context.Context, month Month, params GetMonthParams, options ...CallOption) (BookMonth, error) {

@@ -165,6 +165,15 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER refunds_dated BEFORE UPDATE OF state ON refunds FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION refunds_dated();
+-- How much of what is lost in disputes of a payment, and was given back, is the same money: of the refunds that were resolved since its first dispute, as
+-- far as the buyer would have more than was paid. payment.Refunded has the same rule.
+-- +goose StatementBegin
+CREATE FUNCTION overlap_of(y payments) RETURNS bigint LANGUAGE sql STABLE BEGIN ATOMIC
+    SELECT least(coalesce(sum(r.amount) FILTER (WHERE r.state = 'resolved' AND r.resolved_at > y.disputed_at), 0), y.amount_disputed,
+                 greatest(coalesce(sum(r.amount), 0) + y.amount_disputed - y.paid, 0))::bigint
+    FROM refunds r WHERE r.purchase_id = y.purchase_id AND r.state IN ('succeeded', 'resolved');
+END;
+-- +goose StatementEnd
 CREATE TRIGGER refunds_client BEFORE INSERT ON refunds FOR EACH ROW EXECUTE FUNCTION refunds_client();
 
 -- The disputes of payments, each as the provider had it when it was asked last. An inquiry can become a
@@ -219,5 +228,6 @@ CREATE TABLE payment_events_listed (
 );
 
 -- +goose Down
+DROP FUNCTION overlap_of;
 DROP TABLE payment_events_listed, payment_events, disputes, refunds, payment_steps, payments;
 DROP FUNCTION refunds_client, refunds_dated;

@@ -123,15 +123,13 @@ END $$;
 CREATE TRIGGER payments_are_facts AFTER UPDATE OF received, resolved_as ON payments FOR EACH ROW
     WHEN (NEW.received <> OLD.received OR NEW.paid <> OLD.paid) EXECUTE FUNCTION append_payment();
 
--- What a bank has taken for a lost dispute, and refunds that were made by hand since it was opened, are the same money, as amount_refunded
--- and amount_disputed have it: it left by the bank, and not outside.
+-- What was disputed and resolved by hand, and is the same money, left by the bank, and not outside.
 -- +goose StatementBegin
 CREATE FUNCTION append_overlap(purchase uuid) RETURNS void LANGUAGE sql BEGIN ATOMIC
-    SELECT append_fact('payment', purchase::text, clock_timestamp(), purchase, 'cash_outside', 'disputes', least(y.amount_disputed, (
-               SELECT coalesce(sum(r.amount), 0) FROM refunds r WHERE r.purchase_id = purchase AND r.state = 'resolved' AND r.finished_at > y.disputed_at))::bigint - (
+    SELECT append_fact('payment', purchase::text, clock_timestamp(), purchase, 'cash_outside', 'disputes', overlap_of(y) - (
                SELECT coalesce(sum(CASE 'disputes' WHEN f.credit THEN f.amount WHEN f.debit THEN -f.amount END), 0) FROM book_facts f
                WHERE f.purchase_id = purchase AND f.kind = 'payment')::bigint, y.currency)
-    FROM payments y WHERE y.purchase_id = purchase;
+    FROM payments y WHERE y.purchase_id = purchase AND y.disputed_at IS NOT NULL;
 END;
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -157,13 +155,14 @@ DECLARE
 BEGIN
     IF NEW.number IS NULL THEN
         PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'unearned', 'receivable', by_card, NEW.currency);
+        PERFORM append_overlap(NEW.purchase_id);
         RETURN NULL;
     END IF;
     PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'unearned',
                         CASE NEW.method WHEN 'wallet' THEN 'wallet_liability' ELSE 'refunds_payable' END, NEW.amount - was, NEW.currency);
     PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'refunds_payable', 'receivable', by_card, NEW.currency);
     PERFORM append_fact('refund', NEW.id::text, clock_timestamp(), NEW.purchase_id, 'refunds_payable', 'cash_outside', outside, NEW.currency);
-    IF NEW.method = 'card' AND outside <> 0 THEN
+    IF NEW.method = 'card' THEN
         PERFORM append_overlap(NEW.purchase_id);
     END IF;
     RETURN NULL;

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -73,7 +74,7 @@ func Advance(ctx context.Context, db postgres.Pool, encode Encode) (closed strin
 // of the closing. It is tried again a moment later. One that has not written yet knows of it, and what it dates is younger than the
 // month: that is over for an hour.
 func (m *Month) awaitOlder(ctx context.Context, db postgres.DB) error {
-	if _, err := db.Exec(ctx, `UPDATE book_periods SET fence = pg_current_xact_id() WHERE name = $1 AND closed_at IS NULL AND fence IS NULL`, m.Name); err != nil {
+	if _, err := db.Exec(ctx, `UPDATE book_periods SET fence = pg_current_xact_id() WHERE name = $1 AND closed_at IS NULL AND (fence IS NULL OR fence > pg_current_xact_id())`, m.Name); err != nil {
 		return fault.At(err, "books.awaitOlder")
 	}
 	older, err := postgres.CollectOne(ctx, db, pgx.RowTo[string], `
@@ -183,7 +184,11 @@ func (m *Month) finish(ctx context.Context, db postgres.Pool, p Period) error {
 	if err != nil {
 		return err
 	}
-	sum, statement := state.Sum(nil), newBook(m.Progress.Totals, m.Opening).statement(report)
+	statement, err := json.Marshal(newBook(m.Progress.Totals, m.Opening).statement(report))
+	if err != nil {
+		return err
+	}
+	sum, sums := state.Sum(nil), sha256.Sum256(statement)
 	err = postgres.InTx(ctx, db, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			UPDATE book_periods SET closed_at = clock_timestamp(), entries = $2, hash = $3, statement = $4
@@ -196,13 +201,13 @@ func (m *Month) finish(ctx context.Context, db postgres.Pool, p Period) error {
 		}
 		failpoint.Hit("books.finish", func() []string { return []string{m.Name} })
 		by := trail.Actor{Client: "system", Via: "system", Operation: sealed, Target: m.Name}
-		_, err = tx.Exec(ctx, trail.Insert("$1"), trail.Rows(by.Entry(uuid.Nil, nil, map[string]any{"hash": hex.EncodeToString(sum), "entries": m.Progress.Entries, "statement": statement})))
+		_, err = tx.Exec(ctx, trail.Insert("$1"), trail.Rows(by.Entry(uuid.Nil, nil, map[string]any{"hash": hex.EncodeToString(sum), "entries": m.Progress.Entries, "statement": hex.EncodeToString(sums[:])})))
 		return err
 	})
 	return fault.At(err, "books.finish(%s)", m.Name)
 }
 
-// sealed is the operation of the trail that has the hash of a month.
+// sealed is the operation of the trail that has the hash of a month, and that of its sums.
 const sealed = "sealMonth"
 
 // Verify makes the journal of a closed month again. It returns how it differs from what was stored; none: it is the same.
@@ -240,8 +245,9 @@ func Verify(ctx context.Context, db postgres.DB, m Month, encode Encode) (differ
 		differences = append(differences, fmt.Sprintf("its hash is %x, and %x was closed", sum, m.Hash))
 	}
 	var inTrail bool
-	if err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM audit_trail WHERE target = $1 AND operation = $2 AND after ->> 'hash' = $3 AND (after -> 'statement')::jsonb = $4::jsonb)`,
-		m.Name, sealed, hex.EncodeToString(m.Hash), m.Statement).Scan(&inTrail); err != nil {
+	if err := db.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM audit_trail t JOIN book_periods p ON p.name = t.target WHERE p.name = $1 AND t.operation = $2
+		AND t.after ->> 'hash' = encode(p.hash, 'hex') AND t.after ->> 'statement' = encode(sha256(convert_to(p.statement::text, 'UTF8')), 'hex'))`, m.Name, sealed).Scan(&inTrail); err != nil {
 		return nil, fault.At(err, "books.Verify(%s)", m.Name)
 	}
 	if !inTrail {

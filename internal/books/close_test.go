@@ -221,10 +221,11 @@ func TestAJournalThatWasChangedIsFound(t *testing.T) {
 		}
 	}
 	for change, want := range map[string]string{
-		`UPDATE book_facts SET amount = amount + 1 WHERE document_id = 'document-7'`:        "payment receivable card EUR: 496 debit",
-		`UPDATE book_facts SET document_id = 'another' WHERE document_id = 'document-7'`:    "its hash is",
-		`DELETE FROM book_facts WHERE document_id = 'document-7'`:                           "30 entries, and 31 were closed",
-		`UPDATE book_facts SET at = at + interval '1 day' WHERE document_id = 'document-7'`: "its hash is",
+		`UPDATE book_facts SET amount = amount + 1 WHERE document_id = 'document-7'`:         "payment receivable card EUR: 496 debit",
+		`UPDATE book_facts SET document_id = 'another' WHERE document_id = 'document-7'`:     "its hash is",
+		`DELETE FROM book_facts WHERE document_id = 'document-7'`:                            "30 entries, and 31 were closed",
+		`UPDATE book_facts SET at = at + interval '1 day' WHERE document_id = 'document-7'`:  "its hash is",
+		`UPDATE book_periods SET statement = jsonb_set(statement::jsonb, '{methods}', '[]')`: "the audit trail has another hash, or other sums",
 	} {
 		tx, err := db.Begin(t.Context())
 		servers.NoError(t, err)
@@ -236,8 +237,6 @@ func TestAJournalThatWasChangedIsFound(t *testing.T) {
 		}
 		servers.NoError(t, tx.Rollback(t.Context()))
 	}
-	m.Statement.Balances[0].Closing++
-	same(t, "with other sums", verified(t, db, m), "the audit trail has another hash, or other sums")
 }
 
 // Until the transactions that are older than a closing have ended, it is not known what they have dated in the month.

@@ -70,8 +70,9 @@ type deal struct {
 
 	intent, charge, byOthers string // at the provider
 	bank                     held
-	byHand                   int64            // of refunds since the dispute
-	twice                    int64            // of that, what the bank has taken
+	made                     int64            // of refunds, by the provider or by hand
+	byHand                   int64            // of that, by hand since the dispute
+	twice                    int64            // of that, what the bank has taken too
 	reserved                 []shape.Position // that are free again
 	freed                    time.Time        // by then
 }
@@ -158,16 +159,17 @@ func (p *paper) take(d *deal, is held) {
 // byHand notes that a refund is made by hand.
 func (p *paper) byHand(d *deal, amount int64) {
 	p.refund(d, "refunds_payable", "cash_outside", amount)
+	d.made += amount
 	if d.bank.dispute != "" {
 		d.byHand += amount
-		p.overlap(d)
 	}
+	p.overlap(d)
 }
 
-// overlap notes that a buyer has money once, though the bank took it and a refund was made by hand.
+// overlap notes that a buyer who would have more than was paid has it once, though the bank took it and a refund was made by hand.
 func (p *paper) overlap(d *deal) {
 	if d.bank.status == "lost" {
-		both := min(d.byHand, d.bank.amount)
+		both := min(d.byHand, d.bank.amount, max(d.made+d.bank.amount-d.paid, 0))
 		p.post(p.now, "payment", d.id.String(), d, "cash_outside", "disputes", both-d.twice, "JPY")
 		d.twice = both
 	}

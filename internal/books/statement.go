@@ -225,14 +225,17 @@ func reportOf(ctx context.Context, db postgres.DB, p Period, since time.Time, be
 	for _, b := range before {
 		report[b.Currency] = Report{Opening: b.Reported.Closing, Closing: b.Reported.Closing}
 	}
-	var first *time.Time
-	if err := db.QueryRow(ctx, `SELECT min(day) FROM balance_transactions`).Scan(&first); err != nil || first == nil {
+	var first, last *time.Time
+	if err := db.QueryRow(ctx, `SELECT min(day), max(day) + 1 FROM balance_transactions`).Scan(&first, &last); err != nil || first == nil {
 		return report, fault.At(err, "books.reportOf")
 	}
 	if len(before) == 0 || since.Before(*first) {
 		since = *first
 	}
-	for _, day := range utcDays(Period{since, p.To}) {
+	if p.To.Before(*last) {
+		last = &p.To
+	}
+	for _, day := range utcDays(Period{since, *last}) {
 		rows, err := Page(ctx, db, pgx.RowToStructByPos[sums], `
 			SELECT currency, coalesce(sum(net) FILTER (WHERE created_at < $2), 0)::bigint,
 			       coalesce(sum(amount) FILTER (WHERE created_at >= $2 AND NOT is_payout AND NOT is_fee), 0)::bigint,

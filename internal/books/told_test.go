@@ -24,8 +24,9 @@ func (f *firm) refunded(d *deal, o object) {
 	change, fails := made(o.Status)-made(was), o.Status == "failed" && was != "failed"
 	f.statuses[o.ID] = o.Status
 	if o.Metadata["refund_id"] == "" {
-		d.others += change
+		d.others, d.made = d.others+change, d.made+change
 		f.refund(d, "unearned", "receivable", change)
+		f.overlap(d)
 		f.leave(d)
 		if owed := d.debt - d.open - d.back - d.others; fails && owed > 0 {
 			d.open, d.fresh = d.open+owed, d.fresh+owed
@@ -41,7 +42,9 @@ func (f *firm) refunded(d *deal, o object) {
 		f.refund(d, "unearned", "refunds_payable", o.Amount-wanted)
 		f.made[ours], d.open, d.back = o.Amount, d.open-wanted, d.back+o.Amount
 	}
+	d.made += change
 	f.refund(d, "refunds_payable", "receivable", change)
+	f.overlap(d)
 	if fails {
 		d.open, d.back = d.open+o.Amount, d.back-o.Amount
 	}

@@ -1399,7 +1399,7 @@ export interface paths {
         };
         /**
          * Read a month of the books
-         * @description A closed month as it was stored. Of one that is not closed: its sums as they are now, and what is open. That reads its journal since the last closed month, and counts as an export: 503 if it takes longer than a request may.
+         * @description A closed month as it was stored. Of one that is not closed: its sums as they are now, and what is open. That reads its journal since the last closed month, and counts as an export: 503 if it takes longer than a request may. 409 if it is before the first month of the books, or the zone is another one than theirs.
          */
         get: operations["getMonth"];
         put?: never;
@@ -7825,7 +7825,7 @@ export interface operations {
     getMonth: {
         parameters: {
             query?: {
-                /** @description The IANA time zone of a month that is not closed. Default: that of the books, or UTC. */
+                /** @description The IANA time zone of a month that is not closed. Default: that of the books, or UTC. Once a month is closed there is no other. */
                 zone?: string;
             };
             header?: never;
@@ -7851,6 +7851,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];

@@ -26,7 +26,7 @@ const (
 )
 
 // Report is the result of one run of a sweep. More says that the run has ended before it
-// was done; only old-records, missed-events and reconciliation set it.
+// was done: its sweep has failed with ErrMore.
 type Report struct {
 	Sweep      string    `json:"sweep"`
 	StartedAt  time.Time `json:"started_at"`

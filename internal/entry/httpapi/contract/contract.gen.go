@@ -3304,7 +3304,7 @@ type ListAuditTrailParams struct {
 
 // GetMonthParams defines parameters for GetMonth.
 type GetMonthParams struct {
-	// Zone The IANA time zone of a month that is not closed. Default: that of the books, or UTC.
+	// Zone The IANA time zone of a month that is not closed. Default: that of the books, or UTC. Once a month is closed there is no other.
 	Zone *string `form:"zone,omitempty" json:"zone,omitempty"`
 }
 

@@ -82,17 +82,15 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		}
 	}
 	d.Refunds = make([]contract.Refund, len(details.refunds[p.ID]))
-	var byHand int64 // since the dispute: it may stand for what the bank has taken
 	for i, back := range details.refunds[p.ID] {
 		d.Refunds[i] = Refund(back, who)
-		switch paid := details.payments[p.ID]; {
-		case back.State == payment.RefundResolved && paid != nil && paid.DisputedAt != nil && paid.DisputedAt.Before(*back.FinishedAt):
-			byHand += int64(back.Amount)
-		case back.State.Finished():
+		if back.State.Finished() {
 			d.AmountRefunded += int64(back.Amount)
 		}
 	}
-	d.AmountRefunded += max(byHand-d.AmountDisputed, 0)
+	if paid := details.payments[p.ID]; paid != nil {
+		d.AmountRefunded = int64(paid.Refunded(details.refunds[p.ID]))
+	}
 	return d
 }
 
