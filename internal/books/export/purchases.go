@@ -76,9 +76,6 @@ func (r *purchaseRow) finish(zone *time.Location) {
 	}
 }
 
-// byHand are refunds that were resolved after a dispute: they may stand for what the bank has taken, which is not given back twice.
-const byHand = `FILTER (WHERE state = 'resolved' AND coalesce(finished_at > y.disputed_at, false))`
-
 var purchasesSQL = windowed(`purchases`, 500, ids, created+` AND ($5::text IS NULL OR p.client = $5)`, `
 	p.id, p.created_at, p.completed_at, p.cancelled_at, p.state, p.failure, p.client, p.campaign_id, p.user_id, p.payment_method,
 	coalesce(y.intent_id, p.payment_reference) AS payment_reference, p.currency, p.amount AS amount_minor, coalesce(y.amount_disputed, 0) AS amount_disputed_minor,
@@ -86,13 +83,12 @@ var purchasesSQL = windowed(`purchases`, 500, ids, created+` AND ($5::text IS NU
 	(SELECT min(at) FROM payment_steps WHERE purchase_id = y.purchase_id AND event = 'captured') AS captured_at,
 	(SELECT coalesce(sum((part ->> 'amount')::bigint), 0)::bigint FROM jsonb_array_elements(p.partial_cancellations) AS part) AS amount_cancelled_minor,
 	r.refund_states, r.amount_refunded_minor, b.fees_minor, b.fee_currency, b.exchange_rate, i.*`, `
-	LEFT JOIN LATERAL (SELECT * FROM payments WHERE purchase_id = p.id AND p.payment_method = 'card' OFFSET 0) y ON true
+	LEFT JOIN LATERAL (SELECT t.*, CASE WHEN t.disputed_at IS NOT NULL THEN overlap_of(t) END AS overlap FROM payments t WHERE t.purchase_id = p.id AND p.payment_method = 'card' OFFSET 0) y ON true
 	CROSS JOIN LATERAL (
-		SELECT coalesce(array_agg(state ORDER BY id), '{}') AS refund_states, (coalesce(sum(amount) FILTER (WHERE state IN ('succeeded', 'resolved')), 0) -
-		       least(coalesce(sum(amount) `+byHand+`, 0), coalesce(y.amount_disputed, 0)))::bigint AS amount_refunded_minor
+		SELECT coalesce(array_agg(state ORDER BY id), '{}') AS refund_states, (coalesce(sum(amount) FILTER (WHERE state IN ('succeeded', 'resolved')), 0) - coalesce(y.overlap, 0))::bigint AS amount_refunded_minor
 		FROM refunds WHERE purchase_id = p.id AND (p.payment_method = 'card' OR p.state <> 'completed' OR p.partial_cancellations IS NOT NULL)) r
 	CROSS JOIN LATERAL (
-		SELECT CASE WHEN min(currency) = max(currency) THEN sum(fee)::bigint END AS fees_minor, min(currency) AS fee_currency, (min(exchange_rate) FILTER (WHERE reporting_category = 'charge'))::text AS exchange_rate
+		SELECT CASE WHEN min(currency) = max(currency) THEN sum(fee)::bigint END AS fees_minor, CASE WHEN min(currency) = max(currency) THEN min(currency) END AS fee_currency, (min(exchange_rate) FILTER (WHERE reporting_category = 'charge'))::text AS exchange_rate
 		FROM balance_transactions WHERE intent_id = y.intent_id AND reporting_category NOT IN ('dispute', 'dispute_reversal')) b
 	CROSS JOIN LATERAL (
 		SELECT count(*) AS quantity, coalesce(array_agg(format('L%sC%s', n.layer, n.col) ORDER BY n.layer, n.col), '{}') AS positions,

@@ -268,7 +268,7 @@ func (s *server) openHandlers(gate *postgres.Gate, rdb redis.UniversalClient, lo
 	s.openStatus(rdb)
 	s.proof = drawing.NewProofs(s.db)
 	s.proofs = newDocuments("proofs", mostProofs, s.registry, "triprize_proofs_total",
-		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow, or its key was revoked), failed (Postgres), or false-list: the stored list is not the frozen one.",
+		"Proof and list documents by outcome: sent, cut (the reader was gone or too slow), failed (Postgres), or false-list: the stored list is not the frozen one.",
 		"sent", "cut", "failed", "false-list")
 	s.exports = newDocuments("exports", mostExports, s.registry, "triprize_exports_total",
 		"Exports by outcome: sent, cut (the reader was gone or too slow, or its key was revoked), failed (Postgres).", "sent", "cut", "failed")
