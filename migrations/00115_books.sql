@@ -62,27 +62,19 @@ CREATE FUNCTION seconds_from_id(id uuid, at timestamptz) RETURNS float8 LANGUAGE
 -- is being closed) is booked at the present, and adjusts its document. One about a purchase that was sold in a closed period adjusts that purchase.
 -- +goose StatementBegin
 CREATE FUNCTION append_fact(kind text, document text, at timestamptz, purchase uuid, debit text, credit text, amount bigint, currency text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    closed  timestamptz := (SELECT max(ends_at) FROM book_periods);
-    sold    purchases%ROWTYPE;
-    adjusts text;
 BEGIN
     IF coalesce(amount, 0) = 0 THEN
         RETURN;
     END IF;
-    IF purchase IS NOT NULL THEN
-        SELECT * INTO sold FROM purchases WHERE id = purchase;
-    END IF;
-    IF at < closed THEN
-        at := greatest(clock_timestamp(), closed); -- this server's clock may be behind
-        adjusts := document;
-    ELSIF closed IS NOT NULL AND purchase IS NOT NULL AND least((SELECT min(f.at) FROM book_facts f WHERE f.purchase_id = purchase AND f.kind = 'payment'),
-        CASE WHEN sold.payment_method <> 'card' THEN sold.completed_at END) < closed THEN
-        adjusts := purchase;
-    END IF;
     INSERT INTO book_facts (day, kind, document_id, at, debit, credit, amount, currency, purchase_id, campaign_id, method, adjusts)
-    VALUES ((at AT TIME ZONE 'UTC')::date, kind, document, at, CASE WHEN amount > 0 THEN debit ELSE credit END, CASE WHEN amount > 0 THEN credit ELSE debit END,
-            abs(amount), currency, purchase, sold.campaign_id, CASE kind WHEN 'ledger_entry' THEN 'wallet' ELSE sold.payment_method END, adjusts);
+    SELECT (f.at AT TIME ZONE 'UTC')::date, append_fact.kind, document, f.at, CASE WHEN append_fact.amount > 0 THEN append_fact.debit ELSE append_fact.credit END,
+           CASE WHEN append_fact.amount > 0 THEN append_fact.credit ELSE append_fact.debit END, abs(append_fact.amount), append_fact.currency, purchase, s.campaign_id,
+           CASE append_fact.kind WHEN 'ledger_entry' THEN 'wallet' ELSE s.payment_method END,
+           CASE WHEN append_fact.at < c.closed THEN document WHEN purchase IS NOT NULL AND c.closed IS NOT NULL AND least((
+               SELECT min(o.at) FROM book_facts o WHERE o.purchase_id = purchase AND o.kind = 'payment'), CASE WHEN s.payment_method <> 'card' THEN s.completed_at END) < c.closed THEN purchase::text END
+    FROM (SELECT max(ends_at) AS closed FROM book_periods) c
+    CROSS JOIN LATERAL (SELECT CASE WHEN append_fact.at < c.closed THEN greatest(clock_timestamp(), c.closed) ELSE append_fact.at END AS at OFFSET 0) f -- this server's clock may be behind
+    LEFT JOIN purchases s ON s.id = purchase;
 END $$;
 -- +goose StatementEnd
 
@@ -115,8 +107,10 @@ CREATE TRIGGER late_entries_are_facts AFTER INSERT ON ledger_entries FOR EACH RO
 CREATE FUNCTION append_payment() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM append_fact('payment', NEW.purchase_id::text, clock_timestamp(), NEW.purchase_id, 'receivable', 'unearned', NEW.received - OLD.received, NEW.currency);
-    PERFORM append_fact('payment', NEW.purchase_id::text, clock_timestamp(), NEW.purchase_id, 'cash_outside', 'unearned',
-                        (NEW.paid - OLD.paid) - (NEW.received - OLD.received), NEW.currency);
+    IF NEW.paid - OLD.paid <> NEW.received - OLD.received THEN
+        PERFORM append_fact('payment', NEW.purchase_id::text, clock_timestamp(), NEW.purchase_id, 'cash_outside', 'unearned',
+                            (NEW.paid - OLD.paid) - (NEW.received - OLD.received), NEW.currency);
+    END IF;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
