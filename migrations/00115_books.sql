@@ -119,12 +119,13 @@ CREATE TRIGGER payments_are_facts AFTER UPDATE OF received, resolved_as ON payme
 
 -- What was disputed and resolved by hand, and is the same money, left by the bank, and not outside.
 -- +goose StatementBegin
-CREATE FUNCTION append_overlap(purchase uuid) RETURNS void LANGUAGE sql BEGIN ATOMIC
-    SELECT append_fact('payment', purchase::text, clock_timestamp(), purchase, 'cash_outside', 'disputes', overlap_of(y) - (
+CREATE FUNCTION append_overlap(purchase uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM append_fact('payment', purchase::text, clock_timestamp(), purchase, 'cash_outside', 'disputes', overlap_of(y) - (
                SELECT coalesce(sum(CASE 'disputes' WHEN f.credit THEN f.amount WHEN f.debit THEN -f.amount END), 0) FROM book_facts f
                WHERE f.purchase_id = purchase AND f.kind = 'payment')::bigint, y.currency)
     FROM payments y WHERE y.purchase_id = purchase AND y.disputed_at IS NOT NULL;
-END;
+END $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION append_payment_overlap() RETURNS trigger LANGUAGE plpgsql AS $$
