@@ -165,8 +165,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 CREATE TRIGGER refunds_dated BEFORE UPDATE OF state ON refunds FOR EACH ROW WHEN (NEW.state <> OLD.state) EXECUTE FUNCTION refunds_dated();
--- How much of what is lost in disputes of a payment, and was given back, is the same money: of the refunds that were resolved since its first dispute, as
--- far as the buyer would have more than was paid. payment.Refunded has the same rule.
+-- How much of what is lost in disputes of a payment, and was given back, is the same money: what was resolved by hand since its first dispute, as
+-- far as the buyer would otherwise have more than was paid.
 -- +goose StatementBegin
 CREATE FUNCTION overlap_of(y payments) RETURNS bigint LANGUAGE sql STABLE BEGIN ATOMIC
     SELECT least(coalesce(sum(r.amount) FILTER (WHERE r.state = 'resolved' AND r.resolved_at > y.disputed_at), 0), y.amount_disputed,

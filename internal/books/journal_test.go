@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"triprize/internal/books"
@@ -153,7 +154,6 @@ func TestARefundThatFailsIsPayableAgain(t *testing.T) {
 		"refund refunds_payable+100 unearned-100", "refund refunds_payable+300 cash_outside-300")
 }
 
-// What a lost dispute has given the buyer is not paid again in cash when an operator resolves the refund that has failed.
 // Whatever comes first, money that a bank has taken and that was given back by hand counts once, as far as it is more than was paid.
 func TestWhatADisputeHasTakenIsNotPaidAgain(t *testing.T) {
 	t.Parallel()
@@ -168,16 +168,17 @@ func TestWhatADisputeHasTakenIsNotPaidAgain(t *testing.T) {
 		steps    []string
 		once     []string
 		refunded money.Amount
+		wrong    bool // the buyer has more than was paid
 	}{
-		"lost, then by hand":        {[]string{opened, lost, failed, resolved}, []string{"payment cash_outside+300 disputes-300"}, 100},
-		"by hand, then lost":        {[]string{opened, failed, resolved, lost}, []string{"payment cash_outside+300 disputes-300"}, 100},
-		"by hand before":            {[]string{failed, resolved, opened, lost}, nil, 400},
-		"it had succeeded":          {[]string{succeeded, failed, opened, lost, resolved}, []string{"payment cash_outside+300 disputes-300"}, 100},
-		"the provider has made it":  {[]string{succeeded, opened, lost}, nil, 400},
-		"the rest of what was paid": {[]string{`UPDATE refunds SET amount = 100`, opened, lost, failed, resolved}, nil, 100},
+		"lost, then by hand":        {[]string{opened, lost, failed, resolved}, []string{"payment cash_outside+300 disputes-300"}, 100, false},
+		"by hand, then lost":        {[]string{opened, failed, resolved, lost}, []string{"payment cash_outside+300 disputes-300"}, 100, false},
+		"by hand before":            {[]string{failed, resolved, opened, lost}, nil, 400, true},
+		"it had succeeded":          {[]string{succeeded, failed, opened, lost, resolved}, []string{"payment cash_outside+300 disputes-300"}, 100, false},
+		"the provider has made it":  {[]string{succeeded, opened, lost}, nil, 400, true},
+		"the rest of what was paid": {[]string{`UPDATE refunds SET amount = 100`, opened, lost, failed, resolved}, nil, 100, false},
 		"a loss that changes": {
 			[]string{opened, failed, resolved, lost, `UPDATE payments SET amount_disputed = 500`, `UPDATE payments SET amount_disputed = 50`},
-			[]string{"payment cash_outside+300 disputes-300", "payment cash_outside+100 disputes-100", "payment disputes+350 cash_outside-350"}, 350,
+			[]string{"payment cash_outside+300 disputes-300", "payment cash_outside+100 disputes-100", "payment disputes+350 cash_outside-350"}, 350, false,
 		},
 	} {
 		db := servers.DB(t)
@@ -200,9 +201,16 @@ func TestWhatADisputeHasTakenIsNotPaidAgain(t *testing.T) {
 		servers.NoError(t, err)
 		all, err := payment.RefundsOfPurchases(t.Context(), db, []uuid.UUID{card})
 		servers.NoError(t, err)
-		if got := p.Refunded(all[card]); got != c.refunded {
+		if got := all[card][0].Amount - p.Overlap; got != c.refunded {
 			t.Errorf("%s: refunded %d, want %d", name, got, c.refunded)
 		}
+		servers.NoError(t, postgres.InTx(t.Context(), db, func(tx pgx.Tx) error {
+			wrong, err := payment.TooMuchBack(t.Context(), tx, card)
+			if (wrong != "") != c.wrong {
+				t.Errorf("%s: %q", name, wrong)
+			}
+			return err
+		}))
 	}
 }
 

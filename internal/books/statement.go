@@ -232,9 +232,6 @@ func reportOf(ctx context.Context, db postgres.DB, p Period, since time.Time, be
 	if len(before) == 0 || since.Before(*first) {
 		since = *first
 	}
-	if p.To.Before(*last) {
-		last = &p.To
-	}
 	for _, day := range utcDays(Period{since, *last}) {
 		rows, err := Page(ctx, db, pgx.RowToStructByPos[sums], `
 			SELECT currency, coalesce(sum(net) FILTER (WHERE created_at < $2), 0)::bigint,

@@ -11,7 +11,6 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/domain/fault"
-	"triprize/internal/domain/money"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/purchase"
 )
@@ -57,31 +56,10 @@ func TooMuchBack(ctx context.Context, tx pgx.Tx, purchaseID uuid.UUID) (wrong st
 			WHEN `+released+` AND NOT `+takenBack+`
 			THEN 'the purchase was cancelled since its dispute was lost, and less is taken back than was paid: refund the rest at the provider' ELSE '' END
 		FROM payments y JOIN purchases p ON p.id = y.purchase_id
-		CROSS JOIN LATERAL (SELECT coalesce(sum(amount), 0) AS amount FROM refunds WHERE purchase_id = y.purchase_id
-			AND (state IN ('pending', 'requires_action', 'succeeded') OR state = 'resolved' AND resolved_at < y.disputed_at)) back
+		CROSS JOIN LATERAL (SELECT coalesce(sum(amount), 0) - overlap_of(y) AS amount FROM refunds WHERE purchase_id = y.purchase_id
+			AND state IN ('pending', 'requires_action', 'succeeded', 'resolved')) back
 		WHERE y.purchase_id = $1`, purchaseID).Scan(&wrong)
 	return wrong, fault.At(err, "payment.TooMuchBack(%s)", purchaseID)
-}
-
-// Refunded returns what of a payment its buyer has back by its refunds, all of which are given: what those that are made amount to, without what
-// is lost in disputes and the same money. One that was resolved since the first dispute may stand for that, as far as the buyer would
-// have more than was paid. The function overlap_of of the database has the same rule.
-func (p *Payment) Refunded(refunds []Refund) money.Amount {
-	var all, byHand money.Amount
-	for _, r := range refunds {
-		if !r.State.Finished() {
-			continue
-		}
-		all += r.Amount
-		if r.State == RefundResolved && p.DisputedAt != nil && r.ResolvedAt.After(*p.DisputedAt) {
-			byHand += r.Amount
-		}
-	}
-	paid := p.Received
-	if p.PaidOutOfBand() {
-		paid = p.Amount
-	}
-	return all - min(byHand, p.Disputed, max(all+p.Disputed-paid, 0))
 }
 
 // disputed are the conditions on disputes d by their outcome, as lists name it.

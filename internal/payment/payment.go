@@ -214,6 +214,7 @@ type Payment struct {
 	DisputedAt    *time.Time
 	Dispute       *payprovider.Dispute // the relevant one; nothing is released because of it
 	Disputed      money.Amount         // by disputes that are lost
+	Overlap       money.Amount         // of that, what refunds have given back too, and is the same money: see overlap_of in the migrations
 	CreatedAt     time.Time
 	FinishedAt    *time.Time
 	ResolvedAs    *Finding // what an operator has said of it; nil: nobody had to
@@ -261,7 +262,7 @@ const columns = `p.purchase_id, p.campaign_id, p.amount, p.currency, p.payment_m
 	p.due_at, p.wakes, p.deadline, p.latest, p.awaits_until, p.kept_since, p.declined_until, p.over_at <= clock_timestamp(), p.attempt, p.attempt_at, p.tries,
 	coalesce(extract(epoch FROM clock_timestamp() - p.attempt_at) * interval '1 second', interval '0'), p.intent_id, p.intent_status, p.livemode, p.received,
 	p.next_action, p.ending, p.uncancellable, p.decline, p.cancel_job, p.cancelled_by, p.cancel_reason, p.faults, p.waiting_for, p.last_error,
-	p.disputed_at, p.dispute, p.amount_disputed, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason, p.resolve_reference`
+	p.disputed_at, p.dispute, p.amount_disputed, CASE WHEN p.disputed_at IS NULL THEN 0 ELSE overlap_of(p) END, p.created_at, p.finished_at, p.resolved_as, p.resolved_by, p.resolve_reason, p.resolve_reference`
 
 var scan = pgx.RowToStructByPos[Payment]
 

@@ -99,7 +99,6 @@ type Refund struct {
 	CreatedAt     time.Time
 	Age           time.Duration // when this was read, by the database's clock
 	FinishedAt    *time.Time
-	ResolvedAt    *time.Time
 }
 
 // ForOperator reports whether an operator has to see to the refund, or to the key: the
@@ -117,7 +116,7 @@ func (r *Refund) Item() lease.Item {
 const refundColumns = `r.id, r.purchase_id, r.campaign_id, r.user_id, r.method, r.amount, ` + DueSQL + `, r.currency, r.reason, r.state, r.version, r.lease_until,
 	r.due_at, r.wakes, r.attempt, r.attempt_at, coalesce(r.asked, r.amount), coalesce(extract(epoch FROM clock_timestamp() - r.attempt_at) * interval '1 second', interval '0'),
 	r.provider_id, r.failure, r.faults, r.stuck, r.resolved_by, r.resolve_reason, r.created_at,
-	extract(epoch FROM clock_timestamp() - r.created_at) * interval '1 second', r.finished_at, r.resolved_at`
+	extract(epoch FROM clock_timestamp() - r.created_at) * interval '1 second', r.finished_at`
 
 var scanRefund = pgx.RowToStructByPos[Refund]
 

@@ -47,8 +47,8 @@ name when it is complete.`,
 		if err != nil {
 			return err
 		}
-		if info, err := os.Stat(*output); err == nil && info.IsDir() {
-			return fmt.Errorf("--output %s is a directory: name a file in it", *output)
+		if info, err := os.Lstat(*output); err == nil && !info.Mode().IsRegular() { // it would be replaced
+			return fmt.Errorf("--output %s is there and is no file; without --output the export is on standard output", *output)
 		}
 		reader, err := postgres.NewReader(cmd.Context(), settings.Postgres, db, "triprize-cli")
 		if err != nil {
@@ -64,19 +64,12 @@ name when it is complete.`,
 			return err
 		}
 		defer rows.Close()
-		if *output == "" || *output == "/dev/stdout" {
+		if *output == "" {
 			return rows.Write(cmd.Context(), cmd.OutOrStdout())
 		}
 		if file, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 			rows.Report = progressBar(file, "export")
 			defer fmt.Fprint(file, "\r\x1b[K")
-		}
-		if info, err := os.Lstat(*output); err == nil && !info.Mode().IsRegular() { // a named pipe, a device, a link to what is not to be replaced
-			out, err := os.OpenFile(*output, os.O_WRONLY|os.O_TRUNC, 0)
-			if err != nil {
-				return err
-			}
-			return errors.Join(rows.Write(cmd.Context(), out), out.Close())
 		}
 		return replaceFile(*output, func(w io.Writer) error { return rows.Write(cmd.Context(), w) })
 	})

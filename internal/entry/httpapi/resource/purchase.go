@@ -89,7 +89,7 @@ func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.
 		}
 	}
 	if paid := details.payments[p.ID]; paid != nil {
-		d.AmountRefunded = int64(paid.Refunded(details.refunds[p.ID]))
+		d.AmountRefunded -= int64(paid.Overlap)
 	}
 	return d
 }
