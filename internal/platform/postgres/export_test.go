@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// SetTimeout sets how long a transaction waits for its turn.
+// SetTimeout sets how long a transaction waits for permits.
 func (g *Gate) SetTimeout(d time.Duration) { g.timeout = d }
 
 // PlanAnew is the hook for connections that are about to be used, SetUserTimeout for sockets.
@@ -32,3 +32,6 @@ func Socket(conn net.Conn) net.Conn {
 	}
 	return conn
 }
+
+// Timeout is how long it waits.
+func (g *Gate) Timeout() time.Duration { return g.timeout }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 type Gate struct {
 	pool             *pgxpool.Pool
 	permits, retries *semaphore.Weighted // retries: a subset of permits
-	timeout          time.Duration       // of the wait for permits
+	timeout          time.Duration       // of the wait for permits: as for a lock
 
 	rejected prometheus.Counter
 	waiting  prometheus.Gauge
@@ -30,7 +31,8 @@ type Gate struct {
 // NewGate returns the Gate of a pool. A process has one Gate.
 func NewGate(pool *pgxpool.Pool, registry prometheus.Registerer) *Gate {
 	n, metrics := Permits(pool.Config().MaxConns), promauto.With(registry)
-	return &Gate{pool: pool, permits: semaphore.NewWeighted(n), retries: semaphore.NewWeighted(max(n/2, 1)), timeout: 2 * time.Second,
+	timeout, _ := strconv.ParseInt(pool.Config().ConnConfig.RuntimeParams["lock_timeout"], 10, 64) // Open has set it
+	return &Gate{pool: pool, permits: semaphore.NewWeighted(n), retries: semaphore.NewWeighted(max(n/2, 1)), timeout: time.Duration(timeout) * time.Millisecond,
 		rejected: metrics.NewCounter(prometheus.CounterOpts{Name: "triprize_postgres_gate_refused_total",
 			Help: "Transactions that were rejected because no permit was released in time."}),
 		waiting: metrics.NewGauge(prometheus.GaugeOpts{Name: "triprize_postgres_gate_waiting",

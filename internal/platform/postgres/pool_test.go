@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"triprize/internal/platform/postgres"
 	"triprize/internal/testkit/servers"
 )
@@ -28,6 +30,9 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 	db, err := postgres.Open(t.Context(), settings, "triprize-settings")
 	servers.NoError(t, err)
 	t.Cleanup(db.Close)
+	if got := postgres.NewGate(db, prometheus.NewRegistry()).Timeout(); got != settings.LockTimeout {
+		t.Errorf("a permit is waited for for %v", got)
+	}
 	for name, want := range map[string]string{
 		"statement_timeout": "11min", "lock_timeout": "2500ms", "idle_in_transaction_session_timeout": "7min",
 		"tcp_user_timeout": "10000", "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2",
