@@ -40,5 +40,8 @@ func (s *Server) Waits() bool {
 	})
 }
 
+// Beat sends one heartbeat.
+func (h *Heartbeat) Beat(ctx context.Context) error { return h.beat(ctx) }
+
 // PollNext polls once, unless another has polled a moment ago.
 func (s *Server) PollNext(ctx context.Context) { s.pollOnce(ctx) }
