@@ -3,7 +3,6 @@ package worker
 import (
 	"bytes"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -161,10 +160,16 @@ var spoiled = map[string]func(ctx context.Context, rdb redis.UniversalClient, ke
 	"deleted": func(ctx context.Context, rdb redis.UniversalClient, key string) error { return rdb.Del(ctx, key).Err() },
 	"of another type": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
 		isText := rdb.Type(ctx, key).Val() == "string"
-		if err := rdb.Del(ctx, key).Err(); err != nil || isText {
-			return errors.Join(err, rdb.RPush(ctx, key, "x").Err())
-		}
-		return rdb.Set(ctx, key, "x", 0).Err()
+		_, err := rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error { // the dead worker still polls
+			pipe.Del(ctx, key)
+			if isText {
+				pipe.RPush(ctx, key, "x")
+			} else {
+				pipe.Set(ctx, key, "x", 0)
+			}
+			return nil
+		})
+		return err
 	},
 	"emptied": func(ctx context.Context, rdb redis.UniversalClient, key string) error {
 		return rewrite(ctx, rdb, key, func(string) string { return "" })
