@@ -48,7 +48,7 @@ name when it is complete.`,
 			return err
 		}
 		if info, err := os.Lstat(*output); err == nil && !info.Mode().IsRegular() { // it would be replaced
-			return fmt.Errorf("--output %s is there and is no file; without --output the export is on standard output", *output)
+			return fmt.Errorf("--output %s is not a regular file; without --output the export goes to standard output", *output)
 		}
 		reader, err := postgres.NewReader(cmd.Context(), settings.Postgres, db, "triprize-cli")
 		if err != nil {

@@ -30,7 +30,7 @@ func TestAnExportIsAFileWithTheBytesOfTheAPI(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 	for _, there := range []string{filepath.Dir(file), "/dev/stdout", "/dev/null"} {
-		says(t, 1, line+" --output "+there, there+" is there and is no file")
+		says(t, 1, line+" --output "+there, there+" is not a regular file")
 	}
 	says(t, 0, "export wallets --as-of 2090-01-01 --format ndjson")
 	says(t, 1, "export purchases --from 2026-01-01 --to 2090-01-01 --format pdf", "--format must be csv or ndjson")

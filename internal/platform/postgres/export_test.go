@@ -33,5 +33,5 @@ func Socket(conn net.Conn) net.Conn {
 	return conn
 }
 
-// Timeout is how long it waits.
+// Timeout is how long a transaction waits for permits.
 func (g *Gate) Timeout() time.Duration { return g.timeout }

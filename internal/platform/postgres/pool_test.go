@@ -31,7 +31,7 @@ func TestSessionsHaveTheSettings(t *testing.T) {
 	servers.NoError(t, err)
 	t.Cleanup(db.Close)
 	if got := postgres.NewGate(db, prometheus.NewRegistry()).Timeout(); got != settings.LockTimeout {
-		t.Errorf("a permit is waited for for %v", got)
+		t.Errorf("the gate waits for %v", got)
 	}
 	for name, want := range map[string]string{
 		"statement_timeout": "11min", "lock_timeout": "2500ms", "idle_in_transaction_session_timeout": "7min",
