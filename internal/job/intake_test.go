@@ -26,7 +26,7 @@ func intakeOf(t *testing.T, closed bool) (*job.Intake, *pgxpool.Pool) {
 	settings := servers.Settings(t)
 	settings.Accept.Timeout, settings.Postgres.LockTimeout = servers.Patience, servers.Patience
 	db, rdb, registry := servers.Pool(t, settings), servers.Redis(t, settings), prometheus.NewRegistry()
-	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), 0, slog.New(slog.DiscardHandler), registry)
+	dispatcher := queue.NewDispatcher(queue.NewClient(rdb, settings.Redis.Namespace), servers.Patience, slog.New(slog.DiscardHandler), registry)
 	t.Cleanup(dispatcher.Close)
 	in := job.NewIntake(settings.Accept, job.IntakeOptions{DB: db, Dispatcher: dispatcher, Health: telemetry.NewHealth(), Triggered: func(...job.Message) {},
 		Waits:  job.NewQueueWaits(queue.NewFinder(rdb, settings.Redis.Namespace), nil, nil, registry),

@@ -117,5 +117,6 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 			t.Error(wrong)
 		}
 	}
+	s.RunScheduler() // its sweeps issue again what could not be enqueued
 	s.AwaitDrawn(soldOut...)
 }

@@ -165,7 +165,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		terms:      campaign.NewTermsCache(),
 		triggers:   drawing.NewTriggers(registry, logger),
 		changes:    progress.NewCampaigns(db, settings.Streams.Interval, logger),
-		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), 0, logger, registry),
+		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), settings.Redis.Timeout, logger, registry),
 	}
 	s.jobs = job.NewJobs(db, job.NewAnnouncements(rdb, namespace), 250*time.Millisecond, logger, s.shares.announced) // without announcements
 	s.draining, s.drain = context.WithCancel(context.Background())

@@ -72,7 +72,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w := &Worker{
 		id: queue.NewID(), rdb: rdb, namespace: namespace, settings: settings.Worker, db: db, logger: logger, holds: inventory.NewHoldMetrics(registry),
 		positions:  promauto.With(registry).NewCounter(prometheus.CounterOpts{Name: "triprize_positions_sold_total", Help: "Positions sold by this worker."}),
-		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), settings.Worker.OptionalTimeout, logger, registry),
+		dispatcher: queue.NewDispatcher(queue.NewClient(rdb, namespace), cmp.Or(settings.Worker.OptionalTimeout, settings.Redis.Timeout), logger, registry),
 		seller: sale.NewSeller(gate.FirstTry(0), settings.Retention.Jobs,
 			sale.Reservations{For: settings.Payments.Reservation, MaxExtension: cmp.Or(settings.Payments.MaxExtension, sale.MaxExtension), AfterSaleEnd: settings.Payments.AfterSaleEnd, MaxPerUser: settings.Payments.MaxPositionsPerUser,
 				HoldQuota: inventory.HoldQuotaOf(settings.Holds), Takes: takes}),
