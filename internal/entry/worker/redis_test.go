@@ -257,10 +257,11 @@ func TestWhateverRedisHoldsEveryJobIsDone(t *testing.T) {
 
 // play makes a key wrong. A worker then does every job, and the sweep gives it those that are lost.
 func (s *scene) play(name string, spoil func(ctx context.Context, rdb redis.UniversalClient, key string) error) {
-	key, ok := s.keys()[name]
-	if !ok {
-		s.t.Fatal("this scene has no such key")
-	}
+	var key string
+	servers.Eventually(s.t, "this scene has the key", func() bool { // that of a poll lives for less than a second, and then there is the next poll
+		key = s.keys()[name]
+		return key != ""
+	})
 	servers.NoError(s.t, spoil(s.t.Context(), s.w.rdb, key))
 	tasks, key := s.putOff()
 	for _, task := range tasks {
