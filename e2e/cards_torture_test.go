@@ -109,6 +109,7 @@ func tortureWith(t *testing.T, seed uint64) {
 	to.keyIsRefused()
 	to.callsAreLate()
 	to.besideAtLeastOnce()
+	to.inTimeAtLeastOnce()
 	to.cancelCampaign(to.campaigns[1])
 	to.disturb()
 	to.calm()
@@ -267,6 +268,22 @@ func (to *torture) besideAtLeastOnce() {
 		for done := beside == nil; !done && len(paid) > 0; paid = paid[1:] {
 			done = beside(to, paid[0])
 		}
+	}
+}
+
+// inTimeAtLeastOnce has happen what a slow machine may be too late for: another card, and a refund before our books know of the capture.
+func (to *torture) inTimeAtLeastOnce() {
+	campaign := to.s.Campaign(10)
+	for happened, w := range map[*atomic.Int64]wish{
+		&to.brought:       {campaign: campaign, card: "pm_card_chargeDeclined", others: []string{"pm_card_visa"}},
+		&to.refundedEarly: {campaign: campaign, card: "pm_card_visa", early: true},
+	} {
+		servers.Eventually(to.s.T, "somebody is in time", func() bool {
+			if w.user = uuid.NewString(); happened.Load() == 0 {
+				to.buy(w)
+			}
+			return happened.Load() > 0
+		})
 	}
 }
 

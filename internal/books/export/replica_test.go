@@ -57,10 +57,11 @@ func TestAnExportReadsOnAReplicaWhatThePrimaryHasCommitted(t *testing.T) {
 	}
 	servers.Exec(t, standby, `SELECT pg_wal_replay_resume()`)
 
-	// A query that takes long is in the way of a lock that the replica has to replay.
+	// A query that takes long, until it is cancelled, is in the way of a lock that the replica has to replay.
 	servers.Exec(t, standby, `ALTER SYSTEM SET max_standby_streaming_delay = 0`)
 	servers.Exec(t, standby, `SELECT pg_reload_conf()`)
-	servers.Exec(t, primary, `CREATE OR REPLACE FUNCTION position_label(label text, first_number integer, col integer) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN col; END $$`)
+	servers.Exec(t, primary, `CREATE OR REPLACE FUNCTION position_label(label text, first_number integer, col integer) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM pg_sleep(20) FROM pg_stat_database_conflicts WHERE datname = current_database() AND confl_lock = 0; RETURN col; END $$`)
 	servers.Exec(t, primary, `ALTER TABLE layers DROP CONSTRAINT layers_campaign_id_fkey`)
 	servers.Exec(t, primary, `INSERT INTO layers (campaign_id, layer, positions, price, first_number) SELECT campaign_id, 1, 1, 100, 1 FROM purchases`)
 	servers.Exec(t, primary, `INSERT INTO purchase_items SELECT id, 1, 1, 100 FROM purchases LIMIT 3`)
