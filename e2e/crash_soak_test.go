@@ -148,7 +148,7 @@ func TestDuringAnOutageOfRedisRequestsAreAcceptedAndDoneLater(t *testing.T) {
 			t.Fatalf("order %d: %v", i, a)
 		}
 	}
-	fleet.Want(t, http.StatusOK, s.Do(0, "", http.MethodGet, "/readyz", nil, nil))
+	s.Ready(0)
 	waiting := make(chan fleet.Answer, 1)
 	wait := func() { waiting <- s.Buy(fleet.Order{Campaign: id, User: "waits", Wait: true}) }
 	go wait()

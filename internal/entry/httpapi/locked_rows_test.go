@@ -104,7 +104,7 @@ func TestWhatIsLockedElsewhereUsesUpNoPool(t *testing.T) {
 		wantAnswer(t, "a job", s.AwaitJob(0, earlier.ID), job.Succeeded)
 		s.MustHold(fleet.HoldOrder{Campaign: other, User: fmt.Sprint("holder-", i), Quantity: 1})
 		wantAnswer(t, "another wallet", s.Execute(free+"/debit", fleet.Fields{"amount": 10}), 200)
-		wantAnswer(t, "ready", s.Do(0, "", http.MethodGet, "/readyz", nil, nil), 200)
+		s.Ready(0)
 	}
 	if len(answers) > 0 {
 		waiting--

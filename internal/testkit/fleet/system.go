@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -267,6 +268,16 @@ func hosts(urls []string) []string {
 		list[i] = strings.TrimPrefix(u, "http://")
 	}
 	return list
+}
+
+// Ready waits until an api is ready, and returns what it says then. Its checks have two seconds, so one that is slow is not ready for a moment.
+func (s *System) Ready(n int) (a Answer) {
+	s.T.Helper()
+	servers.Eventually(s.T, "the api is ready", func() bool {
+		a = s.Do(n, "", http.MethodGet, "/readyz", nil, nil)
+		return a.Status == http.StatusOK
+	})
+	return a
 }
 
 // Campaign publishes a campaign with one prize a layer.
