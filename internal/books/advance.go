@@ -81,7 +81,8 @@ func (m *Month) awaitOlder(ctx context.Context, db postgres.DB) error {
 		SELECT CASE WHEN x.pid IS NULL THEN 'it is prepared' ELSE format('session %s (%s)%s', x.pid, s.application_name, ', since ' || s.xact_start) END FROM book_periods p
 		JOIN pg_locks x ON x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND age(x.transactionid) > age(p.fence::xid)
 		LEFT JOIN pg_stat_activity s ON s.pid = x.pid
-		WHERE p.name = $1 AND EXISTS (SELECT FROM pg_locks w WHERE w.virtualtransaction = x.virtualtransaction AND w.mode = 'RowExclusiveLock'
+		WHERE p.name = $1 AND (x.pid IS NULL OR s.usesysid IS NOT NULL) -- autovacuum has no user
+		  AND EXISTS (SELECT FROM pg_locks w WHERE w.virtualtransaction = x.virtualtransaction AND w.mode = 'RowExclusiveLock'
 		      AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 		LIMIT 1`, m.Name)
 	found, err := postgres.Found(err)
