@@ -70,22 +70,15 @@ func Advance(ctx context.Context, db postgres.Pool, encode Encode) (closed strin
 	return m.Name, parts, nil
 }
 
-// awaitOlder fails while a transaction is open that writes and is older than the fence, of whatever role (autovacuum has none), or prepared: it may not
-// know of the closing. It is tried again a moment later. One that has not written yet knows of it, and what it dates is younger than the
+// awaitOlder fails while a transaction is open that writes and is older than the fence, of whatever role, or prepared: it may not know of the
+// closing. It is tried again a moment later. One that has not written yet knows of it, and what it dates is younger than the
 // month: that is over for an hour.
 func (m *Month) awaitOlder(ctx context.Context, db postgres.DB) error {
 	if _, err := db.Exec(ctx, `UPDATE book_periods SET fence = pg_current_xact_id() WHERE name = $1 AND closed_at IS NULL AND (fence IS NULL OR fence > pg_current_xact_id())`, m.Name); err != nil {
 		return fault.At(err, "books.awaitOlder")
 	}
-	older, err := postgres.CollectOne(ctx, db, pgx.RowTo[string], `
-		SELECT CASE WHEN x.pid IS NULL THEN 'it is prepared' ELSE format('session %s (%s)%s', x.pid, s.application_name, ', since ' || s.xact_start) END FROM book_periods p
-		JOIN pg_locks x ON x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND age(x.transactionid) > age(p.fence::xid)
-		LEFT JOIN pg_stat_activity s ON s.pid = x.pid
-		WHERE p.name = $1 AND (x.pid IS NULL OR s.usesysid IS NOT NULL) AND EXISTS (SELECT FROM pg_locks w WHERE w.virtualtransaction = x.virtualtransaction AND w.mode = 'RowExclusiveLock'
-		      AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
-		LIMIT 1`, m.Name)
-	found, err := postgres.Found(err)
-	if err != nil || !found {
+	older, err := postgres.OlderWriter(ctx, db, `(SELECT fence FROM book_periods WHERE name = $1)`, m.Name)
+	if err != nil || older == "" {
 		return fault.At(err, "books.awaitOlder")
 	}
 	return fmt.Errorf("books: a transaction is older than the closing of %s, and must end first: %s", m.Name, older)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"triprize/internal/domain/fault"
 )
 
 // ErrRows means that a guarded statement did not change exactly the expected rows: they were changed without the
@@ -125,4 +127,18 @@ func LimitLockWaits(ctx context.Context, tx pgx.Tx, limit time.Duration) error {
 		return fmt.Errorf("postgres.LimitLockWaits: %w", err)
 	}
 	return nil
+}
+
+// OlderWriter describes a transaction that writes and is older than a fence: an SQL expression of type xid8, which is not in the future. It is of whatever
+// role (autovacuum has none), or prepared. Empty: there is none.
+func OlderWriter(ctx context.Context, db DB, fence string, args ...any) (older string, err error) {
+	older, err = CollectOne(ctx, db, pgx.RowTo[string], `
+		SELECT CASE WHEN x.pid IS NULL THEN 'it is prepared' ELSE format('session %s (%s)%s', x.pid, s.application_name, ', since ' || s.xact_start) END
+		FROM (SELECT `+fence+`::xid AS fence OFFSET 0) f JOIN pg_locks x ON x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND age(x.transactionid) > age(f.fence)
+		LEFT JOIN pg_stat_activity s ON s.pid = x.pid
+		WHERE (x.pid IS NULL OR s.usesysid IS NOT NULL) AND EXISTS (SELECT FROM pg_locks w WHERE w.virtualtransaction = x.virtualtransaction AND w.mode = 'RowExclusiveLock'
+		      AND w.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		LIMIT 1`, args...)
+	_, err = Found(err)
+	return older, fault.At(err, "postgres.OlderWriter")
 }
