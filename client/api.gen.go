@@ -1371,6 +1371,21 @@ type DrawRoundSignature struct {
 // EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
 type EmbedOrigins = []string
 
+// Erasure Why a user is erased.
+type Erasure struct {
+	// Client Whose user it is: a client, or `all`. Operators must name it; an app must not: it is its own.
+	Client string `json:"client,omitempty,omitzero"`
+
+	// Reason For the audit trail, in which it stays unless it has the user id in it: a ticket, and no name.
+	Reason string `json:"reason"`
+}
+
+// ErasureResult What was erased.
+type ErasureResult struct {
+	// Erased Rows, by table; empty if nothing was stored.
+	Erased map[string]int `json:"erased"`
+}
+
 // ExecutionLock defines model for ExecutionLock.
 type ExecutionLock struct {
 	// CampaignID A UUID.
@@ -1524,7 +1539,7 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
+	// Kind What the job does. The first five kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 	Kind JobKind `json:"kind"`
 
 	// State queued → awaiting_action → succeeded or failed, which are final.
@@ -1552,7 +1567,7 @@ type Job struct {
 	// Refunds Progress of a campaign-cancellation that has begun.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
+	// Result The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `erasure`: an ErasureResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is retried; as in `waiting`.
@@ -1562,7 +1577,7 @@ type Job struct {
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobKind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
+// JobKind What the job does. The first five kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 type JobKind = string
 
 // JobList defines model for JobList.
@@ -2291,7 +2306,7 @@ type Purchase struct {
 	// JobID A UUID.
 	JobID ID `json:"job_id"`
 
-	// Nonce Proves which leaf of the published list belongs to the owner; hex.
+	// Nonce Proves which leaf of the published list belongs to the owner; hex. Null if the user is erased.
 	Nonce string `json:"nonce"`
 
 	// PartialCancellations Cancellations of some of its positions, the oldest first.
@@ -2725,6 +2740,32 @@ type TransferDraft struct {
 
 	// To A UUID.
 	To ID `json:"to"`
+}
+
+// UserData What is stored about a user.
+type UserData struct {
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// Client Whose user it is, or `all`.
+	Client string `json:"client"`
+
+	// Data By table; one that has no row about the user has no rows here either.
+	Data []struct {
+		Purpose string                   `json:"purpose"`
+		Rows    []map[string]interface{} `json:"rows"`
+		Table   string                   `json:"table"`
+
+		// Until When it goes without an erasure: a time, a setting, or an event.
+		Until string `json:"until"`
+	} `json:"data"`
+
+	// Recipients To whom events about the user were sent, as far as they are still stored.
+	Recipients []struct {
+		Client string `json:"client"`
+		Host   string `json:"host"`
+	} `json:"recipients"`
+	UserID string `json:"user_id"`
 }
 
 // UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -3200,6 +3241,9 @@ type RefundID = ID
 // SweepPath `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
 type SweepPath = SweepName
 
+// UserClient defines model for UserClient.
+type UserClient = string
+
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID
 
@@ -3236,6 +3280,7 @@ const (
 	CodeInsufficientFunds     = "insufficient-funds"
 	CodeNotSoldOut            = "not-sold-out"
 	CodeStateConflict         = "state-conflict"
+	CodeGone                  = "gone"
 	CodeVersionMismatch       = "version-mismatch"
 	CodeIdempotencyKeyReused  = "idempotency-key-reused"
 	CodeRateLimited           = "rate-limited"
@@ -3386,6 +3431,11 @@ type ListWaitingRefundsParams struct {
 	WaitingFor RefundsWaitingFor // What the refunds wait for.
 	Cursor     Cursor            // The `next_cursor` of the previous page.
 	Limit      Limit             // The maximum number of elements per page.
+}
+
+// GetUserDataParams is the query of GetUserData.
+type GetUserDataParams struct {
+	Client UserClient // Whose user it is: a client, or `all`. Operators and viewers must name it; an app must not: it is its own.
 }
 
 // ListUserHoldsParams is the query of ListUserHolds.
@@ -4294,7 +4344,8 @@ func (c *Client) TryPayment(ctx context.Context, purchase PurchaseID, body Payme
 // The purchase's leaves in the frozen list, each with its path to the root, from the freeze on. Check them
 // with `triprize verify proof.json --purchase`. The nonces prove which lines of the published list belong to
 // the purchase, so only its buyer should have them. The status is 409 before the freeze, and for a purchase
-// that is not sold: cancelled, refunded or unpaid purchases do not take part in the draw.
+// that is not sold: cancelled, refunded or unpaid purchases do not take part in the draw. It is 410 if the
+// user is erased.
 //
 // For app, user, operator, viewer.
 func (c *Client) GetPurchaseProof(ctx context.Context, purchase PurchaseID, options ...CallOption) (PurchaseProof, error) {
@@ -4385,6 +4436,29 @@ func (c *Client) RunSweep(ctx context.Context, sweep SweepPath, options ...CallO
 // For app, operator.
 func (c *Client) Transfer(ctx context.Context, body TransferDraft, options ...CallOption) (Transfer, error) {
 	return send[Transfer](ctx, c, request{method: http.MethodPost, path: "/v1/transfers", body: body}, options)
+}
+
+// getUserData is GET /v1/users/{user}/data.
+func getUserData(user UserParam, params GetUserDataParams) request {
+	query := make(url.Values)
+	put(query, "client", params.Client)
+	return request{method: http.MethodGet, path: path("/v1/users/%s/data", user), query: query}
+}
+
+// EraseUser is POST /v1/users/{user}/erase: erase a user.
+//
+// Accepts the erasure as a job of kind `erasure`. The user id becomes a random pseudonym wherever it stands, and the
+// texts of apps beside it become null, or `erased`: metadata, references, descriptions, reasons, what the provider has
+// sent. Holds are deleted and jobs emptied; their keys stay for 24 hours. Amounts, positions, lists and draws stay as they are. It cannot be undone.
+//
+// 409 while something is open: `errors` lists holds, authorizations, payments, refunds, disputes, jobs, requests
+// for approval, wallets with money, and purchases in campaigns that are not drawn, 20 at most. Until the job is final, new
+// requests for the user are 409 too. If something becomes open meanwhile, the job fails with `state-conflict`,
+// and nothing is erased. Who returns under the same id is a new user. See [personal data](/guide/personal-data).
+//
+// For app, operator.
+func (c *Client) EraseUser(ctx context.Context, user UserParam, body Erasure, options ...CallOption) (Job, error) {
+	return send[Job](ctx, c, request{method: http.MethodPost, path: path("/v1/users/%s/erase", user), body: body}, options)
 }
 
 // ListUserHolds is GET /v1/users/{user}/holds: list a user's holds, newest first.

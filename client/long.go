@@ -40,6 +40,12 @@ func (c *Client) export(ctx context.Context, kind string, params GetExportParams
 	return c.long(ctx, r)
 }
 
+// UserData opens the copy of what is stored about a user, a JSON document of type [UserData]. As with Proof, a read that fails
+// means that it is not complete. Close it.
+func (c *Client) UserData(ctx context.Context, user UserParam, params GetUserDataParams) (io.ReadCloser, error) {
+	return c.long(ctx, getUserData(user, params))
+}
+
 // long opens an answer that may be long, and is read by the caller.
 func (c *Client) long(ctx context.Context, r request) (io.ReadCloser, error) {
 	body, err := retried(ctx, c.retry, r, func() (io.ReadCloser, error) { return c.openLong(ctx, r) })

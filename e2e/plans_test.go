@@ -215,10 +215,10 @@ func postgresLog(s *fleet.System) []byte {
 // wholeCampaigns is how many positions of campaigns a look of the sweep audit is at.
 const wholeCampaigns = 10_000
 
-// readsWhole reports whether the audit may read so many rows of a table: those of whole campaigns, and the outbox, which
-// is as long as the backlog, for jobs that have been queued for more than a minute.
+// readsWhole reports whether so many rows of a table may be read. An erasure looks for its rows in whole tables, and then changes those. The audit
+// reads whole campaigns, and the outbox, which is as long as the backlog, for jobs that have been queued for more than a minute.
 func readsWhole(sql, table string, rows int) bool {
-	return rows < wholeCampaigns && (strings.HasPrefix(table, "positions") && strings.Contains(sql, "positions AS NOT MATERIALIZED") ||
+	return strings.Contains(sql, "SELECT t.ctid::text") || rows < wholeCampaigns && (strings.HasPrefix(table, "positions") && strings.Contains(sql, "positions AS NOT MATERIALIZED") ||
 		table == "outbox_messages" && strings.Contains(sql, "jobs AS NOT MATERIALIZED"))
 }
 

@@ -20,11 +20,11 @@ import (
 var topics = []string{"trail", "lease", "job", "campaign", "inventory", "purchase", "wallet", "payment", "sale", "drawing", "lifecycle", "books"}
 
 // leaves are topics above job that no topic imports.
-var leaves = []string{"webhook", "key", "approval"}
+var leaves = []string{"webhook", "key", "approval", "person"}
 
 // owners has the tables that each topic writes. The audit is below the topics and has tables of its own.
 var owners = map[string][]string{
-	"trail":             {"audit_trail", "audit_seals"},
+	"trail":             {"audit_trail", "audit_texts", "audit_seals"},
 	"job":               {"jobs", "outbox_messages", "refused_jobs"},
 	"campaign":          {"campaigns", "campaign_metadata", "commitments", "layers", "prizes", "public_pages"},
 	"inventory":         {"positions", "position_fills", "holds", "held_times"},
@@ -34,6 +34,7 @@ var owners = map[string][]string{
 	"drawing":           {"draws", "draw_key_check", "draw_secrets", "draw_voids", "draw_waits", "freezes", "freeze_subtrees", "beacon_chains", "beacon_rounds"},
 	"webhook":           {"webhook_attempts", "webhook_deliveries", "webhook_endpoints", "webhook_events", "webhook_secrets"},
 	"books":             {"book_facts", "book_periods"},
+	"person":            {"erasures"},
 	"approval":          {"approvals", "approval_movements"},
 	"key":               {"api_keys", "api_clients", "console_sessions", "console_persons"},
 	"platform/audit":    {"audit_checks", "audit_violations", "audit_walks"},

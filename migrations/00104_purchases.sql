@@ -14,7 +14,7 @@ CREATE TABLE purchases (
                                   CHECK (state IN ('pending', 'awaiting_action', 'completed', 'failed',
                                                    'cancelled', 'refunding', 'refunded')),
     failure           text,                                                -- a code of the HTTP contract
-    nonce             bytea       NOT NULL CHECK (octet_length(nonce) = 16), -- conceals the owner in the published list
+    nonce             bytea       CHECK (octet_length(nonce) = 16),        -- conceals the owner in the published list; null: the user is erased
     metadata          jsonb       CONSTRAINT purchases_metadata CHECK (jsonb_typeof(metadata) = 'object' AND octet_length(metadata::text) <= 4608),
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     completed_at      timestamptz,

@@ -110,8 +110,14 @@ CREATE INDEX authorizations_active ON authorizations (wallet_id, expires_at) WHE
 -- For the sweep of expired authorizations.
 CREATE INDEX authorizations_expiry ON authorizations (expires_at) WHERE state = 'active';
 
-CREATE TRIGGER ledger_is_append_only BEFORE UPDATE OR DELETE ON ledger_entries
+CREATE TRIGGER ledger_is_append_only BEFORE DELETE ON ledger_entries
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
+-- An erased entry: nothing else can be made of one.
+CREATE FUNCTION erased(e ledger_entries) RETURNS ledger_entries LANGUAGE sql IMMUTABLE
+    RETURN (e.id, e.kind, e.debit_wallet, e.debit_account, e.credit_wallet, e.credit_account, e.amount, e.currency, e.scope,
+            CASE e.scope WHEN '' THEN e.reference ELSE 'erased:' || e.id END, NULL, e.authorization_id, e.purchase_id, split_part(e.actor, '/', 1), NULL, e.created_at)::ledger_entries;
+CREATE TRIGGER ledger_is_only_erased BEFORE UPDATE ON ledger_entries
+    FOR EACH ROW WHEN (NEW IS DISTINCT FROM erased(OLD)) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER events_are_append_only BEFORE UPDATE OR DELETE ON wallet_events
     FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER ledger_is_never_emptied BEFORE TRUNCATE ON ledger_entries
@@ -120,4 +126,6 @@ CREATE TRIGGER events_are_never_emptied BEFORE TRUNCATE ON wallet_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- +goose Down
+DROP TRIGGER ledger_is_only_erased ON ledger_entries;
+DROP FUNCTION erased;
 DROP TABLE authorizations, wallet_snapshots, wallet_events, ledger_entries, wallet_metadata, wallets;

@@ -1,4 +1,4 @@
--- loses: audit_trail, audit_seals
+-- loses: audit_texts, audit_trail, audit_seals
 -- +goose Up
 
 -- Each seal is a hash over the seal before it and the rows that it covers: a row that is changed or deleted later does
@@ -36,7 +36,21 @@ CREATE TABLE audit_trail (
     CHECK ((issuer IS NULL) = (subject IS NULL)),
     CHECK ((approval_id IS NULL) = (approved_by IS NULL))
 );
+-- What may be about a person, so that it can be forgotten: a row of the trail has "sha256:…" in its place, and seals cover that. Only
+-- erasure deletes texts.
+CREATE TABLE audit_texts (
+    hash     bytea PRIMARY KEY CHECK (hash = sha256(salt || convert_to(text, 'UTF8'))),
+    salt     bytea NOT NULL CHECK (octet_length(salt) = 16),
+    text     text  NOT NULL,                                               -- JSON
+    entry_id uuid  NOT NULL                                                -- in audit_trail
+);
+CREATE INDEX audit_texts_of_entry ON audit_texts (entry_id);
+
+CREATE TRIGGER texts_never_change BEFORE UPDATE ON audit_texts FOR EACH ROW EXECUTE FUNCTION refuse_change();
+CREATE TRIGGER texts_are_never_emptied BEFORE TRUNCATE ON audit_texts FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
 CREATE INDEX audit_trail_seal ON audit_trail (seal, id);
+CREATE INDEX audit_trail_erasures ON audit_trail (id) WHERE operation = 'eraseUser';
 CREATE INDEX audit_trail_target ON audit_trail (target, id);
 CREATE INDEX audit_trail_key ON audit_trail (key_prefix, id);
 CREATE INDEX audit_trail_operator ON audit_trail (operator, id);
@@ -50,4 +64,4 @@ CREATE TRIGGER seals_are_append_only BEFORE UPDATE OR DELETE ON audit_seals FOR 
 CREATE TRIGGER seals_are_never_emptied BEFORE TRUNCATE ON audit_seals FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 -- +goose Down
-DROP TABLE audit_trail, audit_seals;
+DROP TABLE audit_texts, audit_trail, audit_seals;

@@ -29,10 +29,13 @@ CREATE INDEX approvals_state ON approvals (state, id);
 CREATE INDEX approvals_body ON approvals (decided_at) WHERE body IS NOT NULL;
 
 CREATE TRIGGER approvals_stay_as_asked BEFORE UPDATE OF id, requester, operation, target, path, requested_by, deciding, preview, requested_at, expires_at ON approvals
-    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+    FOR EACH ROW WHEN (OLD.state = 'pending' OR NEW.body IS NOT NULL OR NEW.result IS NOT NULL OR NEW.preview::text <> '[]' OR NEW.deciding <> '{}' OR NEW.target <> OLD.target AND NEW.target NOT LIKE 'erased-%' OR (NEW.id, NEW.requester, NEW.operation, NEW.path, NEW.requested_at, NEW.expires_at,
+        NEW.requested_by::text) IS DISTINCT FROM (OLD.id, OLD.requester, OLD.operation, OLD.path, OLD.requested_at, OLD.expires_at, (OLD.requested_by::jsonb - '{reason,target}'::text[])::text))
+    EXECUTE FUNCTION refuse_change(); -- but for an erasure
 CREATE TRIGGER approvals_keep_their_body BEFORE UPDATE OF body ON approvals FOR EACH ROW WHEN (OLD.state = 'pending' OR NEW.body IS NOT NULL) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER approvals_end_once BEFORE UPDATE OF state, decided_by, decided_at, result ON approvals
-    FOR EACH ROW WHEN (OLD.state <> 'pending' OR NEW.state = 'pending') EXECUTE FUNCTION refuse_change();
+    FOR EACH ROW WHEN (NEW.state = 'pending' OR OLD.state <> 'pending' AND (NEW.state, NEW.decided_at, NEW.decided_by::text, NEW.result::text) IS DISTINCT FROM
+        (OLD.state, OLD.decided_at, (OLD.decided_by::jsonb - '{reason,target}'::text[])::text, NULL)) EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER approvals_are_kept BEFORE DELETE ON approvals FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER approvals_are_never_emptied BEFORE TRUNCATE ON approvals FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 

@@ -113,6 +113,9 @@ func checkSold(ctx context.Context, tx pgx.Tx, id uuid.UUID, stored []fairdraw.S
 		if err != nil {
 			return err
 		}
+		if len(stored) > 0 && line.Holder == [32]byte{} { // its user is erased
+			line.Holder = stored[0].Holder
+		}
 		if len(stored) == 0 || stored[0] != line {
 			return another
 		}

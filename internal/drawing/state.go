@@ -159,6 +159,8 @@ func (s *Proofs) takesPart(ctx context.Context, p purchase.Purchase) error {
 		return err
 	case c.State == campaign.Cancelled:
 		return errCancelled
+	case p.Erased:
+		return fault.New(fault.Gone, "the user of the purchase is erased: nobody can show any more which line of the list it has")
 	case p.State.Open():
 		return fault.New(fault.StateConflict, "the purchase is %s: it is not paid", p.State)
 	case p.State != purchase.Completed:

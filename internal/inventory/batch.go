@@ -154,7 +154,7 @@ func (s *Holds) decide(ctx context.Context, tx pgx.Tx, tasks []*task) (*effects,
 	out.changes.Queue(&writes)
 	for _, one := range changed {
 		if one.released && one.Job.Actor != nil {
-			writes.Queue(trail.Insert("$1"), trail.Rows(one.Job.Actor.Entry(uuid.Nil, map[string]any{"state": HoldActive}, map[string]any{"state": HoldReleased})))
+			writes.Queue(trail.Insert("$1"), trail.Rows(one.Job.Actor.Entry(uuid.Nil, one.answer.Before, map[string]any{"state": HoldReleased})))
 		}
 	}
 	if err = queueHold(&writes, out.made, f.quota); err == nil {

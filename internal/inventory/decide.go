@@ -199,7 +199,7 @@ func (s *Holds) extend(f *snapshot, out *effects, r *task) job.Answer {
 	h.ExpiresAt = deadline
 	h.Extensions++
 	out.extended = append(out.extended, h)
-	return job.Answer{Body: s.render(*h, r.Viewer)}
+	return job.Answer{Body: s.render(*h, r.Viewer), Before: map[string]any{"client": h.Client}}
 }
 
 // extended returns until when a hold lasts when ttl is added, within the bounds, and the
@@ -227,6 +227,7 @@ func (s *Holds) release(f *snapshot, out *effects, r *task) (released bool, err 
 	if err != nil {
 		return false, err
 	}
+	r.answer.Before = map[string]any{"state": HoldActive, "client": h.Client, "user_id": h.UserID}
 	h.State = HoldReleased
 	out.released = append(out.released, h)
 	f.end(h)

@@ -41,7 +41,7 @@ var Invariants = []audit.Invariant{
 			WHERE s.campaign_id = h.campaign_id AND s.hold_id = h.id) k
 		WHERE (k.n, k.listed) IS DISTINCT FROM (CASE WHEN h.state = 'active' THEN h.size ELSE 0 END, CASE WHEN h.state = 'active' THEN h.size ELSE 0 END)`},
 	{Check: "purchase_limits", Name: "no user has more positions than the limit", SQL: `
-		SELECT format('user %s has %s of %s in campaign %s', s.user_id, count(*), c.purchase_limit, c.id)
+		SELECT format('the user of purchase or hold %s has %s of %s in campaign %s', max(coalesce(s.purchase_id, s.hold_id)::text), count(*), c.purchase_limit, c.id)
 		FROM campaigns c JOIN positions s ON s.campaign_id = c.id
 		WHERE s.user_id IS NOT NULL AND c.purchase_limit IS NOT NULL
 		GROUP BY c.id, c.purchase_limit, s.user_id HAVING count(*) > c.purchase_limit`},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -28,6 +29,9 @@ type Accepted struct {
 // ErrClosed refuses a purchase whose key is free, and whose campaign never sells again.
 var ErrClosed = errors.New("the campaign never sells again")
 
+// errErased refuses a request whose key is free, and whose user is being erased.
+var errErased = fault.New(fault.StateConflict, "the user is being erased: wait until the job of that is done")
+
 // Accept makes jobs from requests and, in the same commit, one message for each kind. A request
 // whose key is known gets the job of that key; a purchase of a closed campaign gets no other. On a pool this is a transaction of its own, in one round
 // trip, and one more when keys are known. The caller dispatches the messages after the commit.
@@ -48,10 +52,13 @@ func accept(ctx context.Context, db postgres.DB, requests []Request, refusals []
 			}
 		}
 		done, err = in.done(ctx, db, jobs, func(i int) error {
-			if r := requests[i]; refusals[i] == nil && r.Kind == KindPurchase && in.closed[r.CampaignID] {
+			switch r := requests[i]; {
+			case refusals[i] != nil:
+				return refusals[i]
+			case r.Kind == KindPurchase && in.closed[r.CampaignID]:
 				return ErrClosed
 			}
-			return refusals[i]
+			return in.why(i)
 		})
 	}
 	return done, messages, fault.At(err, "job.Accept")
@@ -81,12 +88,21 @@ type records struct {
 	order    []int   // indexes of requests that make the job of their key if it is free, each key once, in the order of (client, key)
 	made     map[uuid.UUID]time.Time
 	closed   map[uuid.UUID]bool // campaigns of purchases that never sell again
+	erased   map[string]bool    // users of requests that are being erased
+}
+
+// why returns why a request that is not refused, and not of a closed campaign, has no job.
+func (in *records) why(i int) error {
+	if in.erased[in.requests[i].UserID] {
+		return errErased
+	}
+	return nil
 }
 
 // newRecords returns the records of requests. The first request with a key makes the
 // job of that key.
 func newRecords(requests []Request, refusals []error) *records {
-	in := &records{requests: requests, refusals: refusals, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool)}
+	in := &records{requests: requests, refusals: refusals, order: make([]int, 0, len(requests)), made: make(map[uuid.UUID]time.Time), closed: make(map[uuid.UUID]bool), erased: make(map[string]bool)}
 	seen := make(map[slot]bool, len(requests))
 	for i, r := range requests {
 		if at := r.slot(); refusals[i] == nil && !seen[at] {
@@ -100,7 +116,7 @@ func newRecords(requests []Request, refusals []error) *records {
 	return in
 }
 
-// insert makes jobs in a state, but for purchases of campaigns that never sell again: no job is
+// insert makes jobs in a state, but for purchases of campaigns that never sell again, and for users that are being erased: no job is
 // needed to refuse these. Queued jobs get a message for each kind, and those of operators a row of the
 // audit trail. A job that is final from the start belongs to a command and has had its one attempt.
 //
@@ -114,7 +130,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 	ids, clients, keys := make([]uuid.UUID, n), make([]string, n), make([]string, n)
 	hashes, kinds, campaigns := make([][]byte, n), make([]string, n), make([]*uuid.UUID, n)
 	users, payloads, retentions := make([]*string, n), make([][]byte, n), make([]float64, n)
-	requestIDs, traces := make([]*string, n), make([]*string, n)
+	requestIDs, traces, owners := make([]*string, n), make([]*string, n), make([]string, n)
 	var sellers []uuid.UUID // campaigns of purchases, each once
 	isSeller := make(map[uuid.UUID]bool, 1)
 	var changes []trail.Entry   // of operators
@@ -124,7 +140,10 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 		ids[at], clients[at], keys[at], hashes[at], kinds[at] = r.ID, r.Client, r.Key, r.Hash[:], string(r.Kind)
 		campaigns[at], users[at] = postgres.Nullable(r.CampaignID), postgres.Nullable(r.UserID)
 		payloads[at], retentions[at] = r.Payload, r.Retention.Seconds()
-		requestIDs[at], traces[at] = postgres.Nullable(r.RequestID), postgres.Nullable(r.Traceparent)
+		if r.Payload == nil && r.Owner != "" && r.Owner != r.Client { // whose user it is
+			payloads[at] = fmt.Appendf(nil, `{"client":%q}`, r.Owner)
+		}
+		requestIDs[at], traces[at], owners[at] = postgres.Nullable(r.RequestID), postgres.Nullable(r.Traceparent), cmp.Or(r.Owner, r.Client)
 		if r.Kind == KindPurchase && !isSeller[r.CampaignID] {
 			isSeller[r.CampaignID] = true
 			sellers = append(sellers, r.CampaignID)
@@ -137,7 +156,7 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 			messages = append(messages, Message{ID: uuidv7.New(), Kind: r.Kind, Delivery: 1})
 		}
 	}
-	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, retentions, string(state), state.Final(), sellers, requestIDs, traces}
+	also, args := "", []any{ids, clients, keys, hashes, kinds, campaigns, users, payloads, retentions, string(state), state.Final(), sellers, requestIDs, traces, owners}
 	if state == Queued {
 		names, kinds := make([]uuid.UUID, len(messages)), make([]string, len(messages))
 		for i, m := range messages {
@@ -146,27 +165,28 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 		also, args = `, messages AS (
 			INSERT INTO outbox_messages (id, kind, jobs)
 			SELECT m.id, kind, array_agg(made.id ORDER BY made.id)
-			FROM unnest($15::uuid[], $16::text[]) AS m (id, kind) JOIN made USING (kind)
+			FROM unnest($16::uuid[], $17::text[]) AS m (id, kind) JOIN made USING (kind)
 			GROUP BY m.id, kind)`, append(args, names, kinds)
 	}
 	if len(changes) > 0 { // the statement for apps stays as it is
-		also, args = also+`, changes AS (`+trail.Insert("$17")+` WHERE job_id IN (SELECT id FROM made))`, append(args, trail.Rows(changes...))
+		also, args = also+`, `+trail.InsertOf("$18", `SELECT id FROM made`), append(args, trail.Rows(changes...))
 	}
 	var b pgx.Batch
 	b.Queue(`
 		WITH closed AS MATERIALIZED (SELECT id FROM campaigns WHERE id = ANY($12) AND state IN ('drawing', 'completed', 'cancelled')),
+		erased AS MATERIALIZED (SELECT user_id, payload ->> 'client' AS client FROM jobs WHERE kind = 'erasure' AND user_id = ANY($7) AND state NOT IN ('succeeded', 'failed')),
 		made AS (
 			INSERT INTO jobs (id, client, idempotency_key, request_hash, kind, campaign_id, user_id, payload, request_id, traceparent, expires_at, state, attempts, finished_at)
 			SELECT id, client, key, hash, kind, campaign_id, user_id, payload, request_id, traceparent, clock_timestamp() + retention * interval '1 second',
 			       $10, CASE WHEN $11 THEN 1 ELSE 0 END, CASE WHEN $11 THEN clock_timestamp() END
-			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[], $13::text[], $14::text[])
-			     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, retention, request_id, traceparent, ordinal)
-			WHERE NOT (kind = 'purchase' AND campaign_id IN (SELECT id FROM closed))
+			FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::uuid[], $7::text[], $8::json[], $9::float8[], $13::text[], $14::text[], $15::text[])
+			     WITH ORDINALITY AS r (id, client, key, hash, kind, campaign_id, user_id, payload, retention, request_id, traceparent, owner, ordinal)
+			WHERE NOT (kind = 'purchase' AND campaign_id IN (SELECT id FROM closed)) AND NOT EXISTS (SELECT FROM erased e WHERE e.user_id = r.user_id AND (e.client IS NULL OR r.owner IN (e.client, '`+EveryClient+`')))
 			ORDER BY ordinal
 			ON CONFLICT (client, idempotency_key) DO NOTHING
 			RETURNING id, kind, accepted_at
 		)`+also+`
-		SELECT id, accepted_at FROM made UNION ALL SELECT id, NULL FROM closed`, args...).Query(in.scanMade)
+		SELECT id, accepted_at, NULL FROM made UNION ALL SELECT id, NULL, NULL FROM closed UNION ALL SELECT NULL, NULL, user_id FROM erased`, args...).Query(in.scanMade)
 	if err := db.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}
@@ -186,13 +206,18 @@ func (in *records) insert(ctx context.Context, db postgres.DB, state State) (mes
 func (in *records) scanMade(rows pgx.Rows) error {
 	clear(in.made)
 	clear(in.closed)
-	var id uuid.UUID
+	clear(in.erased)
+	var id *uuid.UUID
 	var at *time.Time
-	_, err := pgx.ForEachRow(rows, []any{&id, &at}, func() error {
-		if at == nil {
-			in.closed[id] = true
-		} else {
-			in.made[id] = *at
+	var user *string
+	_, err := pgx.ForEachRow(rows, []any{&id, &at, &user}, func() error {
+		switch {
+		case user != nil:
+			in.erased[*user] = true
+		case at == nil:
+			in.closed[*id] = true
+		default:
+			in.made[*id] = *at
 		}
 		return nil
 	})

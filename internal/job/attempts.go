@@ -33,7 +33,7 @@ func FindQueued(ctx context.Context, db postgres.DB, kind Kind, jobs []Ref) ([]R
 	}, `
 		SELECT i.ordinal, j.attempts FROM unnest($1::uuid[], $2::uuid[]) WITH ORDINALITY AS i (id, campaign_id, ordinal)
 		CROSS JOIN LATERAL (SELECT * FROM jobs WHERE id = i.id OFFSET 0) j
-		WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = $3 AND j.campaign_id = i.campaign_id
+		WHERE j.state = 'queued' AND j.purchase_id IS NULL AND j.kind = $3 AND coalesce(j.campaign_id, '00000000-0000-0000-0000-000000000000') = i.campaign_id
 		ORDER BY j.attempts, j.id`, ids, campaigns, kind)
 	return queued, fault.At(err, "job.FindQueued")
 }

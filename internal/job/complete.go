@@ -131,6 +131,12 @@ func Complete(ctx context.Context, tx pgx.Tx, o *Outcome) error {
 	return fault.At(err, "job.Complete(%s)", o.ID)
 }
 
+// Forget makes a final job forget whom it is about.
+func Forget(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	_, err := tx.Exec(ctx, `UPDATE jobs SET user_id = NULL, payload = NULL WHERE id = $1`, id)
+	return fault.At(err, "job.Forget(%s)", id)
+}
+
 // QueueLock locks jobs in the order of their ids. A transaction that does more than one
 // of the things below, or one of them and QueueComplete, locks all its jobs first.
 func QueueLock(b *pgx.Batch, jobs []uuid.UUID) {

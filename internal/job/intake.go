@@ -75,7 +75,7 @@ func NewIntake(settings config.Accept, o IntakeOptions, registry prometheus.Regi
 		replayed: prometheus.NewCounter(prometheus.CounterOpts{Name: "triprize_requests_replayed_total", Help: "Requests answered with the job of an earlier request with the same key."}),
 	}
 	registry.MustRegister(in.accepted, in.refused, in.replayed)
-	telemetry.Expect(in.accepted, KindPurchase, KindCancellation, KindDraw, KindCampaignCancellation)
+	telemetry.Expect(in.accepted, KindPurchase, KindCancellation, KindDraw, KindCampaignCancellation, KindErasure)
 	telemetry.Expect(in.refused, fault.SoldOut, fault.CampaignNotActive, fault.SaleNotOpen)
 	options := batch.Options{
 		Size: MaxJobs, Linger: cmp.Or(settings.BatchLinger, time.Millisecond), BusyInterval: BusyInterval, InFlight: maxBatches, OrderTimeout: overdueBatch,

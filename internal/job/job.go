@@ -72,6 +72,7 @@ const (
 	KindDraw         Kind = "draw"
 
 	KindCampaignCancellation Kind = "campaign-cancellation"
+	KindErasure              Kind = "erasure" // of a user
 )
 
 // The kinds of tasks about leased rows, see package lease.
@@ -120,7 +121,7 @@ const (
 )
 
 // QueueKinds are the kinds of jobs that workers handle.
-var QueueKinds = []Kind{KindPurchase, KindCancellation, KindCampaignCancellation, KindDraw}
+var QueueKinds = []Kind{KindPurchase, KindCancellation, KindCampaignCancellation, KindDraw, KindErasure}
 
 // TaskKinds are the kinds of tasks. Each has a queue and a share of every worker, so that none
 // waits for another.
@@ -128,6 +129,9 @@ var TaskKinds = append(slices.Clip(QueueKinds), KindPayment, KindRefund, KindEve
 
 // System is the client of jobs that Triprize makes itself.
 const System = "system"
+
+// EveryClient stands for all clients of a user.
+const EveryClient = "all"
 
 // Tool is the client of jobs that operators make with triprize.
 const Tool = "triprize"

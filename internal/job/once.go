@@ -123,7 +123,10 @@ func OnceEach(ctx context.Context, db postgres.Beginner, requests []Request, do 
 		var err error
 		done, err = in.done(ctx, tx, jobs, func(i int) error {
 			one, known := undone[requests[i].slot()]
-			if known && one.hash != requests[i].Hash { // the refusal is of another request with this key
+			if !known {
+				return in.why(i)
+			}
+			if one.hash != requests[i].Hash { // the refusal is of another request with this key
 				return errTogether
 			}
 			return one.why

@@ -22,6 +22,7 @@ type Request struct {
 	Kind       Kind
 	CampaignID uuid.UUID // zero: none
 	UserID     string    // empty: none
+	Owner      string    // the client whose user it is; empty: Client
 	Payload    json.RawMessage
 	Retention  time.Duration // how long the job is kept at least
 	HTTPStatus int           // of the answer to a command that succeeds; the entry point chooses it

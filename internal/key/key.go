@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,14 +71,17 @@ const insufficientPrivilege = "42501"
 
 var clientName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
+// reserved are clients that are no key's: see package job.
+var reserved = []string{"system", "all", trail.Persons}
+
 // Create makes a key and returns its full text. The text cannot be read again
 // later. db must be the owner's of the tables: a role of the fleet makes no keys.
 func Create(ctx context.Context, db postgres.DB, role Role, client string) (string, error) {
 	if role != Operator && role != Viewer && role != App {
 		return "", fmt.Errorf("key.Create: the role must be %s, %s or %s, not %q", Operator, Viewer, App, role)
 	}
-	if !clientName.MatchString(client) || client == "system" || client == trail.Persons {
-		return "", fmt.Errorf("key.Create: the client must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, and neither \"system\" nor \"%s\"; got %q", trail.Persons, client)
+	if !clientName.MatchString(client) || slices.Contains(reserved, client) {
+		return "", fmt.Errorf("key.Create: the client must be 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, and none of %s; got %q", strings.Join(reserved, ", "), client)
 	}
 	random := make([]byte, prefixBytes+secretBytes)
 	_, _ = rand.Read(random) // never fails
@@ -96,6 +100,12 @@ func Create(ctx context.Context, db postgres.DB, role Role, client string) (stri
 		return "", fmt.Errorf("key.Create: %w", err)
 	}
 	return marker + "_" + prefix + "_" + secret, nil
+}
+
+// IsClient reports whether a client has or had a key.
+func IsClient(ctx context.Context, db postgres.DB, name string) (is bool, err error) {
+	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM api_clients WHERE name = $1)`, name).Scan(&is)
+	return is, fault.At(err, "key.IsClient")
 }
 
 // List returns every key, newest first.

@@ -122,7 +122,7 @@ func TestABadRoleOrClientIsRefused(t *testing.T) {
 			t.Errorf("the role %q: %q, %v", role, text, err)
 		}
 	}
-	for _, client := range []string{"", "system", "Shop", "-shop", ".shop", "_shop", "a shop", "shop\n", "läden", "shop/1", strings.Repeat("a", 65)} {
+	for _, client := range []string{"", "system", "all", "oidc", "Shop", "-shop", ".shop", "_shop", "a shop", "shop\n", "läden", "shop/1", strings.Repeat("a", 65)} {
 		if text, err := key.Create(t.Context(), db, key.App, client); err == nil || text != "" || fromPostgres(err) {
 			t.Errorf("the client %q: %q, %v", client, text, err)
 		}

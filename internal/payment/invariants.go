@@ -19,8 +19,8 @@ var Invariants = []audit.Invariant{
 		WHERE j.state = 'queued' AND NOT EXISTS (SELECT FROM payments p WHERE p.purchase_id = j.purchase_id AND p.finished_at IS NULL)
 		  AND j.id NOT IN (SELECT unnest(jobs) FROM outbox_messages)`},
 	{Check: "wallet_refunds", Name: "a purchase by wallet or external has a refund of each cancelled part, and of the rest when it is cancelled, to its buyer, and no other has one", SQL: `
-		SELECT format('purchase %s by %s of %s over %s %s is %s; refunds by %s to %s over %s %s', coalesce(p.id, r.purchase_id), p.payment_method, p.user_id,
-		              p.cancelled, p.currency, p.state, r.method, r.user_id, r.amounts, r.currency)
+		SELECT format('purchase %s by %s over %s %s is %s; refunds by %s, to its user: %s, over %s %s', coalesce(p.id, r.purchase_id), p.payment_method,
+		              p.cancelled, p.currency, p.state, r.method, p.user_id = r.user_id, r.amounts, r.currency)
 		FROM (WITH few AS MATERIALIZED (SELECT * FROM purchases WHERE payment_method <> 'card' AND (state = 'cancelled' OR partial_cancellations IS NOT NULL))
 		      SELECT few.*, ARRAY(
 		          SELECT (part ->> 'amount')::bigint FROM jsonb_array_elements(few.partial_cancellations) AS part
@@ -80,7 +80,7 @@ var Invariants = []audit.Invariant{
 		WHERE j.state = 'awaiting_action' AND (y.purchase_id IS NULL OR y.finished_at IS NOT NULL)`},
 	{Check: "payment_jobs", Name: "the job of a payment is open as long as its purchase, and ends with it", SQL: `
 		SELECT format('payment %s is %s, its purchase %s, its job %s is %s', y.purchase_id, y.phase, p.state, j.id, j.state)
-		FROM payments y JOIN purchases p ON p.id = y.purchase_id JOIN jobs j ON j.id = y.purchase_id
+		FROM payments y JOIN purchases p ON p.id = y.purchase_id JOIN jobs j ON j.id = y.purchase_id AND j.payload IS NOT NULL -- null: its user was erased
 		WHERE j.purchase_id IS DISTINCT FROM y.purchase_id OR j.kind <> 'purchase'
 		   OR (j.state IN ('queued', 'awaiting_action')) <> (p.state IN ('pending', 'awaiting_action'))
 		   OR y.phase = 'settled' AND j.state <> 'succeeded' OR y.phase IN ('refund_due', 'cancelled') AND j.state <> 'failed'`},
@@ -89,7 +89,7 @@ var Invariants = []audit.Invariant{
 		WHERE p.state IN ('pending', 'awaiting_action') AND NOT EXISTS (SELECT FROM jobs j WHERE j.id = p.id)`},
 	{Check: "waiting_cancellations", Name: "a cancellation waits for the open payment that ends with it, and for no other", SQL: `
 		SELECT format('cancellation %s is %s, for purchase %s; payment %s is %s and ends with %s', j.id, j.state, j.purchase_id, y.purchase_id, y.phase, y.cancel_job)
-		FROM (SELECT * FROM jobs WHERE kind = 'cancellation' AND purchase_id IS NOT NULL) j
+		FROM (SELECT * FROM jobs WHERE kind = 'cancellation' AND purchase_id IS NOT NULL AND payload IS NOT NULL) j
 		FULL JOIN (SELECT * FROM payments WHERE cancel_job IS NOT NULL) y ON y.cancel_job = j.id
 		LEFT JOIN purchases p ON p.id = y.purchase_id
 		WHERE j.id IS NOT NULL AND (y.purchase_id IS DISTINCT FROM j.purchase_id OR j.payload ->> 'purchase_id' <> j.purchase_id::text)
@@ -97,7 +97,7 @@ var Invariants = []audit.Invariant{
 		   OR j.id IS NULL AND p.state IN ('pending', 'awaiting_action')
 		   OR j.state = 'failed'`},
 	{Check: "card_refunds", Name: "a card purchase that is given back, in whole or in part, has refunds of ours to its buyer, and no other has one", SQL: `
-		SELECT format('purchase %s of %s in %s is %s; refund %s to %s in %s', coalesce(p.id, r.purchase_id), p.user_id, p.currency, p.state, r.id, r.user_id, r.currency)
+		SELECT format('purchase %s in %s is %s; refund %s, to its user: %s, in %s', coalesce(p.id, r.purchase_id), p.currency, p.state, r.id, p.user_id = r.user_id, r.currency)
 		FROM (WITH few AS MATERIALIZED (SELECT * FROM purchases WHERE state IN ('refunding', 'refunded') OR payment_method = 'card' AND partial_cancellations IS NOT NULL) SELECT * FROM few) p
 		FULL JOIN (SELECT * FROM refunds WHERE method = 'card' AND number IS NOT NULL) r ON r.purchase_id = p.id
 		WHERE (p.id, p.campaign_id, p.user_id, p.currency) IS DISTINCT FROM (r.purchase_id, r.campaign_id, r.user_id, r.currency)`},

@@ -47,7 +47,7 @@ var Invariants = []audit.Invariant{
 		                   AND p.state IN ('completed', 'cancelled', 'refunding', 'refunded'), false)`},
 	{Check: "unsold_jobs", Name: "a purchase job that failed or is open has sold nothing", SQL: `
 		SELECT format('job %s is %s, its purchase %s is %s', j.id, j.state, p.id, p.state)
-		FROM jobs j JOIN purchases p ON p.id = j.id
+		FROM jobs j JOIN purchases p ON p.id = j.id AND j.payload IS NOT NULL -- null: its user was erased
 		WHERE j.state <> 'succeeded' AND p.completed_at IS NOT NULL
 		   OR j.state = 'failed' AND p.state NOT IN ('failed', 'cancelled', 'refunding', 'refunded')
 		   OR j.state IN ('queued', 'awaiting_action') AND p.state NOT IN ('pending', 'awaiting_action')`},

@@ -79,6 +79,7 @@ type Purchase struct {
 	State            State
 	Failure          *fault.Code
 	Nonce            [fairdraw.NonceSize]byte // secret; only its owner may see it
+	Erased           bool                     // its user is erased, and the nonce zero
 	CreatedAt        time.Time
 	CompletedAt      *time.Time
 	Cancellation     *Cancellation // of all that it had
@@ -141,6 +142,7 @@ func scan(row pgx.CollectableRow) (p Purchase, err error) {
 	err = row.Scan(&p.ID, &p.CampaignID, &p.UserID, &p.Amount, &p.Currency, &p.PaymentMethod, &p.PaymentReference,
 		&p.State, &p.Failure, &nonce, &p.CreatedAt, &p.CompletedAt, &cancelledAt, &cancelledBy, &reason, &p.Client, &p.Metadata, &p.Partial, &p.Items)
 	copy(p.Nonce[:], nonce)
+	p.Erased = nonce == nil
 	if cancelledAt != nil && cancelledBy != nil { // the table allows both or neither
 		p.Cancellation = &Cancellation{At: *cancelledAt, By: *cancelledBy, Reason: reason}
 	}
@@ -258,7 +260,7 @@ const soldPage = 8192
 
 // SoldLines yields every sold position of a campaign as it is published, by layer and
 // column, up to the first error. It reads page by page, so the list is whole only when it cannot
-// change meanwhile: the campaign is drawing or completed, or db is a snapshot.
+// change meanwhile: the campaign is drawing or completed, or db is a snapshot. The holder of an erased user is zero.
 func SoldLines(ctx context.Context, db postgres.DB, campaignID uuid.UUID) iter.Seq2[fairdraw.SoldLine, error] {
 	return soldLines(ctx, db, campaignID, soldPage)
 }
@@ -296,6 +298,8 @@ func scanSold(row pgx.CollectableRow) (fairdraw.SoldLine, error) {
 	var nonce []byte
 	var userID string
 	err := row.Scan(&line.Layer, &line.Column, &line.PurchaseID, &nonce, &userID)
-	line.Holder = fairdraw.Holder(nonce, userID)
+	if nonce != nil {
+		line.Holder = fairdraw.Holder(nonce, userID)
+	}
 	return line, err
 }

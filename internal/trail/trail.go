@@ -1,13 +1,14 @@
 // Package trail owns the audit trail: what operators have changed.
 //
 // A row is written in the transaction of its change: with the job of a command (package job), or by [Write]. What apps,
-// users and the system do is in no row. Triggers let nobody change a row; what is done without them is found by [Seals]
+// users and the system do is in no row, except that an app erases a user. Triggers let nobody change a row; what is done without them is found by [Seals]
 // and the audit. The rows have no chain among them: it would put all operators in a line, behind the slowest publication.
 package trail
 
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -28,7 +29,7 @@ var Operations = strings.Fields(`createCampaign patchCampaign publishCampaign pa
 	requestDraw submitDrawRound voidDraw requestPurchase cancelPurchase tryPayment createHold extendHold releaseHold retryPayment resolvePayment
 	retryRefund resolveRefund resolveRefunds explainPaymentDiscrepancy openWallet creditWallet debitWallet transfer authorize captureAuthorization
 	voidAuthorization createWebhookEndpoint patchWebhookEndpoint deleteWebhookEndpoint enableWebhookEndpoint disableWebhookEndpoint
-	rotateWebhookSecret testWebhookEndpoint replayWebhookDelivery replayWebhookDeliveries runSweep revokeKey closeMonth approveRequest rejectRequest withdrawRequest`)
+	eraseUser rotateWebhookSecret testWebhookEndpoint replayWebhookDelivery replayWebhookDeliveries runSweep revokeKey closeMonth approveRequest rejectRequest withdrawRequest`)
 
 // Persons is the client of those who sign in with accounts. No key's client may be called so.
 const Persons = "oidc"
@@ -47,7 +48,7 @@ type Actor struct {
 	Address   string `json:"address,omitempty"`
 	Via       string `json:"via"`       // api, console, cli or system
 	Operation string `json:"operation"` // of the contract, or a command
-	Target    string `json:"target"`    // the id of the resource; empty: what is made, by the id in its document
+	Target    string `json:"target"`    // the id of the resource; empty: what is made, by the id in its document, or else the job
 	Reason    string `json:"reason,omitempty"`
 
 	// Of a person who has signed in with an account: then Operator is verified, and not a claim.
@@ -80,8 +81,9 @@ type Entry struct {
 	JobID  *uuid.UUID `json:"job_id"`
 	Before string     `json:"before"` // JSON, as it is sealed; empty or null: none
 	After  string     `json:"after"`
-	At     time.Time  `json:"-"` // by the database's clock
-	Seal   *int64     `json:"-"` // nil: the next one
+	Texts  []text     `json:"texts"` // that may be about a person: in their place is [text.hash]
+	At     time.Time  `json:"-"`     // by the database's clock
+	Seal   *int64     `json:"-"`     // nil: the next one
 }
 
 // longest is the longest member of a document in a row. Of a longer one, such as the layers of a large campaign, the row has the hash.
@@ -94,13 +96,62 @@ func (a Actor) Entry(job uuid.UUID, before, after any) Entry {
 	if a.Target == "" {
 		_ = json.Unmarshal(is["id"], &a.Target)
 	}
+	if a.Target == "" && job != uuid.Nil {
+		a.Target = job.String()
+	}
 	for name, now := range is {
 		if bytes.Equal(was[name], now) {
 			delete(was, name)
 			delete(is, name)
 		}
 	}
-	return Entry{ID: uuidv7.New(), Actor: a, JobID: postgres.Nullable(job), Before: textOf(was), After: textOf(is)}
+	e := Entry{ID: uuidv7.New(), Actor: a, JobID: postgres.Nullable(job)}
+	e.Before, e.After = textOf(e.conceal(was)), textOf(e.conceal(is))
+	if e.Reason != "" {
+		_ = json.Unmarshal(e.hide(json.RawMessage(textOf(e.Reason))), &e.Reason)
+	}
+	if e.ApprovedBy != "" {
+		e.ApprovedBy = textOf(e.conceal(membersOf(json.RawMessage(e.ApprovedBy))))
+	}
+	return e
+}
+
+// text is what may be about a person, so that it can be forgotten.
+type text struct {
+	Salt []byte `json:"salt"`
+	Text string `json:"text"` // JSON
+}
+
+// hide takes a value out of a row, and returns what stands in its place: "sha256:…", of salt and text.
+func (e *Entry) hide(value json.RawMessage) json.RawMessage {
+	t := text{make([]byte, 16), string(value)}
+	_, _ = rand.Read(t.Salt) // never fails
+	e.Texts = append(e.Texts, t)
+	return json.RawMessage(fmt.Sprintf(`"sha256:%x"`, sha256.Sum256(append(t.Salt, t.Text...))))
+}
+
+// ofPersons are members that may be about a person.
+var ofPersons = strings.Fields(`user_id owner_id holder metadata payment_reference reference description reason cancel_reason cancelled_by resolve_reason resolved_by
+	partial_cancellations explanation target preview decline`)
+
+func (e *Entry) conceal(members map[string]json.RawMessage) map[string]json.RawMessage {
+	for name, member := range members {
+		switch {
+		case string(member) == "null":
+		case slices.Contains(ofPersons, name):
+			members[name] = e.hide(member)
+		case member[0] == '{':
+			members[name] = json.RawMessage(textOf(e.conceal(membersOf(member))))
+		case member[0] == '[':
+			var list []json.RawMessage
+			_ = json.Unmarshal(member, &list)
+			for i, one := range list {
+				list[i] = e.conceal(map[string]json.RawMessage{"": one})[""]
+			}
+			members[name] = json.RawMessage(textOf(list))
+		}
+	}
+	return members
 }
 
 // forgotten are members that no row has, since jobs forget them: what a buyer pays with, and where the bank sends it.
@@ -129,6 +180,21 @@ func textOf(document any) string {
 
 // Insert inserts [Rows], which are the parameter of this name, such as $1.
 func Insert(parameter string) string {
+	return `WITH texts AS (` + insertTexts(parameter) + `) ` + insertRows(parameter)
+}
+
+// InsertOf is Insert as common table expressions, for the entries of jobs that jobs selects.
+func InsertOf(parameter, jobs string) string {
+	return `texts AS (` + insertTexts(parameter) + ` WHERE r.job_id IN (` + jobs + `)), changes AS (` + insertRows(parameter) + ` WHERE r.job_id IN (` + jobs + `))`
+}
+
+func insertTexts(parameter string) string {
+	return `INSERT INTO audit_texts (hash, salt, text, entry_id)
+		SELECT sha256(t.salt || convert_to(t.text, 'UTF8')), t.salt, t.text, r.id FROM json_to_recordset(` + parameter + `::json) AS r (id uuid, job_id uuid, texts json)
+		CROSS JOIN LATERAL (SELECT decode(x.salt, 'base64') AS salt, x.text FROM json_to_recordset(r.texts) AS x (salt text, text text)) t`
+}
+
+func insertRows(parameter string) string {
 	return `INSERT INTO audit_trail (id, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, approval_id, approved_by, before, after)
 		SELECT id, operator, client, key_prefix, address, via, operation, target, job_id, reason, issuer, subject, email, approval_id, approved_by::json, nullif(before, 'null')::json, nullif(after, 'null')::json
 		FROM json_to_recordset(` + parameter + `::json) AS r (id uuid, operator text, client text, key_prefix text, address text, via text, operation text,
@@ -148,6 +214,13 @@ func Write(ctx context.Context, db postgres.DB, before, after any) error {
 	return fault.At(err, "trail.Write(%s)", a.Operation)
 }
 
+// Forget deletes the texts about erasures of a user that have its id in them. No text there has a NUL.
+func Forget(ctx context.Context, tx pgx.Tx, userID string) error {
+	_, err := tx.Exec(ctx, `DELETE FROM audit_texts t WHERE position($2 IN t.text::json #>> '{}') > 0 AND t.entry_id IN (
+		SELECT x.entry_id FROM audit_texts x JOIN audit_trail a ON a.id = x.entry_id WHERE a.operation = $1 AND `+isUser+`)`, erase, userID)
+	return fault.At(err, "trail.Forget")
+}
+
 // idAge is more than a process's clock and the database's differ, and than a change takes from its id to its row.
 const idAge = time.Hour
 
@@ -161,7 +234,7 @@ type Filter struct {
 func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (list []Entry, next uuid.UUID, err error) {
 	l := postgres.List[Entry]{From: "audit_trail", Alias: "t", ID: func(e Entry) uuid.UUID { return e.ID }, Scan: pgx.RowToStructByPos[Entry],
 		Columns: `id, coalesce(operator, ''), client, coalesce(key_prefix, ''), coalesce(address, ''), via, operation, target, coalesce(reason, ''), coalesce(issuer, ''), coalesce(subject, ''), coalesce(email, ''), approval_id, coalesce(approved_by::text, ''), job_id,
-			coalesce(before::text, ''), coalesce(after::text, ''), at, seal`}
+			coalesce(before::text, ''), coalesce(after::text, ''), NULL::json, at, seal`}
 	isAlong := false // an index: the first of those that have one
 	for _, by := range [][2]string{{"target", f.Target}, {"key_prefix", f.Key}, {"operator", f.Operator}, {"operation", f.Operation}} {
 		switch {
@@ -181,6 +254,33 @@ func List(ctx context.Context, db postgres.DB, f Filter, p postgres.ListPage) (l
 		l.Only(`t.id < ?`, uuidv7.FirstAt(f.Until.Add(idAge)))
 		l.Also(`t.at < ?`, f.Until)
 	}
-	list, next, err = l.Page(ctx, db, p)
+	if list, next, err = l.Page(ctx, db, p); err == nil {
+		err = reveal(ctx, db, list)
+	}
 	return list, next, fault.At(err, "trail.List")
+}
+
+// reveal puts the texts of rows where they were. What was erased is left out: it stays "sha256:…".
+func reveal(ctx context.Context, db postgres.DB, list []Entry) error {
+	ids, at := make([]uuid.UUID, len(list)), make(map[uuid.UUID]*Entry, len(list))
+	for i := range list {
+		ids[i], at[list[i].ID] = list[i].ID, &list[i]
+	}
+	rows, err := db.Query(ctx, `SELECT entry_id, 'sha256:' || encode(hash, 'hex'), text FROM audit_texts WHERE entry_id = ANY($1)`, ids)
+	if err != nil {
+		return err
+	}
+	var id uuid.UUID
+	var hash, text string
+	_, err = pgx.ForEachRow(rows, []any{&id, &hash, &text}, func() error {
+		e := at[id]
+		if e.Reason == hash {
+			return json.Unmarshal([]byte(text), &e.Reason)
+		}
+		for _, document := range []*string{&e.Before, &e.After, &e.ApprovedBy} {
+			*document = strings.Replace(*document, `"`+hash+`"`, text, 1)
+		}
+		return nil
+	})
+	return err
 }

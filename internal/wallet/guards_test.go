@@ -81,9 +81,14 @@ func TestTheLedgerIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	db := servers.DB(t)
 	withBalance(t, db, 10)
+	for _, other := range []string{`description = 'x'`, `actor = 'operator:ops'`, `reference = 'x'`, `metadata = '{"a": "b"}'`, `description = NULL, amount = 1`} { // what an erasure makes of an entry is all that passes
+		if _, err := db.Exec(t.Context(), `UPDATE ledger_entries SET `+other); err == nil {
+			t.Errorf("an entry could get %s", other)
+		}
+	}
 	for _, table := range []string{"ledger_entries", "wallet_events"} {
 		column := map[string]string{"ledger_entries": "amount", "wallet_events": "delta_balance"}[table]
-		for _, sql := range []string{"UPDATE %[1]s SET %[2]s = 1", "UPDATE %[1]s SET %[2]s = %[2]s", "DELETE FROM %[1]s", "TRUNCATE %[1]s"} {
+		for _, sql := range []string{"UPDATE %[1]s SET %[2]s = 1", "UPDATE %[1]s SET %[2]s = %[2]s + 1", "DELETE FROM %[1]s", "TRUNCATE %[1]s"} {
 			sql = fmt.Sprintf(sql, table, column)
 			_, err := db.Exec(t.Context(), sql)
 			if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.ConstraintName != "append_only" {

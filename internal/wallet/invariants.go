@@ -69,20 +69,20 @@ var Invariants = []audit.Invariant{
 		   OR e.voided <> CASE a.state WHEN 'voided' THEN a.amount - a.captured ELSE 0 END
 		   OR e.expired <> CASE a.state WHEN 'expired' THEN a.amount - a.captured ELSE 0 END`},
 	{Check: "wallet_payments", Name: "what a wallet paid for a purchase of its client, and got back for a cancelled one or a part of one, is one entry each, and none is without its purchase", SQL: `
-		SELECT format('%s of wallet %s over %s %s: entry %s; %s: purchase %s of %s over %s %s', coalesce(e.kind, m.kind),
-		              e.wallet_id, e.amount, e.currency, e.id, coalesce(e.reference, m.reference), m.id, m.user_id, m.amount, m.currency)
-		FROM (SELECT id, user_id, client, amount, currency, 'purchase' AS kind, '' AS scope, 'purchase:' || id AS reference, payment_reference AS entry_id
+		SELECT format('%s of wallet %s over %s %s: entry %s; %s: purchase %s over %s %s', coalesce(e.kind, m.kind),
+		              e.wallet_id, e.amount, e.currency, e.id, coalesce(e.reference, m.reference), m.id, m.amount, m.currency)
+		FROM (SELECT id, CASE WHEN nonce IS NOT NULL THEN user_id END AS user_id, client, amount, currency, 'purchase' AS kind, '' AS scope, 'purchase:' || id AS reference, payment_reference AS entry_id
 		      FROM purchases WHERE payment_method = 'wallet' AND state IN ('completed', 'cancelled')
 		      UNION ALL
-		      SELECT id, user_id, client, (SELECT sum(price) FROM purchase_items WHERE purchase_id = p.id), currency, 'refund', '', 'refund:' || id, NULL
+		      SELECT id, CASE WHEN nonce IS NOT NULL THEN user_id END, client, (SELECT sum(price) FROM purchase_items WHERE purchase_id = p.id), currency, 'refund', '', 'refund:' || id, NULL
 		      FROM purchases p WHERE payment_method = 'wallet' AND state = 'cancelled'
 		      UNION ALL
-		      SELECT id, user_id, client, (part ->> 'amount')::bigint, currency, 'refund', '', 'refund:' || id || ':' || (part ->> 'job_id'), NULL
+		      SELECT id, CASE WHEN nonce IS NOT NULL THEN user_id END, client, (part ->> 'amount')::bigint, currency, 'refund', '', 'refund:' || id || ':' || (part ->> 'job_id'), NULL
 		      FROM purchases, jsonb_array_elements(partial_cancellations) AS part WHERE payment_method = 'wallet') m
 		FULL JOIN (
 			SELECT l.id, l.kind, l.scope, l.reference, l.amount, l.currency, l.purchase_id, w.id AS wallet_id, w.owner_id, w.client
 			FROM ledger_entries l LEFT JOIN wallets w ON w.id = coalesce(l.debit_wallet, l.credit_wallet)
 			WHERE l.kind IN ('purchase', 'refund')) e USING (kind, scope, reference)
-		WHERE (m.user_id, m.client, m.amount, m.currency, m.id) IS DISTINCT FROM (e.owner_id, e.client, e.amount, e.currency, e.purchase_id)
+		WHERE (coalesce(m.user_id, e.owner_id), m.client, m.amount, m.currency, m.id) IS DISTINCT FROM (e.owner_id, e.client, e.amount, e.currency, e.purchase_id)
 		   OR m.kind = 'purchase' AND m.entry_id IS DISTINCT FROM e.id::text`},
 }

@@ -16,6 +16,7 @@ import (
 	"triprize/internal/domain/fault"
 	"triprize/internal/domain/money"
 	"triprize/internal/domain/uuidv7"
+	"triprize/internal/platform/personal"
 	"triprize/internal/platform/postgres"
 )
 
@@ -98,6 +99,9 @@ func Open(ctx context.Context, tx pgx.Tx, want ReadSet, mode postgres.LockMode) 
 // Commands on that wallet fail; those on other wallets go on.
 var ErrBroken = errors.New("wallet: its row does not equal the sum of its events")
 
+// errErased refuses commands on a wallet of somebody who was erased: nobody could get its money.
+var errErased = fault.New(fault.StateConflict, "the owner of the wallet was erased")
+
 // ErrBusy means that another transaction has locked the wallet.
 var ErrBusy = fault.New(fault.Unavailable, "the wallet is busy; retry with the same Idempotency-Key")
 
@@ -111,6 +115,8 @@ func (u *UnitOfWork) scanState(rows pgx.Rows, locked map[uuid.UUID]bool) error {
 		switch {
 		case !locked[w.ID]:
 			a.blocked = ErrBusy
+		case personal.IsPseudonym(w.Owner.ID):
+			a.blocked = errErased
 		case w.Version != snapshot+events || events > 0 && w.Version != last || w.Balance != balance || w.Held != held:
 			a.blocked = fmt.Errorf("%w: wallet %s has version %d, balance %d, held %d; snapshot %d and %d events give %d, %d",
 				ErrBroken, w.ID, w.Version, w.Balance, w.Held, snapshot, events, balance, held)

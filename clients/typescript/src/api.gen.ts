@@ -847,7 +847,8 @@ export interface paths {
          * @description The purchase's leaves in the frozen list, each with its path to the root, from the freeze on. Check them
          *     with `triprize verify proof.json --purchase`. The nonces prove which lines of the published list belong to
          *     the purchase, so only its buyer should have them. The status is 409 before the freeze, and for a purchase
-         *     that is not sold: cancelled, refunded or unpaid purchases do not take part in the draw.
+         *     that is not sold: cancelled, refunded or unpaid purchases do not take part in the draw. It is 410 if the
+         *     user is erased.
          */
         get: operations["getPurchaseProof"];
         put?: never;
@@ -1143,6 +1144,56 @@ export interface paths {
         get: operations["listPurchases"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{user}/data": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Copy what is stored about a user
+         * @description One document, streamed, with each row that is about the user, by table: why it is stored, and when it goes by
+         *     itself. It has no nonces, ranks, fingerprints of requests, reasons of blocked positions, errors of servers, or
+         *     names of operators. `recipients` are the hosts of the webhook endpoints that were to be told. If the stream fails, the server closes the connection: the
+         *     document is not complete. A server sends few at the same time.
+         */
+        get: operations["getUserData"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{user}/erase": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Erase a user
+         * @description Accepts the erasure as a job of kind `erasure`. The user id becomes a random pseudonym wherever it stands, and the
+         *     texts of apps beside it become null, or `erased`: metadata, references, descriptions, reasons, what the provider has
+         *     sent. Holds are deleted and jobs emptied; their keys stay for 24 hours. Amounts, positions, lists and draws stay as they are. It cannot be undone.
+         *
+         *     409 while something is open: `errors` lists holds, authorizations, payments, refunds, disputes, jobs, requests
+         *     for approval, wallets with money, and purchases in campaigns that are not drawn, 20 at most. Until the job is final, new
+         *     requests for the user are 409 too. If something becomes open meanwhile, the job fails with `state-conflict`,
+         *     and nothing is erased. Who returns under the same id is a new user. See [personal data](/guide/personal-data).
+         */
+        post: operations["eraseUser"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2299,6 +2350,42 @@ export interface components {
             embed_origins: components["schemas"]["EmbedOrigins"];
             metadata?: components["schemas"]["Metadata"];
         };
+        /** @description Why a user is erased. */
+        Erasure: {
+            /** @description For the audit trail, in which it stays unless it has the user id in it: a ticket, and no name. */
+            reason: string;
+            /** @description Whose user it is: a client, or `all`. Operators must name it; an app must not: it is its own. */
+            client?: string;
+        };
+        /** @description What was erased. */
+        ErasureResult: {
+            /** @description Rows, by table; empty if nothing was stored. */
+            erased: {
+                [key: string]: number;
+            };
+        };
+        /** @description What is stored about a user. */
+        UserData: {
+            user_id: string;
+            /** @description Whose user it is, or `all`. */
+            client: string;
+            at: components["schemas"]["Time"];
+            /** @description To whom events about the user were sent, as far as they are still stored. */
+            recipients: {
+                client: string;
+                host: string;
+            }[];
+            /** @description By table; one that has no row about the user has no rows here either. */
+            data: {
+                table: string;
+                purpose: string;
+                /** @description When it goes without an erasure: a time, a setting, or an event. */
+                until: string;
+                rows: {
+                    [key: string]: unknown;
+                }[];
+            }[];
+        };
         /** @description Why a campaign is cancelled. */
         CampaignCancellation: {
             /** @description For the records; public. */
@@ -2589,8 +2676,8 @@ export interface components {
             refunds: components["schemas"]["Refund"][];
             /** @description The dispute of the payment; null if there is none. The positions stay sold, unless `policies.disputes` of the campaign is `release` and all of the money is lost. If there are several, one that forbids a refund comes first. */
             dispute: components["schemas"]["Dispute"] | null;
-            /** @description Proves which leaf of the published list belongs to the owner; hex. */
-            nonce: string;
+            /** @description Proves which leaf of the published list belongs to the owner; hex. Null if the user is erased. */
+            nonce: string | null;
             /** @description The steps of the purchase, the oldest first. */
             timeline: components["schemas"]["TimelineEntry"][];
             /** @description Only with `include=campaign`. */
@@ -3163,8 +3250,8 @@ export interface components {
              * @description When a payment is retried; as in `waiting`.
              */
             retry_at: string | null;
-            /** @description The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment. */
-            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["RefundsResolved"] | components["schemas"]["CardPayment"] | components["schemas"]["Payment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
+            /** @description The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `erasure`: an ErasureResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment. */
+            result: components["schemas"]["PurchaseResult"] | components["schemas"]["CancellationResult"] | components["schemas"]["CampaignCancellationResult"] | components["schemas"]["ErasureResult"] | components["schemas"]["DrawResult"] | components["schemas"]["Campaign"] | components["schemas"]["Hold"] | components["schemas"]["Wallet"] | components["schemas"]["Transfer"] | components["schemas"]["Authorization"] | components["schemas"]["Refund"] | components["schemas"]["RefundsResolved"] | components["schemas"]["CardPayment"] | components["schemas"]["Payment"] | components["schemas"]["WebhookEndpoint"] | components["schemas"]["WebhookDelivery"] | components["schemas"]["WebhookReplayed"] | null;
             problem: components["schemas"]["Problem"] | null;
             /** @description What the buyer must do, while the state is `awaiting_action`. */
             next_action: components["schemas"]["NextAction"] | null;
@@ -3174,12 +3261,12 @@ export interface components {
             refunds: components["schemas"]["RefundProgress"] | null;
             /** @description Only with `include=purchase`, and only if there is one. */
             purchase?: components["schemas"]["Purchase"];
-        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
+        } & (unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown & unknown);
         /**
-         * @description What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
+         * @description What the job does. The first five kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
          * @enum {string}
          */
-        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "discrepancy-explain" | "month-close" | "approval" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
+        JobKind: "purchase" | "cancellation" | "campaign-cancellation" | "draw" | "erasure" | "campaign-create" | "campaign-publish" | "campaign-pause" | "campaign-resume" | "positions-block" | "positions-unblock" | "hold-create" | "hold-extend" | "wallet-open" | "wallet-credit" | "wallet-debit" | "transfer-create" | "authorization-create" | "authorization-capture" | "authorization-void" | "refund-retry" | "refund-resolve" | "refunds-resolve" | "payment-retry" | "payment-resolve" | "payment-try" | "discrepancy-explain" | "month-close" | "approval" | "webhook-endpoint-create" | "webhook-endpoint-enable" | "webhook-endpoint-disable" | "webhook-endpoint-test" | "webhook-secret-rotate" | "webhook-delivery-replay" | "webhook-deliveries-replay";
         /** @description The positions of a purchase, and their price. */
         PurchaseResult: {
             purchase_id: components["schemas"]["ID"];
@@ -3773,7 +3860,7 @@ export interface components {
          * @example sold-out
          * @enum {string}
          */
-        ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "decline-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "wallet-exists" | "internal-error";
+        ProblemCode: "invalid-request" | "idempotency-key-missing" | "idempotency-key-invalid" | "unauthenticated" | "forbidden" | "not-found" | "method-not-allowed" | "body-too-large" | "unsupported-media-type" | "length-required" | "request-timeout" | "headers-too-large" | "campaign-not-active" | "campaign-paused" | "sale-not-open" | "sold-out" | "none-available" | "position-taken" | "purchase-limit-exceeded" | "hold-expired" | "hold-limit-exceeded" | "decline-limit-exceeded" | "insufficient-funds" | "not-sold-out" | "state-conflict" | "gone" | "version-mismatch" | "idempotency-key-reused" | "rate-limited" | "unavailable" | "overloaded" | "reservation-expired" | "payment-declined" | "payment-refused" | "payment-not-received" | "purchase-cancelled" | "purchase-disputed" | "cards-not-accepted" | "wallet-exists" | "internal-error";
         /**
          * @description `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
          * @example lost-jobs
@@ -4439,7 +4526,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description Rejected without a job. The campaign never sells again, or this installation has no payment provider. */
+        /** @description Rejected without a job. The campaign never sells again, this installation has no payment provider, or the user is being erased. */
         PurchaseRefused: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -4451,6 +4538,16 @@ export interface components {
         };
         /** @description The purchase does not wait for another card, or too many cards of the user were declined. */
         TryRefused: {
+            headers: {
+                "X-Request-ID": components["headers"]["RequestID"];
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description The user is erased. */
+        Gone: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
                 [name: string]: unknown;
@@ -4509,7 +4606,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description The owner already has a wallet in this currency. */
+        /** @description The owner already has a wallet in this currency, or is being erased. */
         WalletExists: {
             headers: {
                 "X-Request-ID": components["headers"]["RequestID"];
@@ -4594,6 +4691,8 @@ export interface components {
         KeyPrefix: string;
         /** @description The name of a sweep. */
         SweepPath: components["schemas"]["SweepName"];
+        /** @description Whose user it is: a client, or `all`. Operators and viewers must name it; an app must not: it is its own. */
+        UserClient: string;
         /** @description The app's own id of a user. */
         UserParam: components["schemas"]["UserID"];
         /** @description The layer, from 1. */
@@ -4722,6 +4821,9 @@ export type Counts = components['schemas']['Counts'];
 export type Policies = components['schemas']['Policies'];
 export type Layer = components['schemas']['Layer'];
 export type CampaignSummary = components['schemas']['CampaignSummary'];
+export type Erasure = components['schemas']['Erasure'];
+export type ErasureResult = components['schemas']['ErasureResult'];
+export type UserData = components['schemas']['UserData'];
 export type CampaignCancellation = components['schemas']['CampaignCancellation'];
 export type Campaign = components['schemas']['Campaign'];
 export type CampaignDetails = components['schemas']['CampaignDetails'];
@@ -4909,6 +5011,7 @@ export type ResponseWebhookInvalid = components['responses']['WebhookInvalid'];
 export type ResponseCardsNotAccepted = components['responses']['CardsNotAccepted'];
 export type ResponsePurchaseRefused = components['responses']['PurchaseRefused'];
 export type ResponseTryRefused = components['responses']['TryRefused'];
+export type ResponseGone = components['responses']['Gone'];
 export type ResponseStateConflict = components['responses']['StateConflict'];
 export type ResponseBlockRefused = components['responses']['BlockRefused'];
 export type ResponseHoldRefused = components['responses']['HoldRefused'];
@@ -4934,6 +5037,7 @@ export type ParameterIfMatch = components['parameters']['IfMatch'];
 export type ParameterJobId = components['parameters']['JobID'];
 export type ParameterKeyPrefix = components['parameters']['KeyPrefix'];
 export type ParameterSweepPath = components['parameters']['SweepPath'];
+export type ParameterUserClient = components['parameters']['UserClient'];
 export type ParameterUserParam = components['parameters']['UserParam'];
 export type ParameterLayerNumber = components['parameters']['LayerNumber'];
 export type ParameterColumnNumber = components['parameters']['ColumnNumber'];
@@ -6673,6 +6777,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["StateConflict"];
+            410: components["responses"]["Gone"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -6803,6 +6908,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["KeyReused"];
@@ -7351,6 +7457,108 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getUserData: {
+        parameters: {
+            query?: {
+                /** @description Whose user it is: a client, or `all`. Operators and viewers must name it; an app must not: it is its own. */
+                client?: components["parameters"]["UserClient"];
+            };
+            header?: never;
+            path: {
+                /** @description The app's own id of a user. */
+                user: components["parameters"]["UserParam"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The copy. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    "Content-Disposition": components["headers"]["ContentDisposition"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserData"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Limited"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    eraseUser: {
+        parameters: {
+            query?: never;
+            header: {
+                /**
+                 * @description 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+                 * @example 6f1c2a54-33c8-4f0e-9a8e-0d7f5b6c1e22
+                 */
+                "Idempotency-Key": components["parameters"]["IdempotencyKey"];
+                /**
+                 * @description `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
+                 * @example wait=10
+                 */
+                Prefer?: components["parameters"]["Prefer"];
+            };
+            path: {
+                /** @description The app's own id of a user. */
+                user: components["parameters"]["UserParam"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Erasure"];
+            };
+        };
+        responses: {
+            /** @description Only with `Prefer: wait`: the job is final, `succeeded` or `failed`. */
+            200: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Job;
+                };
+            };
+            /** @description Accepted and stored as a job. `Location` has its address. */
+            202: {
+                headers: {
+                    "X-Request-ID": components["headers"]["RequestID"];
+                    Location: components["headers"]["Location"];
+                    "Retry-After": components["headers"]["RetryAfter"];
+                    "Idempotent-Replayed": components["headers"]["IdempotentReplayed"];
+                    "Preference-Applied": components["headers"]["PreferenceApplied"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Job;
+                };
+            };
+            400: components["responses"]["InvalidKeyed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["StateConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["KeyReused"];
             429: components["responses"]["Limited"];
             500: components["responses"]["InternalError"];
             503: components["responses"]["Unavailable"];
@@ -9236,6 +9444,7 @@ export interface JobResults {
     "purchase": PurchaseResult;
     "cancellation": CancellationResult;
     "campaign-cancellation": CampaignCancellationResult;
+    "erasure": ErasureResult;
     "draw": DrawResult;
     "campaign-create": Campaign;
     "campaign-publish": Campaign;

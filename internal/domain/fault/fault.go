@@ -132,6 +132,7 @@ const (
 	KindTimeout                      // the request did not arrive in time
 	KindHeaders                      // the header fields are over the limit
 	KindConflict                     // the current state does not allow it: final
+	KindGone                         // the resource was erased: final
 	KindMismatch                     // a stated precondition does not hold
 	KindReused                       // the idempotency key belongs to another request
 	KindLimited                      // too many requests: wait
@@ -168,6 +169,7 @@ const (
 	InsufficientFunds     Code = "insufficient-funds"
 	NotSoldOut            Code = "not-sold-out"
 	StateConflict         Code = "state-conflict"
+	Gone                  Code = "gone"
 	VersionMismatch       Code = "version-mismatch"
 	KeyReused             Code = "idempotency-key-reused"
 	RateLimited           Code = "rate-limited"
@@ -224,6 +226,7 @@ var catalogue = map[Code]entry{
 	InsufficientFunds:     {KindConflict, "The wallet does not have enough money"},
 	NotSoldOut:            {KindConflict, "The campaign is not sold out"},
 	StateConflict:         {KindConflict, "The current state does not allow this"},
+	Gone:                  {KindGone, "What this needs was erased"},
 	VersionMismatch:       {KindMismatch, "The wallet has changed since it was read"},
 	KeyReused:             {KindReused, "The Idempotency-Key was used for another request"},
 	RateLimited:           {KindLimited, "Too many requests"},

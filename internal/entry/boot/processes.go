@@ -127,7 +127,7 @@ func Worker(ctx context.Context, p *Process) error {
 		defer relays.Close()
 		draws.Beacon = relays
 	}
-	w := worker.New(p.Settings, p.DB, p.Redis, key, draws, stripe.Takes, p.Logger, p.Registry)
+	w := worker.New(p.Settings, p.DB, p.Redis, key, upkeep.Personal(), draws, stripe.Takes, p.Logger, p.Registry)
 	if err := w.TakeWebhooks(p.Settings.Webhooks, key, p.Registry); err != nil {
 		return err
 	}

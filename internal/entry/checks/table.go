@@ -39,7 +39,7 @@ or sum by (sweep) (triprize_sweep_runs_total{outcome="failed"}) > 0 unless on (s
 	{"", "", Critical, "postgres", "TriprizeCampaignLocked", "1m+1m", `max(triprize_campaigns_locked) > 0`, "{{ $value }} campaign(s) stay locked. Their purchases are accepted and wait."},
 
 	// Draws may wait for their beacon (see TriprizeDrawStuck), cancellations of campaigns for refunds or a void. min: the process with the newest data is right.
-	{"jobs", "postgres", Critical, "sales", "TriprizeJobsStuck", "1m", `min by (kind) (triprize_jobs_queued_age_seconds{kind!~"draw|campaign-cancellation"}) > 1 * 60`, "The oldest unfinished {{ $labels.kind }} job is {{ $value | humanizeDuration }} old."},
+	{"jobs", "postgres", Critical, "sales", "TriprizeJobsStuck", "1m", `min by (kind) (triprize_jobs_queued_age_seconds{kind!~"draw|campaign-cancellation|erasure"}) > 1 * 60`, "The oldest unfinished {{ $labels.kind }} job is {{ $value | humanizeDuration }} old."},
 	{"sales_stuck", "", Warning, "sales", "TriprizeJobsStuck", "", "", "A purchase has waited for workers for more than 15 s."},
 	{"overloaded", "", Critical, "sales", "TriprizeOverloaded", "1m", `max(triprize_degraded{cause="overloaded"}) == 1`, "Purchases are refused with 503 overloaded. Accepted ones wait too long."},
 	{"", "", Warning, "sales", "TriprizeRetries", "2m", `sum by (kind) (rate(triprize_job_attempts_total{delivery="redelivered"}[10m])) / sum by (kind) (rate(triprize_job_attempts_total[10m])) > 0.2

@@ -18,8 +18,10 @@ import (
 
 	"triprize/internal/entry/upkeep"
 	"triprize/internal/payment/reconciliation"
+	"triprize/internal/person"
 	"triprize/internal/platform/audit"
 	"triprize/internal/platform/config"
+	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
 	"triprize/internal/platform/stripe"
 )
@@ -37,22 +39,24 @@ holds, purchases and their payments, the ledger and every wallet, every draw. Th
 command only reads and blocks no other transaction. On a large database it takes long
 and delays vacuum: run it on a replica there. Status 1 if there are violations. The
 sweep audit checks the same on the running system, a part at a time; --stored lists
-the violations that it found.`,
+the violations that it found. With draw.secret_key the command also finds rows of
+users who were erased, as they come from a backup.`,
 		Args: cobra.NoArgs,
 	}
 	limit := c.Flags().Int("limit", 20, "maximum number of violations to list per invariant")
 	stored := c.Flags().Bool("stored", false, "only list violations that the sweep audit has found")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.PreRunE = func(*cobra.Command, []string) error { return checkLimit(*limit) }
-	onDatabase(c, auditTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, _ config.Settings) error {
+	onDatabase(c, auditTimeout, func(cmd *cobra.Command, _ []string, db *pgxpool.Pool, settings config.Settings) error {
 		if *stored {
 			return reportStored(cmd, db, *asJSON)
 		}
-		found, err := upkeep.Check(cmd.Context(), db, *limit)
+		hasher := keyring.NewHasher(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys)
+		found, err := audit.Check(cmd.Context(), db, slices.Concat(upkeep.Invariants, person.Invariants(hasher)), *limit)
 		if err != nil {
 			return err
 		}
-		return reportAudit(cmd.OutOrStdout(), found, *asJSON)
+		return reportAudit(cmd.OutOrStdout(), found, len(hasher) > 0, *asJSON)
 	})
 	c.AddCommand(auditPaymentsCommand())
 	return c
@@ -71,14 +75,17 @@ func report(out io.Writer, asJSON bool, document any, write func(), found int, o
 	return nil
 }
 
-func reportAudit(out io.Writer, found []audit.Violation, asJSON bool) error {
-	document := map[string]any{"ok": len(found) == 0, "invariants": len(upkeep.Invariants), "violations": append([]audit.Violation{}, found...)}
+func reportAudit(out io.Writer, found []audit.Violation, withErased, asJSON bool) error {
+	document := map[string]any{"ok": len(found) == 0, "invariants": len(upkeep.Invariants), "erased_users": withErased, "violations": append([]audit.Violation{}, found...)}
 	return report(out, asJSON, document, func() {
 		for _, v := range found {
 			say(out, "broken: %s\n        %s", v.Invariant, v.Subject)
 		}
 		if len(found) == 0 {
 			say(out, "%d invariants hold; secrets were not decrypted: draw_key_wrong in /readyz reports a process whose keys do not decrypt them", len(upkeep.Invariants))
+		}
+		if !withErased {
+			say(out, "not checked: that nothing of an erased user has come back; that needs draw.secret_key")
 		}
 	}, len(found), "violation", "violations")
 }

@@ -84,8 +84,19 @@ func (c *console) find(ctx context.Context, f *fiber.Ctx, _ *client.Client) (any
 	if err != nil {
 		return nil, err
 	}
-	if isExact && found[0].Page != "" && !slices.ContainsFunc(found, func(other finding) bool { return other.Page != found[0].Page }) {
+	isUser := slices.ContainsFunc(found, func(of finding) bool { return of.Known["user"] == text || of.Known["owner"] == text }) // there is more to do
+	if isExact && !isUser && found[0].Page != "" && !slices.ContainsFunc(found, func(other finding) bool { return other.Page != found[0].Page }) {
 		return nil, f.Redirect(found[0].Page, http.StatusSeeOther)
 	}
-	return fiber.Map{"Text": text, "Found": found, "IsExact": isExact, "Kinds": strings.Join(kinds, ", ")}, nil
+	of := "" // the client of the user, if it is one
+	for _, hit := range found {
+		if client, _ := hit.Known["client"].(string); hit.Known["user"] == text || hit.Known["owner"] == text {
+			if of != "" && of != client {
+				of = ""
+				break
+			}
+			of = client
+		}
+	}
+	return fiber.Map{"Text": text, "Found": found, "IsExact": isExact, "IsUser": isUser || len(found) == 0, "Client": of, "Kinds": strings.Join(kinds, ", ")}, nil
 }

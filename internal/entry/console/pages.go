@@ -106,7 +106,7 @@ func (c *console) mountPages(r fiber.Router) {
 	})
 	c.mountBooks(r)
 	c.page(r, "/trail", "trail", "Trail", readTrail)
-	c.page(r, "/find", "find", "Find", c.find)
+	c.mountFind(r)
 }
 
 // readTrail reads a page of the trail, by the filters of its form.

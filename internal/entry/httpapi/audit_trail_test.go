@@ -87,6 +87,9 @@ func TestEveryChangeByAnOperatorIsInTheTrail(t *testing.T) {
 		servers.NoError(t, err)
 		e := list[0]
 		about := strings.Split(strings.TrimPrefix(strings.TrimPrefix(c.path, "/v1/"), "books/"), "/") // its resource, or that which it makes
+		if o.ID == "eraseUser" {                                                                      // the trail has no id of a user: it is about the job
+			about = about[:1]
+		}
 		if e.Operation != o.ID || e.Reason != "Grund: "+o.ID+" ü" || e.Operator != "Ada L." || e.KeyPrefix != prefix || e.Client != client || e.Via != "api" ||
 			e.Address != "127.0.0.1" || len(about) > 1 && e.Target != about[1] || len(about) == 1 && e.Target != a.ID.String() || (e.JobID != nil) != o.NeedsKey {
 			t.Errorf("%s: %+v", o.ID, e)
@@ -171,5 +174,5 @@ func TestARowHasWhatWasThereWhenItsChangeWasMade(t *testing.T) {
 	servers.AwaitBlocked(t, s.DB, 1)
 	servers.NoError(t, tx.Commit(t.Context()))
 	wantAnswer(t, "the second", <-changed, 200, "of the second")
-	wantEqual(t, "before it", servers.Value[string](t, s.DB, `SELECT before ->> 'description' FROM audit_trail WHERE target = $1`, id), "of the first")
+	wantEqual(t, "before it", servers.Value[string](t, s.DB, `SELECT x.text FROM audit_trail a JOIN audit_texts x ON 'sha256:' || encode(x.hash, 'hex') = a.before ->> 'description' WHERE target = $1`, id), `"of the first"`)
 }

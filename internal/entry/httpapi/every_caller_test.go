@@ -41,7 +41,7 @@ var rights = func() map[string]right {
 		{"operator app user", makes}:             `createHold requestPurchase`,
 		{"operator app user", notFound}: `getHold extendHold releaseHold getWallet listWalletEvents getAuthorization getPurchase getPurchaseProof cancelPurchase tryPayment getJob streamJob
 			getRefund`,
-		{"operator app", makes}:        `openWallet createWebhookEndpoint`,
+		{"operator app", makes}:        `openWallet createWebhookEndpoint eraseUser getUserData`, // the user of who asks
 		{"operator app user", leftOut}: `listWallets listPurchases listJobs findPurchases listHolds listUserHolds`,
 		{"operator app", notFound}: `creditWallet debitWallet authorize captureAuthorization voidAuthorization transfer resolveRefund getWebhookEndpoint patchWebhookEndpoint
 			deleteWebhookEndpoint enableWebhookEndpoint disableWebhookEndpoint rotateWebhookSecret testWebhookEndpoint listWebhookDeliveries getWebhookDelivery

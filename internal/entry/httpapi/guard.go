@@ -205,7 +205,7 @@ func (s *server) answerAgain(ctx context.Context, c *fiber.Ctx, request *call.Ca
 	}
 	defer done()
 	switch earlier.Job.Kind {
-	case job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation:
+	case job.KindPurchase, job.KindCancellation, job.KindDraw, job.KindCampaignCancellation, job.KindErasure:
 		s.intake.Replayed()
 		request.EndShare()
 		return s.answerJob(ctx, request, earlier.Job, wait, nil, true)

@@ -86,7 +86,7 @@ func (s *server) ExtendHold(ctx context.Context, r operations.ExtendHoldRequestO
 		return nil, err
 	}
 	request := s.command(ctx, job.KindHoldExtend)
-	request.CampaignID, request.UserID = h.CampaignID, h.UserID
+	request.CampaignID, request.UserID, request.Owner = h.CampaignID, h.UserID, h.Client
 	done, err := s.holds.Extend(ctx, inventory.HoldRequest{Job: request, TTL: ttl, Viewer: string(who.Role)}, r.Hold)
 	return s.commandDone(ctx, done, err)
 }

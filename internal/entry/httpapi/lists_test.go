@@ -77,7 +77,7 @@ func TestAClientFindsItsJobsAndNobodyElses(t *testing.T) {
 	}{
 		{s.App, "", []uuid.UUID{broke.ID, first.ID, open}}, {kiosk, "", []uuid.UUID{second.ID}}, {mina, "", []uuid.UUID{own.ID}}, {fleet.TokenFor(t, "otto", ""), "", nil},
 		{s.Operator, "", []uuid.UUID{broke.ID, own.ID, second.ID, first.ID, open}}, {s.App, "?kind=wallet-open", []uuid.UUID{open}},
-		{s.Operator, "?user_id=mina", []uuid.UUID{own.ID, second.ID, first.ID}}, {kiosk, "?user_id=mina", []uuid.UUID{second.ID}}, {mina, "?user_id=otto", nil},
+		{s.Operator, "?user_id=mina", []uuid.UUID{own.ID, second.ID, first.ID, open}}, {kiosk, "?user_id=mina", []uuid.UUID{second.ID}}, {mina, "?user_id=otto", nil},
 		{s.Operator, "?campaign_id=" + one.String(), []uuid.UUID{second.ID, first.ID}}, {kiosk, "?campaign_id=" + one.String(), []uuid.UUID{second.ID}}, {kiosk, "?campaign_id=" + two.String(), nil},
 		{s.App, "?state=failed", []uuid.UUID{broke.ID}}, {s.App, "?state=succeeded&kind=purchase", []uuid.UUID{first.ID}}, {s.App, "?state=queued", nil},
 		{s.App, "?code=insufficient-funds", []uuid.UUID{broke.ID}}, {kiosk, "?code=insufficient-funds", nil}, {s.App, "?reference=a", []uuid.UUID{first.ID}}, {kiosk, "?reference=a", nil},

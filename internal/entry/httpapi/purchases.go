@@ -110,7 +110,7 @@ func (s *server) CancelPurchase(ctx context.Context, r operations.CancelPurchase
 	if err != nil {
 		return nil, err
 	}
-	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Payload: payload,
+	return s.accept(ctx, job.Request{Kind: job.KindCancellation, CampaignID: p.CampaignID, UserID: p.UserID, Owner: p.Client, Payload: payload,
 		Retention: s.settings.Retention.Purchases})
 }
 

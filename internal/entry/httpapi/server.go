@@ -175,6 +175,7 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 		longest[kind] = cmp.Or(settings.Accept.LongestWait, 2*time.Minute) // beyond it 503
 	}
 	delete(longest, job.KindCampaignCancellation) // the end of a campaign is always accepted
+	delete(longest, job.KindErasure)              // one may wait for long
 	var payments func(ctx context.Context) (time.Duration, error)
 	if settings.Payments.Stripe.Enabled() {
 		longest[job.KindPayment] = settings.Payments.Reservation / 10 * 9

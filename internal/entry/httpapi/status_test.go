@@ -54,7 +54,7 @@ func TestTheStatusOfAFreshSystemIsInOrder(t *testing.T) {
 	s := fleet.Start(t, fleet.Options{Sandbox: &stripesim.Settings{}})
 	status := awaitStatus(s, states{"": "ok", "postgres": "ok", "redis": "ok", "no_worker": "ok", "no_scheduler": "ok", "draw_key_wrong": "ok", "writes_failing": "ok", "sweeps": "ok",
 		"audit": "ok", "jobs": "ok", "webhooks": "ok", "card_provider": "ok", "test_mode": "info", "standby": "info"}, func(st contract.Status) bool {
-		return st.Figures.Leader != nil && st.Figures.Workers != nil && *st.Figures.Workers == 1 && len(st.Figures.Backlog) == 5 && len(st.ExecutionLocks) == 0
+		return st.Figures.Leader != nil && st.Figures.Workers != nil && *st.Figures.Workers == 1 && len(st.Figures.Backlog) == 6 && len(st.ExecutionLocks) == 0
 	})
 	for _, one := range status.Checks {
 		file, anchor, _ := strings.Cut(*one.Runbook, "#")

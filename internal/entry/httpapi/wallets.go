@@ -36,7 +36,7 @@ func (s *server) execute(ctx context.Context, kind job.Kind, given contract.Meta
 		return response.Result{}, err
 	}
 	request := s.command(ctx, kind)
-	action.Actor = call.Of(ctx).Signature()
+	request.UserID, request.Owner, action.Actor = action.Owner.ID, action.Owner.Client, call.Of(ctx).Signature() // of a new wallet
 	done, err := s.wallets.Do(ctx, wallet.Command{Action: action, Request: request, Who: call.Of(ctx).Grant()})
 	return s.commandDone(ctx, done, err)
 }

@@ -122,7 +122,7 @@ func refunds(where string) string {
 }
 
 func holds(where string) string {
-	return `SELECT h.id::text, h.state, ` + facts(`'user', h.user_id, 'campaign', h.campaign_id, 'purchase', h.purchase_id, 'expires', h.expires_at`) +
+	return `SELECT h.id::text, h.state, ` + facts(`'user', h.user_id, 'client', h.client, 'campaign', h.campaign_id, 'purchase', h.purchase_id, 'expires', h.expires_at`) +
 		` FROM holds h WHERE ` + where + ` ORDER BY h.id DESC LIMIT $2`
 }
 

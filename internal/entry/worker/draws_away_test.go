@@ -14,6 +14,7 @@ import (
 	"triprize/internal/campaign"
 	"triprize/internal/drawing"
 	"triprize/internal/job"
+	"triprize/internal/person"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/stripe"
 	"triprize/internal/testkit/fixture"
@@ -75,7 +76,7 @@ func bound(t *testing.T, db *pgxpool.Pool) uuid.UUID {
 // running runs a worker that asks relays.
 func running(t *testing.T, settings config.Settings, s *stuck) (w *Worker, stop func() error) {
 	t.Helper()
-	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), drawing.DrawerOptions{Beacon: s}, stripe.Takes, servers.Logger(t), prometheus.NewRegistry())
+	w = New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), person.Stored{}, drawing.DrawerOptions{Beacon: s}, stripe.Takes, servers.Logger(t), prometheus.NewRegistry())
 	return w, runs(t, w)
 }
 

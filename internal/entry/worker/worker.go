@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,6 +30,7 @@ import (
 	"triprize/internal/job/delivery"
 	"triprize/internal/lease"
 	"triprize/internal/lifecycle"
+	"triprize/internal/person"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/keyring"
 	"triprize/internal/platform/postgres"
@@ -57,14 +59,15 @@ type Worker struct {
 	drawer     *drawing.Drawer
 	saleEnder  *sale.Seller // ends sales for draw jobs
 	canceller  *lifecycle.Canceller
+	eraser     *person.Eraser
 	gate       *postgres.Gate
 	sender     *sender.Sender // nil: this worker delivers no webhooks
 	outages    *delivery.Outages
 }
 
-// New returns a Worker; Run runs it. draws configures draws, takes reports in which currencies cards can
+// New returns a Worker; Run runs it. stored is what is erased of persons, draws configures draws, takes reports in which currencies cards can
 // pay, and at least how much.
-func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, draws drawing.DrawerOptions, takes func(money.Currency) (minimum money.Amount, ok bool), logger *slog.Logger, registry prometheus.Registerer) *Worker {
+func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, key keyring.Keyring, stored person.Stored, draws drawing.DrawerOptions, takes func(money.Currency) (minimum money.Amount, ok bool), logger *slog.Logger, registry prometheus.Registerer) *Worker {
 	namespace := settings.Redis.Namespace
 	draws.Registry = registry
 	slots := cmp.Or(settings.Worker.Concurrency, 128) // concurrent tasks of each kind; each only waits for its batch
@@ -87,11 +90,13 @@ func New(settings config.Settings, db *pgxpool.Pool, rdb redis.UniversalClient, 
 	w.processor = delivery.New(settings.Worker, delivery.Options{DB: db, Redis: rdb, Namespace: namespace, Heartbeat: w.heartbeat, Dispatcher: w.dispatcher,
 		Logger: logger, Triggered: drawing.NewTriggers(registry, logger).Note, Due: w.dispatchDue}, registry)
 	w.canceller = lifecycle.NewCanceller(gate.Retry(lifecycle.RowWait), lifecycle.Observer{Advanced: w.processor.Announce, Due: w.dispatchDue}, logger)
+	w.eraser = person.NewEraser(gate.Retry(0), db, stored, keyring.NewHasher(settings.Draw.SecretKey, settings.Draw.PreviousSecretKeys))
 	w.consumers = []queue.Consumer{
 		w.processor.OneByOne(job.KindDraw, postgres.TxDraw, settings.Worker.Draws, w.draw),
 		w.processor.Batcher(job.KindCancellation, slots, 0, w.batch(w.seller.Cancel)).Consumer(),
 		w.processor.Batcher(job.KindPurchase, slots, 0, w.batch(w.seller.Sell)).Consumer(),
 		w.processor.OneByOne(job.KindCampaignCancellation, postgres.TxCampaign, campaignCancellationTasks, w.cancelCampaign),
+		w.processor.OneByOne(job.KindErasure, postgres.TxOther, 1, w.erase),
 	}
 	return w
 }
@@ -163,6 +168,15 @@ func (w *Worker) cancelCampaign(ctx context.Context, ref job.Ref) (job.Outcome, 
 	}
 	if errors.Is(err, lifecycle.ErrSnoozed) {
 		return job.Outcome{}, queue.Snooze(err)
+	}
+	return outcome, err
+}
+
+// erase erases a user, one at a time.
+func (w *Worker) erase(ctx context.Context, ref job.Ref) (job.Outcome, error) {
+	outcome, err := w.eraser.Run(ctx, ref)
+	if errors.Is(err, person.ErrSnoozed) {
+		return job.Outcome{}, queue.SnoozeFor(err, 10*time.Second)
 	}
 	return outcome, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"triprize/internal/campaign"
 	"triprize/internal/drawing"
+	"triprize/internal/entry/upkeep"
 	"triprize/internal/job"
 	"triprize/internal/platform/config"
 	"triprize/internal/platform/postgres"
@@ -48,7 +49,7 @@ func newWorkerWith(t *testing.T, settings config.Settings) *Worker {
 
 func newWorkerOn(t *testing.T, settings config.Settings, registry *prometheus.Registry) *Worker {
 	t.Helper()
-	w := New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), drawing.DrawerOptions{}, stripe.Takes, servers.Logger(t), registry)
+	w := New(settings, servers.Pool(t, settings), servers.Redis(t, settings), fixture.Key(t), upkeep.Personal(), drawing.DrawerOptions{}, stripe.Takes, servers.Logger(t), registry)
 	t.Cleanup(func() { stop(w) })
 	return w
 }

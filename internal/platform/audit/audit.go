@@ -31,6 +31,7 @@ type Invariant struct {
 	Check string // its short name
 	Name  string // the sentence that must be true
 	SQL   string
+	Key   string // the setting triprize.key of its transaction; empty: none
 	Redo  func(ctx context.Context, tx pgx.Tx, id uuid.UUID) (wrong string, err error)
 }
 
@@ -72,6 +73,11 @@ func CheckIn(ctx context.Context, tx pgx.Tx, all []Invariant, limit int) (found 
 // Broken returns what breaks the invariant: the rows of its query sql, which may be narrowed
 // down by args, and at most limit of them.
 func (i Invariant) Broken(ctx context.Context, tx pgx.Tx, sql string, limit int, args ...any) (subjects []string, err error) {
+	if i.Key != "" { // a parameter: it is in no statement that is logged or counted
+		if _, err := tx.Exec(ctx, `SELECT set_config('triprize.key', $1, true)`, i.Key); err != nil {
+			return nil, fmt.Errorf("%s: %w", i.Check, err)
+		}
+	}
 	bound := &limit
 	if i.Redo != nil {
 		bound = nil

@@ -388,7 +388,8 @@ type Webhooks struct {
 }
 
 // Retention is how long final jobs are kept: Purchases is for purchases and cancellations, Refused for those of them
-// that were refused, Jobs for all others. Webhooks is for events to apps, BalanceTransactions for the reconciliation.
+// that were refused, Jobs for all others. Webhooks is for events to apps, Books for the provider's balance. Personal is how long a
+// user is stored after the newest purchase or movement of money; 0: until an erasure.
 type Retention struct {
 	Jobs      time.Duration `mapstructure:"jobs"      validate:"min=24h,max=8760h"`
 	Purchases time.Duration `mapstructure:"purchases" validate:"min=24h,max=87600h"`
@@ -396,7 +397,8 @@ type Retention struct {
 
 	Webhooks time.Duration `mapstructure:"webhooks"       validate:"min=24h,max=8760h"`
 
-	BalanceTransactions time.Duration `mapstructure:"balance_transactions" validate:"min=2160h,max=87600h"`
+	Books    time.Duration `mapstructure:"books"    validate:"min=2160h,max=175200h"`
+	Personal time.Duration `mapstructure:"personal" validate:"omitempty,min=720h,max=175200h"`
 }
 
 // Scheduler runs the sweeps at their intervals.

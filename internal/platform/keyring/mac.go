@@ -1,9 +1,12 @@
 package keyring
 
 import (
+	"bytes"
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
+	"strings"
 )
 
 // MAC authenticates values in Redis: write access to Redis alone is not enough to forge one.
@@ -17,6 +20,48 @@ func NewMAC(secret string) MAC {
 		panic(err)
 	}
 	return MAC{key}
+}
+
+// Hasher hashes the ids of erased users, so that they can be recognized and not be read. It has a key for each of a rotation.
+type Hasher [][]byte
+
+// NewHasher returns the Hasher of draw.secret_key and draw.previous_secret_keys; nil without either.
+func NewHasher(current, previous string) (h Hasher) {
+	for secret := range strings.SplitSeq(current+","+previous, ",") {
+		if strings.TrimSpace(secret) == "" {
+			continue
+		}
+		key, err := hkdf.Key(sha256.New, []byte(strings.TrimSpace(secret)), nil, "triprize: ids of erased users", sha256.Size)
+		if err != nil { // not with this length
+			panic(err)
+		}
+		h = append(h, key)
+	}
+	return h
+}
+
+// Pads returns the keys as the function erased_hashes of the schema takes them (RFC 2104).
+func (h Hasher) Pads() string {
+	var all []string
+	for _, key := range h {
+		inner, outer := bytes.Repeat([]byte{0x36}, sha256.BlockSize), bytes.Repeat([]byte{0x5c}, sha256.BlockSize)
+		for i, b := range key {
+			inner[i] ^= b
+			outer[i] ^= b
+		}
+		all = append(all, hex.EncodeToString(inner)+":"+hex.EncodeToString(outer))
+	}
+	return strings.Join(all, ",")
+}
+
+// Of returns the hashes of a text, the current key's first.
+func (h Hasher) Of(text string) (all [][]byte) {
+	for _, key := range h {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(text))
+		all = append(all, mac.Sum(nil))
+	}
+	return all
 }
 
 // sum is for a value at a Redis key; the names of keys of one kind have the same length.

@@ -195,11 +195,14 @@ type Claims struct {
 	ExpiresAt time.Time // without the leeway
 }
 
+// ClientPrefix begins the names of clients that are bearers of tokens.
+const ClientPrefix = "jwt:"
+
 // Client returns the scope of the bearer's idempotency keys, which is unique for issuer and subject. It has 47
 // characters. The colon distinguishes it from clients of API keys.
 func (c Claims) Client() string {
 	digest := sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(c.Issuer), c.Issuer, c.Subject))
-	return "jwt:" + base64.RawURLEncoding.EncodeToString(digest[:])
+	return ClientPrefix + base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
 const (

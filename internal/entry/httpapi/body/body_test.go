@@ -143,6 +143,7 @@ func FuzzABodyThatPassesIsCanonicalAndReadable(f *testing.F) {
 		"explainPaymentDiscrepancy": func() any { return new(contract.PaymentDiscrepancyExplanationRequest) },
 		"resolveRefunds":            func() any { return new(contract.RefundResolutionRequest) },
 		"revokeKey":                 func() any { return new(contract.KeyRevocation) },
+		"eraseUser":                 func() any { return new(contract.Erasure) },
 		"closeMonth":                func() any { return new(contract.CloseMonth) },
 		"approveRequest":            func() any { return new(contract.ApprovalDecision) },
 		"rejectRequest":             func() any { return new(contract.ApprovalDecision) },

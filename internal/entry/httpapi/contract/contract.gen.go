@@ -1370,6 +1370,21 @@ type DrawRoundSignature struct {
 // EmbedOrigins With `public_page` `embed`, and only then: the origins whose pages can show the page in a frame. Public.
 type EmbedOrigins = []string
 
+// Erasure Why a user is erased.
+type Erasure struct {
+	// Client Whose user it is: a client, or `all`. Operators must name it; an app must not: it is its own.
+	Client string `json:"client,omitempty"`
+
+	// Reason For the audit trail, in which it stays unless it has the user id in it: a ticket, and no name.
+	Reason string `json:"reason"`
+}
+
+// ErasureResult What was erased.
+type ErasureResult struct {
+	// Erased Rows, by table; empty if nothing was stored.
+	Erased map[string]int `json:"erased"`
+}
+
 // ExecutionLock defines model for ExecutionLock.
 type ExecutionLock struct {
 	// CampaignID A UUID.
@@ -1531,7 +1546,7 @@ type Job struct {
 	// ID A UUID.
 	ID ID `json:"id"`
 
-	// Kind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
+	// Kind What the job does. The first five kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 	Kind JobKind `json:"kind"`
 
 	// State queued → awaiting_action → succeeded or failed, which are final.
@@ -1559,7 +1574,7 @@ type Job struct {
 	// Refunds Progress of a campaign-cancellation that has begun.
 	Refunds *RefundProgress `json:"refunds"`
 
-	// Result The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
+	// Result The result of a succeeded job, by its `kind`. `purchase`: a PurchaseResult. `cancellation`: a CancellationResult. `campaign-cancellation`: a CampaignCancellationResult. `draw`: a DrawResult. `erasure`: an ErasureResult. `payment-try`: the Payment. A command: its original response, a Campaign, Hold, Wallet, Transfer, Authorization, Refund, RefundsResolved or CardPayment.
 	Result json.RawMessage `json:"result"`
 
 	// RetryAt When a payment is retried; as in `waiting`.
@@ -1569,7 +1584,7 @@ type Job struct {
 	Waiting *Waiting `json:"waiting"`
 }
 
-// JobKind What the job does. The first four kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
+// JobKind What the job does. The first five kinds continue after the response. The others are commands, which were completed in the response. Kinds may be added.
 type JobKind = string
 
 // JobList defines model for JobList.
@@ -2298,8 +2313,8 @@ type Purchase struct {
 	// JobID A UUID.
 	JobID ID `json:"job_id"`
 
-	// Nonce Proves which leaf of the published list belongs to the owner; hex.
-	Nonce string `json:"nonce"`
+	// Nonce Proves which leaf of the published list belongs to the owner; hex. Null if the user is erased.
+	Nonce *string `json:"nonce"`
 
 	// PartialCancellations Cancellations of some of its positions, the oldest first.
 	PartialCancellations []PartialCancellation `json:"partial_cancellations"`
@@ -2761,6 +2776,32 @@ type TransferDraft struct {
 
 	// To A UUID.
 	To ID `json:"to"`
+}
+
+// UserData What is stored about a user.
+type UserData struct {
+	// At RFC 3339.
+	At Time `json:"at"`
+
+	// Client Whose user it is, or `all`.
+	Client string `json:"client"`
+
+	// Data By table; one that has no row about the user has no rows here either.
+	Data []struct {
+		Purpose string                   `json:"purpose"`
+		Rows    []map[string]interface{} `json:"rows"`
+		Table   string                   `json:"table"`
+
+		// Until When it goes without an erasure: a time, a setting, or an event.
+		Until string `json:"until"`
+	} `json:"data"`
+
+	// Recipients To whom events about the user were sent, as far as they are still stored.
+	Recipients []struct {
+		Client string `json:"client"`
+		Host   string `json:"host"`
+	} `json:"recipients"`
+	UserID string `json:"user_id"`
 }
 
 // UserID The app's own id of a user: 1 to 128 characters, no control characters.
@@ -3235,6 +3276,9 @@ type RefundID = ID
 
 // SweepPath `GET /v1/sweeps` lists the sweeps. Sweeps may be added.
 type SweepPath = SweepName
+
+// UserClient defines model for UserClient.
+type UserClient = string
 
 // UserParam The app's own id of a user: 1 to 128 characters, no control characters.
 type UserParam = UserID
@@ -3716,6 +3760,21 @@ type TransferParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
 }
 
+// GetUserDataParams defines parameters for GetUserData.
+type GetUserDataParams struct {
+	// Client Whose user it is: a client, or `all`. Operators and viewers must name it; an app must not: it is its own.
+	Client *UserClient `form:"client,omitempty" json:"client,omitempty"`
+}
+
+// EraseUserParams defines parameters for EraseUser.
+type EraseUserParams struct {
+	// IdempotencyKey 1 to 255 printable ASCII characters, for example a UUID; with or without quotes. Send the same key with every retry, and a fresh key with every new request. The key and its job are retained for at least 24 hours; those of a successful purchase or cancellation for 30 days by default. After that, a request with the key is a new request.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key"`
+
+	// Prefer `wait=N`: respond when the job is final, when it needs an action of the buyer, or after N seconds (the server may allow fewer; 30 by default). `wait=N; until=final`: also wait while the buyer acts.
+	Prefer *Prefer `json:"Prefer,omitempty"`
+}
+
 // ListUserHoldsParams defines parameters for ListUserHolds.
 type ListUserHoldsParams struct {
 	// State Only holds in this state.
@@ -3952,6 +4011,9 @@ type ResolveRefundJSONRequestBody = RefundResolutionRequest
 
 // TransferJSONRequestBody defines body for Transfer for application/json ContentType.
 type TransferJSONRequestBody = TransferDraft
+
+// EraseUserJSONRequestBody defines body for EraseUser for application/json ContentType.
+type EraseUserJSONRequestBody = Erasure
 
 // OpenWalletJSONRequestBody defines body for OpenWallet for application/json ContentType.
 type OpenWalletJSONRequestBody = WalletDraft

@@ -63,8 +63,11 @@ func ReadPurchaseDetails(ctx context.Context, db postgres.DB, list ...purchase.P
 func (details PurchaseDetails) Purchase(p purchase.Purchase, who Role) contract.Purchase {
 	d := contract.Purchase{ID: p.ID, CampaignID: p.CampaignID, UserID: p.UserID, JobID: p.ID, State: contract.PurchaseState(p.State),
 		Amount: int64(p.Amount), Currency: p.Currency, Positions: positionsJSON(p.Items),
-		Payment: contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
-		Nonce:   hex.EncodeToString(p.Nonce[:]), Timeline: timelineJSON(p, details.steps[p.ID], who), Metadata: metadataFor(p.Metadata, who)}
+		Payment:  contract.Payment{Method: contract.PaymentMethod(p.PaymentMethod), Reference: p.PaymentReference},
+		Timeline: timelineJSON(p, details.steps[p.ID], who), Metadata: metadataFor(p.Metadata, who)}
+	if !p.Erased {
+		d.Nonce = new(hex.EncodeToString(p.Nonce[:]))
+	}
 	if p.Failure != nil {
 		d.Failure = new(string(*p.Failure))
 	}

@@ -76,6 +76,7 @@ var Statuses = map[fault.Kind]int{
 	fault.KindTimeout:          http.StatusRequestTimeout,
 	fault.KindHeaders:          http.StatusRequestHeaderFieldsTooLarge,
 	fault.KindConflict:         http.StatusConflict,
+	fault.KindGone:             http.StatusGone,
 	fault.KindMismatch:         http.StatusPreconditionFailed,
 	fault.KindReused:           http.StatusUnprocessableEntity,
 	fault.KindLimited:          http.StatusTooManyRequests,

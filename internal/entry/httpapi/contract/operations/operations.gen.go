@@ -390,6 +390,16 @@ func Register(si StrictServerInterface, register func(method, path string, handl
 		r.Params.IdempotencyKey = b.header("Idempotency-Key")
 		body(b, true, &r.Body)
 	}))
+	register("GET", "/v1/users/{user}/data", serve(si.GetUserData, func(b *binder, r *GetUserDataRequestObject) {
+		b.path("user", &r.User, "string", "")
+		b.query("client", false, true, &r.Params.Client, "string", "")
+	}))
+	register("POST", "/v1/users/{user}/erase", serve(si.EraseUser, func(b *binder, r *EraseUserRequestObject) {
+		b.path("user", &r.User, "string", "")
+		r.Params.IdempotencyKey = b.header("Idempotency-Key")
+		header(b, "Prefer", &r.Params.Prefer)
+		body(b, true, &r.Body)
+	}))
 	register("GET", "/v1/users/{user}/holds", serve(si.ListUserHolds, func(b *binder, r *ListUserHoldsRequestObject) {
 		b.path("user", &r.User, "string", "")
 		b.query("state", false, true, &r.Params.State, "string", "")
@@ -1018,6 +1028,23 @@ type TransferRequestObject struct {
 	Body   *TransferJSONRequestBody
 }
 
+type GetUserDataRequestObject struct {
+	User   UserParam
+	Params GetUserDataParams
+}
+
+// GetUserData200 answers with a document, unless there is an error.
+func GetUserData200(body UserData, err error) (Answer, error) { return document{&body}, err }
+
+type EraseUserRequestObject struct {
+	User   UserParam
+	Params EraseUserParams
+	Body   *EraseUserJSONRequestBody
+}
+
+// EraseUser200 answers with a document, unless there is an error.
+func EraseUser200(body Job, err error) (Answer, error) { return document{&body}, err }
+
 type ListUserHoldsRequestObject struct {
 	User   UserParam
 	Params ListUserHoldsParams
@@ -1374,6 +1401,10 @@ type StrictServerInterface interface {
 	RunSweep(ctx context.Context, request RunSweepRequestObject) (Answer, error)
 	// Transfer Transfer money
 	Transfer(ctx context.Context, request TransferRequestObject) (Answer, error)
+	// GetUserData Copy what is stored about a user
+	GetUserData(ctx context.Context, request GetUserDataRequestObject) (Answer, error)
+	// EraseUser Erase a user
+	EraseUser(ctx context.Context, request EraseUserRequestObject) (Answer, error)
 	// ListUserHolds List a user's holds, newest first
 	ListUserHolds(ctx context.Context, request ListUserHoldsRequestObject) (Answer, error)
 	// ListPurchases List a user's purchases, newest first
