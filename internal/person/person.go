@@ -112,6 +112,19 @@ func (s Stored) Open(ctx context.Context, db postgres.Beginner, p Person) error 
 	return refusal
 }
 
+// mostQueued bounds the erasures of a client that wait: each reads whole tables, and those of others wait behind it.
+const mostQueued = 100
+
+// CheckQueued refuses an erasure of a client that has so many which wait: with a state-conflict Error.
+func CheckQueued(ctx context.Context, db postgres.DB, client string) error {
+	var queued int
+	err := db.QueryRow(ctx, `SELECT count(*) FROM jobs WHERE kind = 'erasure' AND client = $1 AND state = 'queued'`, client).Scan(&queued)
+	if err == nil && queued >= mostQueued {
+		err = fault.New(fault.StateConflict, "%d erasures of the client wait: ask again when one is done", queued)
+	}
+	return fault.At(err, "person.CheckQueued")
+}
+
 // mostOpen bounds the list of what is open, and what is read of a table for it.
 const mostOpen = 20
 
@@ -388,7 +401,7 @@ func (s *Eraser) forget(ctx context.Context, ref job.Ref, e erasure) (outcome jo
 		if err := job.Forget(ctx, tx, ref.ID); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `UPDATE erasures SET hash = $2, pseudonym = NULL, finished_at = clock_timestamp() WHERE id = $1`, ref.ID, s.hasher.Of(e.UserID)[0])
+		_, err := tx.Exec(ctx, `UPDATE erasures SET hash = $2, pseudonym = NULL, finished_at = clock_timestamp() WHERE id = $1`, ref.ID, s.hasher.Of(e.UserID))
 		return err
 	})
 	return outcome, fault.At(err, "person.forget(%s)", ref.ID)

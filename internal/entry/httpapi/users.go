@@ -77,7 +77,7 @@ func (s *server) EraseUser(ctx context.Context, r operations.EraseUserRequestObj
 	who := call.Of(ctx)
 	// The job forgets its user, and a key may have its id: the stored key and hash lead back to neither, and find the job all the same.
 	hasher := keyring.NewHasher(s.settings.Draw.SecretKey, "")
-	who.Key, who.Fingerprint = fmt.Sprintf("hmac:%x", hasher.Of(who.Key)[0]), [sha256.Size]byte(hasher.Of(string(who.Fingerprint[:]))[0])
+	who.Key, who.Fingerprint = fmt.Sprintf("hmac:%x", hasher.Of(who.Key)), [sha256.Size]byte(hasher.Of(string(who.Fingerprint[:])))
 	whose, err := s.personOf(ctx, who.Caller, r.User, r.Body.Client, "/client")
 	if err != nil {
 		return nil, err
@@ -100,6 +100,9 @@ func (s *server) EraseUser(ctx context.Context, r operations.EraseUserRequestObj
 	if _, known, err := job.OfKey(ctx, s.db, job.Request{Client: who.App, Key: who.Key, Hash: who.Fingerprint}); err != nil {
 		return nil, err
 	} else if !known {
+		if err := person.CheckQueued(ctx, s.db, who.App); err != nil {
+			return nil, err
+		}
 		if err := upkeep.Personal().Open(ctx, s.db, whose); err != nil {
 			return nil, err
 		}

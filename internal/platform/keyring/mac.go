@@ -54,14 +54,11 @@ func (h Hasher) Pads() string {
 	return strings.Join(all, ",")
 }
 
-// Of returns the hashes of a text, the current key's first.
-func (h Hasher) Of(text string) (all [][]byte) {
-	for _, key := range h {
-		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(text))
-		all = append(all, mac.Sum(nil))
-	}
-	return all
+// Of returns the hash of a text under the current key.
+func (h Hasher) Of(text string) []byte {
+	mac := hmac.New(sha256.New, h[0])
+	mac.Write([]byte(text))
+	return mac.Sum(nil)
 }
 
 // sum is for a value at a Redis key; the names of keys of one kind have the same length.
