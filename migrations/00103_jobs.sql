@@ -47,6 +47,7 @@ CREATE INDEX jobs_of_kind ON jobs (kind, id)
 -- The job that cancels a campaign, for streams of the campaign.
 CREATE INDEX jobs_campaign_cancellations ON jobs (campaign_id) WHERE kind = 'campaign-cancellation';
 CREATE INDEX jobs_erasures ON jobs (user_id) WHERE kind = 'erasure';
+CREATE INDEX jobs_erasures_of_client ON jobs (client) WHERE kind = 'erasure';
 CREATE INDEX jobs_draws ON jobs (campaign_id) WHERE kind = 'draw';
 
 -- The outbox. A message is one task in the queue, for a batch of jobs. It is written in the

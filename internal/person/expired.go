@@ -49,7 +49,7 @@ func userAfter(another string) string {
 func (s Stored) expire(ctx context.Context, tx pgx.Tx, after string, retention, jobs time.Duration, limit int) (asked int, next string, err error) {
 	var before time.Time
 	var isBusy bool
-	if err := tx.QueryRow(ctx, `SELECT clock_timestamp() - $1 * interval '1 second', EXISTS (SELECT FROM jobs WHERE kind = 'erasure' AND client = $2 AND state = 'queued' AND user_id > '')`,
+	if err := tx.QueryRow(ctx, `SELECT clock_timestamp() - $1 * interval '1 second', EXISTS (SELECT FROM jobs WHERE kind = 'erasure' AND client = $2 AND state = 'queued')`,
 		retention.Seconds(), job.System).Scan(&before, &isBusy); err != nil || isBusy {
 		return 0, after, err
 	}
