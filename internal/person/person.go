@@ -280,6 +280,11 @@ type erasure struct {
 
 func (s *Eraser) begin(ctx context.Context, ref job.Ref) (e erasure, err error) {
 	err = postgres.InTx(ctx, s.db, func(tx pgx.Tx) error {
+		var lock pgx.Batch // another worker may be about to end the erasure
+		job.QueueLock(&lock, []uuid.UUID{ref.ID})
+		if err := tx.SendBatch(ctx, &lock).Close(); err != nil {
+			return err
+		}
 		known, err := job.Get(ctx, tx, ref.ID)
 		if err != nil {
 			return err
